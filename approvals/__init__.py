@@ -1,0 +1,1 @@
+"""Who must say yes: policies, requests, reviews and the audit log."""

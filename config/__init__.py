@@ -1,0 +1,1 @@
+"""Composition: settings, URLs and the ASGI application that mounts the three layers."""

@@ -1,0 +1,219 @@
+"""Every setting, read from the environment (`.env` is read too); an unsafe value refuses to start and is named."""
+
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+from environs import Env
+
+from config.keys import load_or_make
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = Env()
+env.read_env(str(BASE_DIR / ".env"), recurse=False)
+
+DEBUG = env.bool("DEBUG", False)
+VAR_DIR = BASE_DIR / "var"
+
+# --- database ------------------------------------------------------------------------------------------------
+DATABASE_URL = env.str("DATABASE_URL", "") or f"sqlite:///{VAR_DIR / 'toolgate.sqlite3'}"
+DATABASES: dict[str, Any] = {"default": dj_database_url.parse(DATABASE_URL)}
+ON_SQLITE = DATABASES["default"]["ENGINE"].endswith("sqlite3")
+TOOLGATE_SQLITE_SYNCHRONOUS = env.str("TOOLGATE_SQLITE_SYNCHRONOUS", "FULL")
+TOOLGATE_THREADS = env.int("TOOLGATE_THREADS", 4)
+if TOOLGATE_SQLITE_SYNCHRONOUS not in ("FULL", "NORMAL"):
+    raise ImproperlyConfigured("TOOLGATE_SQLITE_SYNCHRONOUS must be FULL or NORMAL.")
+if ON_SQLITE:
+    Path(DATABASES["default"]["NAME"]).parent.mkdir(parents=True, exist_ok=True)
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": (
+            f"PRAGMA journal_mode=WAL; PRAGMA synchronous={TOOLGATE_SQLITE_SYNCHRONOUS}; "
+            "PRAGMA cache_size=-16000; PRAGMA temp_store=MEMORY; PRAGMA journal_size_limit=67108864"
+        ),
+    }
+else:
+    DATABASES["default"]["OPTIONS"] = {
+        "server_side_binding": True,
+        "prepare_threshold": 2,
+        "pool": {"min_size": 2, "max_size": max(16, TOOLGATE_THREADS + 12), "timeout": 10},
+    }
+# Tests share one file between threads; an in-memory database cannot be shared safely.
+DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3") if ON_SQLITE else None}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+REDIS_URL = env.str("REDIS_URL", "")
+
+# --- keys ----------------------------------------------------------------------------------------------------
+_generated = load_or_make(VAR_DIR / "keys.env") if ON_SQLITE else {}
+SECRET_KEY = env.str("SECRET_KEY", "") or _generated.get("SECRET_KEY", "")
+TOOLGATE_AUDIT_KEY = env.str("TOOLGATE_AUDIT_KEY", "") or _generated.get("TOOLGATE_AUDIT_KEY", "")
+for _name, _value, _least in (("SECRET_KEY", SECRET_KEY, 32), ("TOOLGATE_AUDIT_KEY", TOOLGATE_AUDIT_KEY, 32)):
+    if len(_value) < _least:
+        raise ImproperlyConfigured(f"{_name} must have at least {_least} characters.")
+
+# --- the web -------------------------------------------------------------------------------------------------
+ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", [])
+TOOLGATE_URL = env.str("TOOLGATE_URL", "http://127.0.0.1:8000").rstrip("/")
+TOOLGATE_HTTPS = env.bool("TOOLGATE_HTTPS", False)
+if not DEBUG and "*" in ALLOWED_HOSTS:
+    raise ImproperlyConfigured("ALLOWED_HOSTS must name hosts: * is refused when DEBUG is off.")
+_cookie_prefix = "__Host-" if TOOLGATE_HTTPS else ""
+SESSION_COOKIE_NAME = f"{_cookie_prefix}toolgate_session"
+CSRF_COOKIE_NAME = f"{_cookie_prefix}toolgate_csrf"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = TOOLGATE_HTTPS
+SESSION_COOKIE_AGE = 12 * 3600
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if TOOLGATE_HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = TOOLGATE_HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TOOLGATE_HTTPS else None
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+        "object-src": [NONE],
+    }
+}
+
+INSTALLED_APPS = [
+    "plans.apps.PlansConfig",
+    "approvals.apps.ApprovalsConfig",
+    "catalog.apps.CatalogConfig",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "csp",
+    "django_htmx",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+ASGI_APPLICATION = "config.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "config.shell.shell",
+            ]
+        },
+    }
+]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "sign-in"
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = BASE_DIR / "staticfiles"
+# Served straight from the source folders, so that `serve` needs no collectstatic.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+CHANNEL_LAYERS: dict[str, Any] = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL]},
+    }
+    if REDIS_URL
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "catalog.authentication.BearerAuthentication",
+        "catalog.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["catalog.parsers.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "catalog.problems.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Toolgate",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# --- Toolgate ------------------------------------------------------------------------------------------------
+TOOLGATE_TOOLS: list[str] = env.list("TOOLGATE_TOOLS", [])
+TOOLGATE_WORKSPACE = Path(env.str("TOOLGATE_WORKSPACE", str(VAR_DIR / "workspace")))
+TOOLGATE_EXECUTOR = env.str("TOOLGATE_EXECUTOR", "embedded")
+TOOLGATE_LEASE_SECONDS = env.float("TOOLGATE_LEASE_SECONDS", 30.0)
+TOOLGATE_UNDO_SECONDS = env.float("TOOLGATE_UNDO_SECONDS", 5.0)
+TOOLGATE_APPROVAL_TTL_SECONDS = env.int("TOOLGATE_APPROVAL_TTL_SECONDS", 24 * 3600)
+TOOLGATE_RUN_WINDOW_SECONDS = env.int("TOOLGATE_RUN_WINDOW_SECONDS", 15 * 60)
+TOOLGATE_MAX_PENDING_PER_REQUESTER = env.int("TOOLGATE_MAX_PENDING_PER_REQUESTER", 200)
+TOOLGATE_MAX_PENDING_PER_PLAN = env.int("TOOLGATE_MAX_PENDING_PER_PLAN", 100)
+if TOOLGATE_EXECUTOR != "embedded":
+    raise ImproperlyConfigured("TOOLGATE_EXECUTOR must be embedded.")
+for _name, _seconds in (
+    ("TOOLGATE_LEASE_SECONDS", TOOLGATE_LEASE_SECONDS),
+    ("TOOLGATE_APPROVAL_TTL_SECONDS", TOOLGATE_APPROVAL_TTL_SECONDS),
+    ("TOOLGATE_RUN_WINDOW_SECONDS", TOOLGATE_RUN_WINDOW_SECONDS),
+    ("TOOLGATE_THREADS", TOOLGATE_THREADS),
+):
+    if _seconds < 1:
+        raise ImproperlyConfigured(f"{_name} must be at least 1.")
+if TOOLGATE_UNDO_SECONDS < 0:
+    raise ImproperlyConfigured("TOOLGATE_UNDO_SECONDS must be 0 (off) or more.")
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {"toolgate": {"level": env.str("TOOLGATE_LOG_LEVEL", "INFO")}},
+}

@@ -1,0 +1,1 @@
+"""What runs in which order: plans, steps, memory, events and the engine."""
