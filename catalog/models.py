@@ -1,0 +1,261 @@
+"""The catalog's tables: tools with their immutable versions, implementations, calls and the tokens that may call.
+
+Statuses are written by `catalog.transitions` and `plans.claims` only. Columns of the hot path hold JSON as text,
+so that the same SQL serves SQLite and PostgreSQL and canonical bytes stay as they were digested.
+"""
+
+import json
+import secrets
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
+
+
+def new_public_id(prefix: str) -> str:
+    """Return an unguessable identifier such as `call_…` with 144 random bits."""
+    return f"{prefix}_{secrets.token_urlsafe(18)}"
+
+
+def new_call_id() -> str:
+    """Return a new call's public id."""
+    return new_public_id("call")
+
+
+class SafetyLevel(models.TextChoices):
+    """How a call of the tool is treated before it runs."""
+
+    SAFE = "safe", "Safe"
+    CAUTIOUS = "cautious", "Cautious"
+    DANGEROUS = "dangerous", "Dangerous"
+
+
+class Category(models.Model):
+    """A word that groups tools for people and planners."""
+
+    name = models.CharField(max_length=64, unique=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        verbose_name_plural = "categories"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Source(models.Model):
+    """Where tools come from: a Python module, an MCP server, an OpenAPI document."""
+
+    class Kind(models.TextChoices):
+        PYTHON = "python"
+        MCP = "mcp"
+        OPENAPI = "openapi"
+
+    name = models.CharField(max_length=128, unique=True)
+    kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PYTHON)
+    trusted = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Tool(models.Model):
+    """A named affordance an agent may call. What it promises stands in its versions."""
+
+    name = models.CharField(max_length=64, unique=True)
+    source = models.ForeignKey(Source, models.PROTECT, related_name="tools")
+    categories = models.ManyToManyField(Category, related_name="tools", blank=True)
+    current_version = models.ForeignKey("ToolVersion", models.PROTECT, null=True, related_name="+")
+    enabled = models.BooleanField(default=True)
+    registered = models.BooleanField(default=True, help_text="False when no loaded source offers it any more.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ToolVersion(models.Model):
+    """One immutable state of a tool's contract; `fingerprint` is the SHA-256 of its canonical JSON."""
+
+    tool = models.ForeignKey(Tool, models.PROTECT, related_name="versions")
+    number = models.PositiveIntegerField()
+    fingerprint = models.CharField(max_length=64)
+    description = models.TextField()
+    input_schema = models.JSONField()
+    output_schema = models.JSONField(null=True)
+    query_types = models.JSONField(default=list, help_text="Names of the query types, empty when there are none.")
+    safety_level = models.CharField(max_length=16, choices=SafetyLevel.choices)
+    reversibility = models.CharField(max_length=16)
+    retry_safe = models.BooleanField()
+    timeout = models.FloatField(help_text="Seconds a call may run.")
+    output_key = models.CharField(max_length=128, blank=True)
+    annotations = models.JSONField(default=dict)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tool", "number"], name="version_number_once"),
+            models.UniqueConstraint(fields=["tool", "fingerprint"], name="version_fingerprint_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool.name} v{self.number}"
+
+
+class Implementation(models.Model):
+    """Code that serves a tool; `digest` covers its source, so that changed code is noticed."""
+
+    class Kind(models.TextChoices):
+        PYTHON = "python"
+        MCP = "mcp"
+        HTTP = "http"
+
+    tool = models.ForeignKey(Tool, models.PROTECT, related_name="implementations")
+    kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PYTHON)
+    reference = models.CharField(max_length=255)
+    digest = models.CharField(max_length=64)
+    weight = models.PositiveSmallIntegerField(default=100)
+    enabled = models.BooleanField(default=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["tool", "reference"], name="implementation_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tool.name} by {self.reference}"
+
+
+class CatalogState(models.Model):
+    """One row whose revision tells every process that tools changed."""
+
+    revision = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"revision {self.revision}"
+
+
+class ApiToken(models.Model):
+    """A bearer token: only its SHA-256 is stored, the text is shown once."""
+
+    class Kind(models.TextChoices):
+        AGENT = "agent"
+        PERSONAL = "personal"
+
+    name = models.CharField(max_length=128)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="api_tokens")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    scopes = models.JSONField(default=list)
+    secret_digest = models.CharField(max_length=64, unique=True)
+    prefix = models.CharField(max_length=16, help_text="First characters, so that people can tell tokens apart.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+
+class IdempotencyKey(models.Model):
+    """The first answer to a keyed POST, kept for 24 hours per person or token."""
+
+    owner = models.CharField(max_length=64, help_text="`user:ID` or `token:ID`.")
+    key = models.CharField(max_length=255)
+    body_digest = models.CharField(max_length=64)
+    answer_status = models.PositiveSmallIntegerField(null=True)
+    answer = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["owner", "key"], name="idempotency_key_once")]
+
+    def __str__(self) -> str:
+        return f"{self.owner} {self.key}"
+
+
+class Call(models.Model):
+    """One invocation of one tool version with one set of arguments, by someone: gated, run and recorded."""
+
+    MOVES = MOVES
+
+    public_id = models.CharField(max_length=40, unique=True, default=new_call_id)
+    tool_name = models.CharField(max_length=64)
+    version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="calls")
+    implementation = models.ForeignKey(Implementation, models.PROTECT, null=True, related_name="calls")
+    query_type = models.CharField(max_length=128, blank=True)
+    arguments = models.TextField(help_text="RFC 8785 text: what was approved and what runs.")
+    status = models.CharField(max_length=16, choices=CallStatus.choices, default=CallStatus.CREATED)
+    response = models.TextField(null=True, help_text="The standard response, as JSON.")
+    message = models.TextField(blank=True, help_text="What the model is told.")
+    error_kind = models.CharField(max_length=32, blank=True)
+    late_evidence = models.TextField(blank=True, help_text="A result that came after the call had ended.")
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls")
+    token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="calls")
+    via = models.CharField(max_length=16, default="plan", help_text="page, rest or plan.")
+    session = models.CharField(max_length=128, blank=True)
+    reason = models.TextField(blank=True, help_text="The agent's own words: never trusted.")
+    plan_ref = models.CharField(max_length=40, blank=True, db_index=True)
+    step_ref = models.CharField(max_length=16, blank=True)
+    attempt = models.PositiveIntegerField(default=0)
+    fence = models.PositiveIntegerField(default=0, help_text="The step's attempt under which it started.")
+    replaces = models.OneToOneField("self", models.PROTECT, null=True, related_name="replaced_by")
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["tool_name", "-id"], name="call_by_tool"),
+            models.Index(fields=["status"], name="call_open", condition=~Q(status__in=["completed", "failed", "cancelled"])),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.public_id} {self.tool_name}"
+
+    @property
+    def arguments_json(self) -> Any:
+        """The arguments as JSON values."""
+        return json.loads(self.arguments)
+
+    @property
+    def response_json(self) -> Any:
+        """The standard response as JSON values; None until the call ended."""
+        return json.loads(self.response) if self.response else None
+
+    @property
+    def public_status(self) -> str:
+        """The status as clients are told it."""
+        return PUBLIC_STATUS[self.status]
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What a waiting call waits for: `approval` or `outcome`."""
+        return WAITING_FOR.get(self.status)
+
+    @property
+    def duration_ms(self) -> int | None:
+        """Milliseconds between start and end; None while it has not ended."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return round((self.finished_at - self.started_at).total_seconds() * 1000)
+
+
+class CallRequester(models.Model):
+    """One person of a held call's requester set: nobody in it may decide."""
+
+    call = models.ForeignKey(Call, models.CASCADE, related_name="requesters")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["call", "user"], name="requester_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} asked for {self.call_id}"

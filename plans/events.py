@@ -1,0 +1,156 @@
+"""The history of plans: events are numbered per plan without gaps, in the transaction of what they tell.
+
+`recording(plan)` locks the plan, gathers the events of one transaction and writes them with one statement each for
+the counter and the rows; the poke to whoever watches goes out after commit. Facts of lower layers arrive in
+`on_fact` and join the open recording of their plan.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from catalog.facts import Fact
+from plans.models import Plan, Step
+
+EVENT_TYPES = frozenset(
+    {
+        *(f"plan.{word}" for word in ("created", "started", "completed", "failed", "cancelled")),
+        *(f"step.{word}" for word in ("started", "skipped", "waiting", "retrying", "completed", "failed", "cancelled")),
+        "step.outcome_unknown",
+        *(f"call.{word}" for word in ("started", "succeeded", "failed", "restored")),
+        *(f"approval.{word}" for word in ("opened", "reviewed", "decided", "expired")),
+        "memory.written",
+        "tool.invoked",
+    }
+)
+
+Listener = Callable[[str, int], None]
+_open = threading.local()
+_listeners: list[Listener] = []
+
+
+@dataclass(slots=True)
+class Recording:
+    """The events of one transaction of one plan, not yet numbered."""
+
+    plan_pk: int
+    plan_ref: str
+    now: datetime
+    rows: list[tuple[str, int | None, str]] = field(default_factory=list)
+
+    def add(self, kind: str, step_id: int | None = None, **data: Any) -> None:
+        """Append one event. Raises KeyError for a type that contract.md does not name."""
+        if kind not in EVENT_TYPES:
+            raise KeyError(kind)
+        self.rows.append((kind, step_id, json.dumps(data) if data else "{}"))
+
+
+def listen(listener: Listener) -> None:
+    """Call `listener(plan_ref, last_seq)` after each commit that wrote events, in the committing thread."""
+    if listener not in _listeners:
+        _listeners.append(listener)
+
+
+@contextmanager
+def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
+    """Open a transaction on a plan: lock it, run the body, write its events, poke after commit."""
+    with transaction.atomic():
+        lock_plan(plan_pk)
+        batch = Recording(plan_pk, plan_ref, timezone.now())
+        outer: Recording | None = getattr(_open, "batch", None)
+        _open.batch = batch
+        try:
+            yield batch
+        finally:
+            _open.batch = outer
+        if batch.rows:
+            flush(batch)
+
+
+def lock_plan(plan_pk: int) -> None:
+    """Take the plan's row first: plan → step → call → request → audit head. SQLite's BEGIN IMMEDIATE already has."""
+    if connection.vendor != "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM plans_plan WHERE id = %s FOR NO KEY UPDATE", [plan_pk])
+
+
+def flush(batch: Recording) -> None:
+    """Number and write what `batch` holds, and poke the listeners once it is committed."""
+    rows, batch.rows = batch.rows, []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq",
+            [len(rows), batch.plan_pk],
+        )
+        last = cursor.fetchone()[0]
+        at = connection.ops.adapt_datetimefield_value(batch.now)
+        parameters: list[Any] = []
+        for seq, (kind, step_id, data) in enumerate(rows, last - len(rows) + 1):
+            parameters += (batch.plan_pk, seq, kind, at, step_id, data)
+        cursor.execute(
+            "INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES "
+            + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(rows)),
+            parameters,
+        )
+    transaction.on_commit(lambda: _poke(batch.plan_ref, last))
+
+
+def _poke(plan_ref: str, last_seq: int) -> None:
+    for listener in _listeners:
+        listener(plan_ref, last_seq)
+
+
+def current(plan_ref: str) -> Recording | None:
+    """Return this thread's open recording of the plan, if there is one."""
+    batch: Recording | None = getattr(_open, "batch", None)
+    return batch if batch is not None and batch.plan_ref == plan_ref else None
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    """Turn a fact about a plan's call into its event, and carry out what it means for the step."""
+    call = fact.call
+    if call is None or not call.plan_ref:
+        return
+    batch = current(call.plan_ref)
+    if batch is not None:
+        _append(batch, fact)
+        return
+    plan_pk = Plan.objects.only("pk").get(public_id=call.plan_ref).pk
+    if fact.kind == "call.changing":
+        lock_plan(plan_pk)
+        return
+    with recording(plan_pk, call.plan_ref) as batch:
+        _append(batch, fact)
+
+
+def _append(batch: Recording, fact: Fact) -> None:
+    call = fact.call
+    if call is None:
+        return
+    if fact.kind in EVENT_TYPES:
+        batch.add(fact.kind, int(call.step_ref), call=call.public_id, **fact.data)
+    consequence = CONSEQUENCES.get(fact.kind)
+    if consequence is not None:
+        consequence(batch, fact)
+
+
+def _release(batch: Recording, fact: Fact) -> None:
+    """An approved call may run: its step is claimable from now on."""
+    assert fact.call is not None
+    Step.objects.filter(call=fact.call).update(ready_at=batch.now)
+
+
+Consequence = Callable[[Recording, Fact], None]
+CONSEQUENCES: dict[str, Consequence] = {"call.released": _release}
+
+
+def on_consequence(kind: str, consequence: Consequence) -> None:
+    """Let the engine say what else a fact of `kind` means for a plan."""
+    CONSEQUENCES[kind] = consequence

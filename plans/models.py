@@ -1,0 +1,175 @@
+"""The tables of execution: plans, steps, their dependencies, memory, events and the executors that run them.
+
+Statuses are written by `catalog.transitions` and `plans.claims` only. A step with `ready_at` set may be claimed once
+that time has come; a claimed step has an owner, a lease and a new attempt number, which is its fence.
+"""
+
+import json
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from catalog.models import ApiToken, Call, new_public_id
+from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
+
+
+def new_plan_id() -> str:
+    """Return a new plan's public id."""
+    return new_public_id("plan")
+
+
+class Plan(models.Model):
+    """A goal and its ordered, dependent steps. `kind` call is the one-step plan behind a direct call."""
+
+    MOVES = PLAN_MOVES
+
+    class Kind(models.TextChoices):
+        PLAN = "plan"
+        CALL = "call"
+        SESSION = "session"
+
+    public_id = models.CharField(max_length=40, unique=True, default=new_plan_id)
+    goal = models.TextField()
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.PLAN)
+    status = models.CharField(max_length=16, choices=PlanStatus.choices, default=PlanStatus.PENDING)
+    owner = models.CharField(max_length=150, default="agent", help_text="The contract's owner: a word, not a person.")
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="plans")
+    token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="plans")
+    via = models.CharField(max_length=16, default="page", help_text="page, rest or shell.")
+    session = models.CharField(max_length=128, blank=True)
+    can_modify = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+    deadline_at = models.DateTimeField(null=True)
+    last_seq = models.BigIntegerField(default=0)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["kind", "-created_at", "-id"], name="plan_list"),
+            models.Index(fields=["author", "-id"], name="plan_by_author"),
+            models.Index(fields=["deadline_at"], name="plan_due", condition=Q(status="in_progress")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.public_id} {self.goal[:60]}"
+
+
+class Step(models.Model):
+    """One step of a plan: a tool to call, or a note to self. Its lease and fence live here."""
+
+    MOVES = STEP_MOVES
+
+    plan = models.ForeignKey(Plan, models.CASCADE, related_name="steps")
+    step_id = models.PositiveIntegerField()
+    description = models.TextField()
+    tool = models.CharField(max_length=64, blank=True)
+    agent = models.CharField(max_length=64, blank=True)
+    parameters = models.TextField(default="{}", help_text="JSON as submitted; references are resolved when it runs.")
+    expected_key = models.CharField(max_length=128, blank=True)
+    output_path = models.TextField(blank=True, help_text="JSON list of strings; empty when absent.")
+    done_check = models.TextField(blank=True)
+    status = models.CharField(max_length=16, choices=StepStatus.choices, default=StepStatus.PENDING)
+    skipped = models.BooleanField(default=False)
+    started_at = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+    error = models.TextField(blank=True, help_text="Why it failed, for a person.")
+    waiting_for = models.CharField(max_length=16, choices=WaitingFor.choices, blank=True)
+    waiting_since = models.DateTimeField(null=True)
+    call = models.OneToOneField(Call, models.PROTECT, null=True, related_name="step")
+    dependencies_left = models.PositiveIntegerField(default=0)
+    ready_at = models.DateTimeField(null=True, help_text="May be claimed from then on; None: not claimable.")
+    claimed_by = models.CharField(max_length=64, blank=True)
+    lease_until = models.DateTimeField(null=True)
+    attempt = models.PositiveIntegerField(default=0, help_text="Counts claims: the fence.")
+    crashes = models.PositiveSmallIntegerField(default=0, help_text="Leases lost while its call ran.")
+
+    class Meta:
+        ordering: ClassVar = ["step_id"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["plan", "step_id"], name="step_once")]
+        indexes: ClassVar = [
+            models.Index(fields=["plan", "ready_at"], name="step_ready", condition=Q(ready_at__isnull=False)),
+            models.Index(fields=["lease_until"], name="step_leased", condition=Q(lease_until__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"step {self.step_id} of {self.plan_id}"
+
+    @property
+    def parameters_json(self) -> Any:
+        """The parameters as submitted."""
+        return json.loads(self.parameters)
+
+    @property
+    def output_path_json(self) -> list[str] | None:
+        """The output path; None when absent."""
+        path: list[str] | None = json.loads(self.output_path) if self.output_path else None
+        return path
+
+
+class StepDependency(models.Model):
+    """`step` may start only when `needs` is completed."""
+
+    step = models.ForeignKey(Step, models.CASCADE, related_name="dependencies")
+    needs = models.ForeignKey(Step, models.CASCADE, related_name="dependents")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["step", "needs"], name="dependency_once")]
+
+    def __str__(self) -> str:
+        return f"{self.step_id} needs {self.needs_id}"
+
+
+class MemoryItem(models.Model):
+    """A plan's memory: a `value` under its key, or a note that a step was skipped or failed."""
+
+    class Type(models.TextChoices):
+        VALUE = "value"
+        STEP_SKIPPED = "step_skipped"
+        STEP_FAILED = "step_failed"
+
+    plan = models.ForeignKey(Plan, models.CASCADE, related_name="memory")
+    type = models.CharField(max_length=16, choices=Type.choices, default=Type.VALUE)
+    key = models.CharField(max_length=128, blank=True)
+    value = models.TextField(help_text="JSON: the value itself, or the note's further fields.")
+    step_id = models.PositiveIntegerField(null=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["plan", "key"], condition=Q(type="value"), name="one_value_per_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.key}"
+
+    @property
+    def value_json(self) -> Any:
+        """The value as JSON."""
+        return json.loads(self.value)
+
+
+class Event(models.Model):
+    """One numbered line of a plan's history; `seq` is 1, 2, 3… per plan without gaps."""
+
+    plan = models.ForeignKey(Plan, models.CASCADE, related_name="events")
+    seq = models.BigIntegerField()
+    type = models.CharField(max_length=32)
+    at = models.DateTimeField()
+    step_id = models.PositiveIntegerField(null=True)
+    data = models.TextField(default="{}", help_text="JSON: ids and numbers, never arguments or results.")
+
+    class Meta:
+        ordering: ClassVar = ["seq"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["plan", "seq"], name="event_seq_once")]
+
+    def __str__(self) -> str:
+        return f"#{self.seq} {self.type}"
+
+    @property
+    def data_json(self) -> dict[str, Any]:
+        """The data as JSON values."""
+        data: dict[str, Any] = json.loads(self.data)
+        return data

@@ -1,0 +1,60 @@
+"""The states of plans and steps. Waiting and paused are overlays, never states; skipped is completed with a flag.
+
+    plan:  pending ──► in_progress ──► completed | failed | cancelled
+    step:  pending ──► in_progress ──► completed | failed | cancelled
+              │          │     ▲
+              │          └─────┘  (claimed again: after a wait for a person, or a lost lease)
+              └──► cancelled
+"""
+
+from django.db import models
+
+
+class PlanStatus(models.TextChoices):
+    """Where a plan stands."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepStatus(models.TextChoices):
+    """Where a step stands."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class WaitingFor(models.TextChoices):
+    """What a step that is in progress waits for."""
+
+    APPROVAL = "approval"
+    INPUT = "input"
+    CALLS = "calls"
+    RETRY = "retry"
+    OUTCOME = "outcome"
+
+
+PLAN_MOVES: dict[str, frozenset[str]] = {
+    PlanStatus.PENDING: frozenset({PlanStatus.IN_PROGRESS, PlanStatus.CANCELLED}),
+    PlanStatus.IN_PROGRESS: frozenset({PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.CANCELLED}),
+    PlanStatus.COMPLETED: frozenset(),
+    PlanStatus.FAILED: frozenset(),
+    PlanStatus.CANCELLED: frozenset(),
+}
+STEP_MOVES: dict[str, frozenset[str]] = {
+    StepStatus.PENDING: frozenset({StepStatus.IN_PROGRESS, StepStatus.CANCELLED}),
+    StepStatus.IN_PROGRESS: frozenset(
+        {StepStatus.IN_PROGRESS, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}
+    ),
+    StepStatus.FAILED: frozenset(),
+    StepStatus.COMPLETED: frozenset(),
+    StepStatus.CANCELLED: frozenset(),
+}
+PLAN_TERMINAL = frozenset({PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.CANCELLED})
+STEP_TERMINAL = frozenset({StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED})
