@@ -1,0 +1,69 @@
+"""The repository as the house rules see it: its files by kind, and their syntax trees.
+
+Every function takes the root, so that a rule can be tried on a small tree that breaks it.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("approvals", "catalog", "config", "plans")
+NOT_OURS = {".git", ".venv", "var", "workspace", "staticfiles", "__pycache__", "build"}
+NOT_OURS |= {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+
+
+def files(root: Path, pattern: str = "*") -> Iterator[Path]:
+    """Yield the files under `root` that belong to the repository, in order."""
+    for path in sorted(root.rglob(pattern)):
+        parts = path.relative_to(root).parts
+        if path.is_file() and not NOT_OURS.intersection(parts) and not parts[0].endswith(".egg-info"):
+            yield path
+
+
+def modules(root: Path, *folders: str) -> Iterator[Path]:
+    """Yield the Python files of the named top folders, or of all; migrations are Django's."""
+    for path in files(root, "*.py"):
+        parts = path.relative_to(root).parts
+        if "migrations" not in parts and (not folders or parts[0] in folders):
+            yield path
+
+
+def templates(root: Path) -> Iterator[Path]:
+    """Yield every template."""
+    yield from files(root / "templates", "*.html")
+
+
+def parse(path: Path) -> ast.Module:
+    """Return the syntax tree of one module."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield every function and method."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every string; what an f-string fills in stands as `{}`."""
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield node.lineno, "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.lineno, node.value
+
+
+def where(root: Path, path: Path, line: int = 1) -> str:
+    """Name a place as editors and people do."""
+    return f"{path.relative_to(root)}:{line}"
+
+
+def write(root: Path, path: str, text: str) -> None:
+    """Put one file into a sample tree."""
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
