@@ -42,9 +42,10 @@ def assignments(tree: ast.Module) -> Iterator[int]:
     births = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
     born = {id(node) for birth in births for node in ast.walk(birth)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "status" and id(node) not in born:
-            if isinstance(node.ctx, ast.Store):
-                yield node.lineno
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+            continue
+        if node.attr == "status" and id(node) not in born:
+            yield node.lineno
 
 
 def strays(root: Path) -> list[str]:
