@@ -1,0 +1,28 @@
+"""`manage.py sync_tools`: the registry into the catalog; prints what was added, changed, removed or drifted."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from catalog.sync import sync_tools
+
+
+class Command(BaseCommand):
+    """Write the registered tools into the catalog."""
+
+    help = "Write the registered tools into the catalog and print what changed."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take --json."""
+        parser.add_argument("--json", action="store_true", help="Print one JSON object instead of lines.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Sync, then say what changed."""
+        changes = sync_tools()
+        if options["json"]:
+            self.stdout.write(json.dumps(changes.as_dict()))
+            return
+        for line in changes.lines():
+            self.stdout.write(line)
