@@ -7,8 +7,11 @@ PYTEST := $(BIN)/python -m pytest
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 EMBEDDED := env DATABASE_URL= REDIS_URL=
-SERVICES := env DATABASE_URL=$${DATABASE_URL:-postgres://toolgate:toolgate@127.0.0.1:5432/toolgate} \
-	REDIS_URL=$${REDIS_URL:-redis://127.0.0.1:6379/0}
+# On PostgreSQL the keys are never made up; those of a throw-away test database protect nothing.
+TEST_KEY := for-the-tests-only-for-the-tests-only-for-the-tests-only
+SERVICES := env DATABASE_URL="$${DATABASE_URL:-postgres://toolgate:toolgate@127.0.0.1:5432/toolgate}" \
+	REDIS_URL="$${REDIS_URL:-redis://127.0.0.1:6379/0}" \
+	SECRET_KEY="$${SECRET_KEY:-$(TEST_KEY)}" TOOLGATE_AUDIT_KEY="$${TOOLGATE_AUDIT_KEY:-$(TEST_KEY)}"
 
 # More for pytest or the benchmarks, such as: make test ARGS="tests/plans -x"
 ARGS ?=
@@ -35,7 +38,7 @@ test-services: .venv/dev.stamp services ## the suite again on PostgreSQL and Red
 	$(SERVICES) $(PYTEST) -n 2 $(ARGS)
 
 check: .venv/dev.stamp ## formatter, linter, types, migrations, deploy check, house rules
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff format --check --output-format concise .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(EMBEDDED) $(MANAGE) makemigrations --check --dry-run
