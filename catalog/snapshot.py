@@ -1,28 +1,30 @@
 """What this process may call right now: loaded tools joined with their rows, kept in memory.
 
-Looked up on the hot path; read again when it is a second old and the catalog's revision has moved. Never writes.
+Looked up on the hot path; read again when a second old and the catalog's revision has moved. Never writes.
 """
 
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
 from django.db.models import QuerySet
 
-from catalog.models import CatalogState, Implementation
-from catalog.models import Tool as ToolRow
+from catalog import definitions
+from catalog.models import CatalogState, Implementation, Tool
 from catalog.registry import get_all_tools
-from catalog.tools import Tool
 
 SECONDS_TRUSTED = 1.0
+
+LoadedTool = definitions.Tool[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class CallableTool:
     """A tool as code and as rows; `drifted` when the loaded code is not what the rows say."""
 
-    tool: Tool
+    tool: LoadedTool
     tool_pk: int
     version_pk: int
     version_number: int
@@ -64,14 +66,14 @@ def all_current() -> Mapping[str, CallableTool]:
 
 def forget() -> None:
     """Read the rows again at the next look: this process has just written them."""
-    global _view  # noqa: PLW0603 - one reference, replaced whole: readers need no lock
+    global _view  # one reference, replaced whole: readers need no lock
     with _reading:
         _view = _EMPTY
 
 
 def _look_again() -> _View:
     """Return a view that is fresh; one thread reads while the others go on with the old one."""
-    global _view  # noqa: PLW0603 - as above
+    global _view  # as above
     old = _view
     if not _reading.acquire(blocking=old is _EMPTY):
         return old
@@ -94,15 +96,15 @@ def _read(old: _View) -> _View:
     return _View(revision, now, {each.tool.name: each for each in joined if each is not None})
 
 
-def _rows() -> QuerySet[ToolRow]:
+def _rows() -> QuerySet[Tool]:
     return (
-        ToolRow.objects.filter(registered=True, current_version__isnull=False)
+        Tool.objects.filter(registered=True, current_version__isnull=False)
         .select_related("current_version")
         .prefetch_related("implementations", "categories")
     )
 
 
-def _join(tool: Tool, row: ToolRow) -> CallableTool | None:
+def _join(tool: LoadedTool, row: Tool) -> CallableTool | None:
     version = row.current_version
     implementation = _implementation_of(tool, row)
     if version is None or implementation is None:
@@ -117,11 +119,11 @@ def _join(tool: Tool, row: ToolRow) -> CallableTool | None:
         implementation_digest=implementation.digest,
         enabled=row.enabled,
         categories=frozenset(category.name for category in row.categories.all()),
-        drifted=(version.fingerprint, implementation.digest) != (tool.fingerprint, tool.implementation_digest),
+        drifted=version.fingerprint != tool.fingerprint or implementation.digest != tool.digest,
     )
 
 
-def _implementation_of(tool: Tool, row: ToolRow) -> Implementation | None:
+def _implementation_of(tool: LoadedTool, row: Tool) -> Implementation | None:
     """Return the row of the loaded code, or else of the code that serves the tool elsewhere."""
     rows = list(row.implementations.all())
     own = [each for each in rows if each.reference == tool.reference]

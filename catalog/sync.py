@@ -1,4 +1,4 @@
-"""The registry becomes rows: tools, immutable versions, implementations, categories; and what changed is said.
+"""The registry becomes rows: tools, immutable versions, implementations, categories; says what changed.
 
 Runs under one lock. Tools are never deleted: one that no loaded module offers is marked unregistered.
 """
@@ -10,11 +10,10 @@ from django.db import connection, transaction
 from django.db.models import F, Max, Q
 
 from catalog import facts, snapshot
-from catalog.models import Call, CatalogState, Category, Implementation, Source, ToolVersion
-from catalog.models import Tool as ToolRow
+from catalog.models import Call, CatalogState, Category, Implementation, Source, Tool, ToolVersion
 from catalog.registry import get_all_tools, initialize_tools
+from catalog.snapshot import LoadedTool
 from catalog.states import CallStatus
-from catalog.tools import Tool
 
 SYNC_LOCK = 0x746F6F6C67617465  # PostgreSQL's advisory locks are numbered; this one spells "toolgate".
 
@@ -46,7 +45,7 @@ def sync_tools() -> Changes:
     changes = Changes()
     with transaction.atomic():
         _lock()
-        rows = {row.name: row for row in ToolRow.objects.select_related("source", "current_version")}
+        rows = {row.name: row for row in Tool.objects.select_related("source", "current_version")}
         for tool in get_all_tools().values():
             _sync_tool(tool, rows.pop(tool.name, None), changes)
         _remove(rows.values(), changes)
@@ -63,7 +62,7 @@ def _lock() -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SYNC_LOCK])
 
 
-def _sync_tool(tool: Tool, row: ToolRow | None, changes: Changes) -> None:
+def _sync_tool(tool: LoadedTool, row: Tool | None, changes: Changes) -> None:
     if row is None:
         _add(tool)
         changes.added.append(tool.name)
@@ -79,45 +78,47 @@ def _sync_tool(tool: Tool, row: ToolRow | None, changes: Changes) -> None:
         _record("tool.drifted", row)
 
 
-def _add(tool: Tool) -> None:
-    row = ToolRow.objects.create(name=tool.name, source=_source(tool))
+def _add(tool: LoadedTool) -> None:
+    row = Tool.objects.create(name=tool.name, source=_source(tool))
     _implement(row, tool)
     _categorise(row, tool)
     _promise(row, tool)
     _record("tool.added", row)
 
 
-def _place(row: ToolRow, tool: Tool) -> bool:
+def _place(row: Tool, tool: LoadedTool) -> bool:
     """Note where the tool comes from now; say whether that is new."""
-    if row.registered and row.source.name == tool.module:
+    if row.registered and row.source.name == _module(tool):
         return False
     row.registered, row.source = True, _source(tool)
     row.save(update_fields=["registered", "source", "updated_at"])
     return True
 
 
-def _source(tool: Tool) -> Source:
+def _source(tool: LoadedTool) -> Source:
     source, _ = Source.objects.get_or_create(
-        name=tool.module, defaults={"kind": Source.Kind.PYTHON, "trusted": True}
+        name=_module(tool), defaults={"kind": Source.Kind.PYTHON, "trusted": True}
     )
     return source
 
 
-def _implement(row: ToolRow, tool: Tool) -> bool:
+def _module(tool: LoadedTool) -> str:
+    return tool.reference.partition(":")[0]
+
+
+def _implement(row: Tool, tool: LoadedTool) -> bool:
     """Keep the code that serves the tool; say whether it is other code than before."""
-    current = row.implementations.filter(
-        reference=tool.reference, digest=tool.implementation_digest, enabled=True
-    )
+    current = row.implementations.filter(reference=tool.reference, digest=tool.digest, enabled=True)
     if current.exists():
         return False
     row.implementations.filter(kind=Implementation.Kind.PYTHON).update(enabled=False)
     row.implementations.update_or_create(
-        reference=tool.reference, defaults={"digest": tool.implementation_digest, "enabled": True}
+        reference=tool.reference, defaults={"digest": tool.digest, "enabled": True}
     )
     return True
 
 
-def _categorise(row: ToolRow, tool: Tool) -> bool:
+def _categorise(row: Tool, tool: LoadedTool) -> bool:
     """Put the tool into its categories; say whether they are other ones than before."""
     wanted = set(tool.categories)
     if set(row.categories.values_list("name", flat=True)) == wanted:
@@ -126,8 +127,8 @@ def _categorise(row: ToolRow, tool: Tool) -> bool:
     return True
 
 
-def _promise(row: ToolRow, tool: Tool) -> bool:
-    """Point at the version with this contract, made when it is new; say whether that is another one than before."""
+def _promise(row: Tool, tool: LoadedTool) -> bool:
+    """Point at the version with this contract, made when it is new; say whether it was another before."""
     if row.current_version is not None and row.current_version.fingerprint == tool.fingerprint:
         return False
     version = row.versions.filter(fingerprint=tool.fingerprint).first() or _new_version(row, tool)
@@ -136,7 +137,7 @@ def _promise(row: ToolRow, tool: Tool) -> bool:
     return True
 
 
-def _new_version(row: ToolRow, tool: Tool) -> ToolVersion:
+def _new_version(row: Tool, tool: LoadedTool) -> ToolVersion:
     last = row.versions.aggregate(last=Max("number"))["last"] or 0
     return ToolVersion.objects.create(
         tool=row,
@@ -145,9 +146,9 @@ def _new_version(row: ToolRow, tool: Tool) -> ToolVersion:
         description=tool.description,
         input_schema=tool.input_schema,
         output_schema=tool.output_schema,
-        query_types=list(tool.query_types),
-        safety_level=tool.safety_level,
-        reversibility=tool.reversibility,
+        query_types=list(tool.query_types or ()),
+        safety_level=str(tool.safety_level),
+        reversibility=str(tool.reversibility),
         retry_safe=tool.retry_safe,
         timeout=tool.timeout,
         output_key=tool.output_key or "",
@@ -155,14 +156,14 @@ def _new_version(row: ToolRow, tool: Tool) -> ToolVersion:
     )
 
 
-def _has_open_requests(row: ToolRow) -> bool:
+def _has_open_requests(row: Tool) -> bool:
     """Say whether people are asked, or have agreed, to a call of an earlier version."""
     open_request = Q(status=CallStatus.HELD) | Q(status=CallStatus.READY, started_at=None)
     calls = Call.objects.filter(open_request, version__tool=row)
     return calls.exclude(version=row.current_version).exists()
 
 
-def _remove(rows: Iterable[ToolRow], changes: Changes) -> None:
+def _remove(rows: Iterable[Tool], changes: Changes) -> None:
     for row in rows:
         if row.registered and row.source.kind == Source.Kind.PYTHON:
             row.registered = False
@@ -171,7 +172,7 @@ def _remove(rows: Iterable[ToolRow], changes: Changes) -> None:
             _record("tool.removed", row)
 
 
-def _record(kind: str, row: ToolRow) -> None:
+def _record(kind: str, row: Tool) -> None:
     version = row.current_version
     facts.record(
         kind,

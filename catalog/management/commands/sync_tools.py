@@ -1,4 +1,4 @@
-"""`manage.py sync_tools`: the registry into the catalog; prints what was added, changed, removed or drifted."""
+"""`manage.py sync_tools`: the registry into the catalog; prints what changed."""
 
 import json
 from argparse import ArgumentParser
