@@ -1,0 +1,148 @@
+"""Template tags all pages share: icons, badges, times, text that hides nothing, diffs. All is escaped."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.utils.html import format_html, format_html_join
+
+from catalog import words
+from catalog.diffs import diff_texts
+from catalog.glyphs import count_hidden, split_hidden
+
+register = template.Library()
+
+
+@register.simple_tag
+def icon(name: str, classes: str = "") -> str:
+    """Draw an icon of the sprite; `classes` adds a size (i-s) or a status hue (sti run)."""
+    return format_html('<svg class="i {}" aria-hidden="true"><use href="#i-{}"/></svg>', classes, name)
+
+
+@register.simple_tag
+def safety(level: str) -> str:
+    """Draw the badge of a safety level."""
+    word = words.safety_word(level)
+    return format_html('<span class="lvl {}">{}{}</span>', word.hue, icon(word.icon), word.label)
+
+
+@register.simple_tag
+def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
+    """Draw the pill of a status; `label` replaces the word, never the icon and the hue."""
+    word = words.status_word(value, waiting_for)
+    drawn = icon(word.icon, "spin" if word.icon == "run" else "")
+    return format_html('<span class="st {}">{}{}</span>', word.hue, drawn, label or word.label)
+
+
+@register.simple_tag
+def status_icon(value: str, waiting_for: str | None = None) -> str:
+    """Draw only the icon of a status; the page must say the word beside it."""
+    word = words.status_word(value, waiting_for)
+    return icon(word.icon, f"sti {word.hue}{' spin' if word.icon == 'run' else ''}")
+
+
+@register.simple_tag
+def status_label(value: str, waiting_for: str | None = None) -> str:
+    """Say a status in words."""
+    return words.status_word(value, waiting_for).label
+
+
+@register.simple_tag
+def status_hue(value: str, waiting_for: str | None = None) -> str:
+    """Name the hue class of a status: run, ok, human, danger, warn or idle."""
+    return words.status_word(value, waiting_for).hue
+
+
+@register.simple_tag
+def copyable(value: str) -> str:
+    """Draw an id that a press copies; the middle is cut, never the end."""
+    short = value if len(value) <= 16 else f"{value[:10]}…{value[-4:]}"
+    return format_html(
+        '<button class="id" type="button" data-copy="{0}" title="{0}" aria-label="Copy {0}">{1}{2}</button>',
+        value,
+        short,
+        icon("copy"),
+    )
+
+
+@register.simple_tag
+def avatar(name: str, kind: str = "person") -> str:
+    """Draw initials: round for a person, square for a program."""
+    shape = "av" if kind == "person" else "av bot"
+    return format_html('<b class="{}" aria-hidden="true">{}</b>', shape, words.say_initials(name))
+
+
+@register.filter
+def initials(name: str) -> str:
+    """Cut a name to two letters."""
+    return words.say_initials(name)
+
+
+@register.filter
+def relative_time(moment: datetime | None) -> str:
+    """Say how long ago, with the exact time in the tooltip; clock.js keeps it true."""
+    return _time(moment, words.say_ago(moment), "data-ago") if moment else "never"
+
+
+@register.filter
+def time_left(moment: datetime | None) -> str:
+    """Say how much time is left, with the deadline in the tooltip; clock.js keeps it true."""
+    return _time(moment, words.say_left(moment), "data-left") if moment else ""
+
+
+@register.filter
+def clock_time(moment: datetime | None) -> str:
+    """Say the time to the second, in UTC, with the full date in the tooltip."""
+    return _time(moment, f"{moment.astimezone(UTC):%H:%M:%S}", "data-at") if moment else ""
+
+
+def _time(moment: datetime, said: str, mark: str) -> str:
+    exact = moment.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{}" {}>{}</time>',
+        f"{exact:%Y-%m-%dT%H:%M:%S}Z",
+        f"{exact:%Y-%m-%d %H:%M:%S} UTC",
+        mark,
+        said,
+    )
+
+
+@register.filter
+def duration_ms(milliseconds: float | None) -> str:
+    """Say a duration given in milliseconds."""
+    return "" if milliseconds is None else words.say_duration(milliseconds)
+
+
+@register.filter
+def bytes_size(count: int | None) -> str:
+    """Say a number of bytes."""
+    return "" if count is None else words.say_size(count)
+
+
+@register.filter
+def revealed(text: object) -> str:
+    """Escape text and spell out every character that does not show."""
+    spans = (
+        format_html('<span class="hidden-char">{}</span>', piece.text) if piece.hidden else piece.text
+        for piece in split_hidden(str(text))
+    )
+    return format_html_join("", "{}", ((span,) for span in spans))
+
+
+@register.filter
+def hidden_count(text: object) -> int:
+    """Count the characters of a text, or of a JSON value's text, that do not show."""
+    return count_hidden(text if isinstance(text, str) else pretty_json(text))
+
+
+@register.filter
+def pretty_json(value: Any) -> str:  # noqa: ANN401 any JSON value
+    """Write a JSON value with two spaces of indent; pass it on to `revealed` where an agent wrote it."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+@register.inclusion_tag("catalog/_diff.html")
+def diff(before: str | None, after: str | None, label: str = "content") -> dict[str, object]:
+    """Draw what changes between two texts; None means no file."""
+    return {"change": diff_texts(before, after), "label": label}

@@ -1,0 +1,70 @@
+"""How two texts are compared: nothing is lost, nothing that changed is hidden, hostile texts stay cheap."""
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.diffs import diff_texts
+
+
+def rebuilt(before: str, after: str) -> tuple[list[str], list[str]]:
+    """Put both sides together again, leaving out what the gaps skip."""
+    change = diff_texts(before, after)
+    said = [(row.kind, "".join(segment.text for segment in row.segments)) for row in change.rows]
+    return [t for kind, t in said if kind == "del"], [t for kind, t in said if kind == "add"]
+
+
+def test_new_file_is_all_additions() -> None:
+    change = diff_texts(None, "one\ntwo\n")
+
+    assert [(row.kind, row.new) for row in change.rows] == [("add", 1), ("add", 2)]
+    assert (change.added, change.removed) == (2, 0)
+
+
+def test_far_away_lines_are_counted_not_shown() -> None:
+    lines = [f"line {n}" for n in range(100)]
+
+    change = diff_texts("\n".join(lines), "\n".join([*lines[:50], "changed", *lines[51:]]))
+
+    assert [row.skipped for row in change.rows if row.kind == "gap"] == [47, 46]
+    assert [row.old for row in change.rows if row.kind == "same"] == [48, 49, 50, 52, 53, 54]
+
+
+def test_missing_newline_at_the_end_is_a_change() -> None:
+    change = diff_texts("a\n", "a")
+
+    assert [(row.kind, row.unended) for row in change.rows] == [("del", False), ("add", True)]
+
+
+def test_carriage_returns_and_odd_separators_stay_in_their_line() -> None:
+    assert rebuilt("a\n", "a\r\n") == (["a"], ["a\r"])
+    assert rebuilt("", "x\u2028y\x0bz") == ([], ["x\u2028y\x0bz"])
+
+
+def test_equal_texts_have_no_change() -> None:
+    change = diff_texts("same\n" * 9, "same\n" * 9)
+
+    assert (change.added, change.removed) == (0, 0)
+
+
+@given(st.text("ab \n", max_size=60), st.text("ab \n", max_size=60))
+def test_counts_agree_with_the_lines_of_both_sides(before, after) -> None:
+    change = diff_texts(before, after)
+    kept = sum(1 for row in change.rows if row.kind == "same") + sum(row.skipped for row in change.rows)
+
+    assert kept + change.removed == len(before.splitlines())
+    assert kept + change.added == len(after.splitlines())
+
+
+def test_hostile_texts_are_compared_within_a_second() -> None:
+    repeated = "\n".join("ab"[n % 2] for n in range(60_000))
+    shuffled = "\n".join("ba"[n % 3 % 2] for n in range(60_000))
+    wordy = "\n".join("x y " * 45 for _ in range(700))
+    began = time.perf_counter()
+
+    diff_texts(repeated, shuffled)
+    diff_texts("\n".join("ab"[n % 2] for n in range(999)), "\n".join("ba"[n % 3 % 2] for n in range(999)))
+    diff_texts(wordy, wordy.replace("x y x", "y x"))
+
+    assert time.perf_counter() - began < 1.0
