@@ -10,6 +10,7 @@ CONTEXT = 3
 MOST_LINE_PAIRS = 1_000_000
 MOST_WORD_PAIRS = 10_000
 MOST_WORD_PAIRS_IN_ALL = 200_000
+COST_OF_A_LINE = 50
 ALIKE = 0.4
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 # Only "\n" ends a line: every other separator must stay visible. This mark cannot occur inside a line.
@@ -139,7 +140,7 @@ def _mark_words(old: list[str], new: list[str], budget: _Budget) -> tuple[list[_
 
 def _word_segments(old: str, new: str, budget: _Budget) -> tuple[_Segments, _Segments]:
     a, b = _WORDS.findall(_shown(old)), _WORDS.findall(_shown(new))
-    if not budget.takes(len(a) * len(b)):
+    if not budget.takes(COST_OF_A_LINE + len(a) * len(b)):
         return _whole(old), _whole(new)
     matcher = SequenceMatcher(None, a, b, autojunk=False)
     if matcher.ratio() < ALIKE:
