@@ -1,13 +1,16 @@
 """What this machine offers to the tests: Chromium, PostgreSQL and Redis.
 
-A test marked `browser` or `service` is skipped where its machine is missing; where it is required, it fails.
+A test marked `browser` or `service` is skipped where that is missing, and fails where it is required.
 """
 
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
+from django.db import connections
+from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
+from pytest_django.plugin import DjangoDbBlocker
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -38,6 +41,24 @@ def is_required(marker: str) -> bool:
 def chromium() -> str:
     """The path of the browser that tests marked `browser` drive."""
     return find_chromium() or pytest.fail("no Chromium was found; mark the test as browser")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Leave no session behind: PostgreSQL drops no database that a finished test's thread holds open."""
+    yield
+    database = connections["default"]
+    if isinstance(database, PostgreSQL):
+        with django_db_blocker.unblock():
+            database.close_pool()
+            end_sessions(database)
+
+
+def end_sessions(database: PostgreSQL) -> None:
+    """End every session of the test database, from outside of it."""
+    sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+    with database._nodb_cursor() as cursor:
+        cursor.execute(sql, [database.settings_dict["NAME"]])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
