@@ -1,0 +1,175 @@
+"""Strict JSON in, canonical bytes and digests out.
+
+Owns what counts as JSON in Toolgate; knows nothing of schemas, tools or requests.
+"""
+
+import hashlib
+import json
+from math import isfinite
+from typing import Any, NoReturn
+
+import rfc8785
+
+from catalog.errors import MalformedJSON, TooLarge
+
+Json = dict[str, Any] | list[Any] | str | int | float | bool | None
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 64
+MAX_INTEGER = 2**53 - 1
+
+
+def parse_json(text: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Json:
+    """Read one JSON document (RFC 8259, no duplicate keys); raise MalformedJSON or TooLarge."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if len(raw) > max_bytes:
+        raise TooLarge("The JSON document", size=len(raw), limit=max_bytes)
+    value: Json = check_json(_decode(_as_text(raw) if isinstance(text, bytes) else text), max_depth=max_depth)
+    return value
+
+
+def check_json(value: object, *, max_depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401 - the value itself, judged
+    """Return the value when it is plain JSON within our limits; raise MalformedJSON naming the path."""
+    _judge(value, max_depth)
+    return value
+
+
+def canonical_text(value: object) -> str:
+    """Return the RFC 8785 text of a JSON value: equal values give equal text."""
+    return rfc8785.dumps(check_json(value)).decode()
+
+
+def digest(*fields: str | bytes) -> str:
+    """Return the SHA-256 (hex) over the fields, each led by its length in 8 bytes: borders cannot move."""
+    sha = hashlib.sha256()
+    for field in fields:
+        data = field.encode() if isinstance(field, str) else field
+        sha.update(len(data).to_bytes(8, "big"))
+        sha.update(data)
+    return sha.hexdigest()
+
+
+def size_of(value: object) -> int:
+    """Return the bytes of a JSON value as compact UTF-8 text."""
+    return len(_compact.encode(value).encode("utf-8", "surrogatepass"))
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"The document is not UTF-8: byte {error.start} is not valid."
+        raise MalformedJSON(message, code="invalid_utf8") from None
+
+
+def _decode(text: str) -> object:
+    try:
+        return _decoder.decode(text)
+    except json.JSONDecodeError as error:
+        message = f"{error.msg} at line {error.lineno}, column {error.colno}."
+        raise MalformedJSON(message, line=error.lineno, column=error.colno) from None
+    except RecursionError:
+        raise _too_deep(MAX_DEPTH) from None
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        message = f"The key {json.dumps(twice)} stands twice in one object."
+        raise MalformedJSON(message, code="duplicate_key")
+    return members
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedJSON(f"{name} is not JSON: numbers must be finite.", code="not_finite")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise MalformedJSON(f"The number {text[:20]} is too large to hold.", code="not_finite")
+    return number
+
+
+def _exact(text: str) -> int:
+    # Long runs of digits never reach int(): Python refuses them with an error of its own.
+    number = int(text) if len(text) <= 17 else MAX_INTEGER + 1
+    if abs(number) > MAX_INTEGER:
+        raise _inexact()
+    return number
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_without_duplicates,
+    parse_constant=_refuse_constant,
+    parse_float=_finite,
+    parse_int=_exact,
+)
+
+
+def _judge(value: object, depth: int) -> None:
+    kind = type(value)
+    if kind is str:
+        _judge_text(value)  # type: ignore[arg-type]
+    elif kind is dict:
+        _judge_members(value, depth)  # type: ignore[arg-type]
+    elif kind is list:
+        _judge_items(value, depth)  # type: ignore[arg-type]
+    elif kind is int or kind is float:
+        _judge_number(value)  # type: ignore[arg-type]
+    elif value is not None and kind is not bool:
+        raise MalformedJSON(f"A value of type {kind.__name__} is not JSON.", code="not_json")
+
+
+def _judge_members(members: dict[object, object], depth: int) -> None:
+    if depth <= 0:
+        raise _too_deep(MAX_DEPTH)
+    for key, value in members.items():
+        if type(key) is not str:
+            raise MalformedJSON(f"A key of type {type(key).__name__} is not JSON.", code="not_json")
+        _judge_text(key)
+        try:
+            _judge(value, depth - 1)
+        except MalformedJSON as problem:
+            raise problem.inside(key) from None
+
+
+def _judge_items(items: list[object], depth: int) -> None:
+    if depth <= 0:
+        raise _too_deep(MAX_DEPTH)
+    for index, value in enumerate(items):
+        try:
+            _judge(value, depth - 1)
+        except MalformedJSON as problem:
+            raise problem.inside(index) from None
+
+
+def _judge_number(number: float) -> None:
+    if type(number) is int and abs(number) > MAX_INTEGER:
+        raise _inexact()
+    if not isfinite(number):
+        raise MalformedJSON("A number must be finite.", code="not_finite")
+
+
+def _judge_text(text: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = "A text holds half of a surrogate pair, which no encoding can carry."
+        raise MalformedJSON(message, code="lone_surrogate") from None
+
+
+def _too_deep(limit: int) -> MalformedJSON:
+    return MalformedJSON(f"The document nests deeper than {limit} levels.", code="too_deep")
+
+
+def _inexact() -> MalformedJSON:
+    message = f"An integer lies beyond ±{MAX_INTEGER}; send it as a string."
+    return MalformedJSON(message, code="integer_range")

@@ -1,0 +1,307 @@
+"""THE pipeline: one call from its arguments to its outcome; read it from the top: check → gate → run.
+
+Knows no person, plan or row: whoever may refuse hands in a gate, whoever records keeps the outcome.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from catalog.canonical import check_json, size_of
+from catalog.context import Deadline, ToolContext
+from catalog.definitions import SafetyLevel, Tool
+from catalog.errors import (
+    DataNotFound,
+    DeadlineExceededError,
+    MalformedJSON,
+    ParameterError,
+    QueryTypeUnsupported,
+    ToolError,
+    ToolValidationError,
+)
+from catalog.results import (
+    STANDARD_FIELDS,
+    ToolResult,
+    format_error_response,
+    format_success_response,
+)
+from catalog.runners.python import settle
+from catalog.schemas import Problem, refuse
+
+MAX_ARGUMENTS = 256 * 1024
+MAX_RESULT = 1024 * 1024
+# What a handler may raise without ending the process or the thread that runs it.
+HANDLER_FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The call may run now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The call must wait for people, on these terms."""
+
+    terms: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The call is refused with this message."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFacts:
+    """What a gate judges."""
+
+    tool_name: str
+    safety_level: SafetyLevel
+    categories: tuple[str, ...]
+    arguments: Mapping[str, Any]
+    requested_by: int | None = None
+    plan_ref: str | None = None
+    source: str | None = None
+
+
+Verdict = Allow | Hold | Deny
+Gate = Callable[[CallFacts], Verdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a call ended; `message` is for the model, `error` for a person, `fields` join the response."""
+
+    success: bool
+    message: str = "OK"
+    value: Any = None
+    error: str | None = None
+    error_kind: str | None = None
+    warning: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    restored: bool = False
+    retryable: bool = False
+    exclude_value_from_context: bool = False
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+
+
+def dispatch(
+    tool: Tool[Any, Any], arguments: object, *, gate: Gate, context: ToolContext, facts: CallFacts
+) -> Outcome | Hold:
+    """Take one call as far as it may go: to an outcome, or to a hold."""
+    try:
+        checked = check(tool, arguments)
+    except ToolError as error:
+        return _failed(tool, error)
+    verdict = gate(replace(facts, arguments=checked))
+    if isinstance(verdict, Hold):
+        return verdict
+    if isinstance(verdict, Deny):
+        return Outcome(success=False, message=verdict.message, error=verdict.message, error_kind="denied")
+    return run(tool, checked, context)
+
+
+def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
+    """Return the arguments if the tool takes them; raise ParameterError or QueryTypeUnsupported."""
+    if not isinstance(arguments, dict):
+        refuse([Problem("", "type", "The arguments must be a JSON object.")])
+    try:
+        checked: dict[str, Any] = check_json(arguments)
+    except MalformedJSON as problem:
+        refuse([Problem(problem.path, problem.code, problem.message)])
+        raise
+    size = size_of(checked)
+    if size > MAX_ARGUMENTS:
+        message = f"The arguments have {size:,} bytes; at most {MAX_ARGUMENTS:,} are accepted."
+        refuse([Problem("", "too_large", message)])
+    tool.check(checked)
+    return checked
+
+
+def run(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Outcome:
+    """Run one checked call and end its resources; a failure undoes what it changed and never raises."""
+    if context.deadline is not None and context.deadline.expired():
+        return _settled(_too_late(tool), context)
+    try:
+        outcome = _accepted(tool, settle(tool.call(arguments, context), _limit(tool, context)))
+    except HANDLER_FAILURES as error:
+        outcome = _failed(tool, error)
+    return _settled(outcome, context)
+
+
+def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as query_type, parameters, results, output_key, success and the tool's fields."""
+    query_type, parameters = None, arguments
+    if tool.query_types is not None:
+        query_type, parameters = arguments.get("query_type"), arguments.get("parameters", {})
+    if outcome.success:
+        results = _results_of(outcome.value)
+        return format_success_response(query_type, parameters, results, tool_name=tool.name, **outcome.fields)
+    kind = "warning" if outcome.warning else "error"
+    text = outcome.error or outcome.message
+    return format_error_response(
+        query_type, parameters, text, tool_name=tool.name, error_type=kind, **outcome.fields
+    )
+
+
+def _limit(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
+    own = Deadline.after(tool.timeout)
+    if context.deadline is None:
+        return own
+    return min(own, context.deadline, key=lambda deadline: deadline.expires_at)
+
+
+def _too_late(tool: Tool[Any, Any]) -> Outcome:
+    message = f"Deadline expired before executing tool '{tool.name}'."
+    cause = DeadlineExceededError(message)
+    return Outcome(
+        success=False,
+        message=message,
+        error=message,
+        error_kind="deadline_exceeded",
+        retryable=True,
+        cause=cause,
+    )
+
+
+def _settled(outcome: Outcome, context: ToolContext) -> Outcome:
+    """Undo a failed call's changes, then close what it opened."""
+    if not outcome.success:
+        try:
+            outcome = replace(outcome, restored=context.resources.restore())
+        except HANDLER_FAILURES as error:  # a resource of an author may fail to undo: say so, go on
+            logger.warning("tool_restore_failed error=%s", type(error).__name__)
+    context.resources.close()
+    return outcome
+
+
+def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
+    """Turn what a handler returned into an outcome; raise what cannot be stored."""
+    result = returned if isinstance(returned, ToolResult) else ToolResult(message="OK", value=returned)
+    value = _storable(tool, result.value)
+    if not result.success:
+        return Outcome(
+            success=False,
+            message=result.message,
+            value=value,
+            error=result.message,
+            error_kind="tool_error",
+            exclude_value_from_context=result.exclude_value_from_context,
+        )
+    if _is_error_response(value):
+        return _reported(value)
+    return Outcome(
+        success=True,
+        message=result.message,
+        value=value,
+        fields=_fields_of(value),
+        exclude_value_from_context=result.exclude_value_from_context,
+    )
+
+
+class _Unstorable(ToolError):
+    """A result that cannot be kept."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def _storable(tool: Tool[Any, Any], value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value as plain JSON, models and dataclasses dumped; raise _Unstorable."""
+    try:
+        plain = value if type(value) in (str, int, bool) else to_jsonable_python(value)
+        check_json(plain)
+    except (PydanticSerializationError, MalformedJSON, ValueError, RecursionError) as error:
+        message = f"Tool '{tool.name}' returned a {type(value).__name__} that is not JSON: {_reason(error)}"
+        raise _Unstorable(message, "result_not_json") from error
+    size = size_of(plain)
+    if size > MAX_RESULT:
+        message = f"Tool '{tool.name}' returned {size:,} bytes; at most {MAX_RESULT:,} can be kept."
+        raise _Unstorable(message, "result_too_large")
+    return plain
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+def _results_of(value: object) -> list[Any]:
+    if isinstance(value, dict) and "results" in value:
+        value = value["results"]
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _fields_of(value: object) -> dict[str, Any]:
+    if isinstance(value, dict) and "results" in value:
+        return {key: each for key, each in value.items() if key not in STANDARD_FIELDS}
+    return {}
+
+
+def _is_error_response(value: object) -> bool:
+    """Say whether a handler returned the response of a failure that `format_error_response` makes."""
+    return isinstance(value, dict) and value.get("success") is False and value.keys() >= STANDARD_FIELDS
+
+
+def _reported(response: dict[str, Any]) -> Outcome:
+    warning = "warning" in response
+    message = str(response.get("warning" if warning else "error", "The tool reported an error."))
+    fields = {key: each for key, each in _fields_of(response).items() if key not in ("error", "warning")}
+    kind = "data_not_found" if warning else "tool_error"
+    return Outcome(
+        success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields
+    )
+
+
+def _failed(tool: Tool[Any, Any], error: BaseException) -> Outcome:
+    """Classify what a call raised: the kind, the text for the model, the text for a person."""
+    kind = error.kind if isinstance(error, _Unstorable) else _kind_of(error)
+    logger.info("tool_failed tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
+    message = _message(tool.name, error)
+    return Outcome(
+        success=False,
+        message=message,
+        error=error.user_message() if isinstance(error, ToolError) else message,
+        error_kind=kind,
+        warning=isinstance(error, DataNotFound),
+        retryable=not isinstance(error, ToolError),
+        cause=error,
+    )
+
+
+def _kind_of(error: BaseException) -> str:
+    return next((kind for raised, kind in _KINDS if isinstance(error, raised)), "unknown_error")
+
+
+_KINDS = (
+    (ParameterError, "parameter_error"),
+    (QueryTypeUnsupported, "query_type_error"),
+    (ToolValidationError, "validation_error"),
+    (DataNotFound, "data_not_found"),
+    (ToolError, "tool_error"),
+    (DeadlineExceededError, "timeout"),
+)
+
+
+def _message(name: str, error: BaseException) -> str:
+    """Return the text for the model."""
+    match error:
+        case ParameterError() | QueryTypeUnsupported() | ToolValidationError():
+            return f"Tool validation failed: {error.user_message()}"
+        case ToolError():
+            return error.user_message()
+        case DeadlineExceededError():
+            return f"Tool '{name}' exceeded the deadline."
+        case TypeError():
+            return f"Tool '{name}' raised TypeError: {_reason(error)}"
+    return f"Tool '{name}' execution failed: {_reason(error)}"

@@ -1,0 +1,262 @@
+"""The workspace: files below one root, reached through descriptors, with a journal that can undo a call.
+
+Owns atomic writes, compare-and-swap and restore; which paths are fit to use is decided in `paths`.
+"""
+
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalog.errors import FilesystemError
+from catalog.paths import TEMPORARY, Parts, open_file, opened_folder, refuse, split_path
+
+MAX_FILE_BYTES = 1024 * 1024
+MAX_ENTRIES = 1000
+MAX_MATCHES = 200
+MAX_LINE = 300
+ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file or folder of a listing; `size` in bytes, 0 for folders."""
+
+    path: str
+    kind: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One line that holds what was searched for; lines count from 1."""
+
+    path: str
+    line: int
+    text: str
+
+
+# Inside the class `list` is a method, so its annotations need names of their own.
+Entries = list[Entry]
+Matches = list[Match]
+Lines = list[str]
+
+
+@dataclass(slots=True)
+class _Change:
+    """What a path held before this call, and the token of what the call left there."""
+
+    before: bytes | None
+    wrote: str
+
+
+class Filesystem:
+    """Files below `root`; one instance serves one call and remembers how to undo it."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self._changes: dict[Parts, _Change] = {}
+        self._made: list[Parts] = []
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return a file's bytes; raise FilesystemError when it is missing, too large or not regular."""
+        parts = split_path(path)
+        with opened_folder(self.root, parts[:-1]) as folder:
+            return _read(folder, parts)
+
+    def read_text(self, path: str) -> str:
+        """Return a file's UTF-8 text."""
+        try:
+            return self.read_bytes(path).decode()
+        except UnicodeDecodeError:
+            raise FilesystemError(f"{path!r} is not UTF-8 text; read it as bytes.") from None
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file is there that could be read."""
+        return self.state_token(path) != ABSENT
+
+    def state_token(self, path: str) -> str:
+        """Return "sha256:<hex>" of a file's bytes, or "absent"."""
+        parts = split_path(path)
+        try:
+            with opened_folder(self.root, parts[:-1]) as folder:
+                return _token(_look(folder, parts))
+        except FilesystemError as error:
+            if error.details.get("missing"):
+                return ABSENT
+            raise
+
+    def write_text(self, path: str, text: str, *, expect: str | None = None) -> str:
+        """Write UTF-8 text as `write_bytes` does."""
+        return self.write_bytes(path, text.encode(), expect=expect)
+
+    def write_bytes(self, path: str, data: bytes, *, expect: str | None = None) -> str:
+        """Replace a file whole, making its folders; return its state token.
+
+        `expect` is the state token the file must still have, else FilesystemError.
+        """
+        if len(data) > MAX_FILE_BYTES:
+            raise FilesystemError(
+                f"{path!r} would have {len(data):,} bytes; at most {MAX_FILE_BYTES:,} can be written."
+            )
+        return self._change(path, data, expect)
+
+    def delete(self, path: str, *, expect: str | None = None) -> None:
+        """Delete one file; `expect` refuses a file that has changed."""
+        if not self.exists(path):
+            raise FilesystemError(f"There is no {path!r} in the workspace to delete.")
+        self._change(path, None, expect)
+
+    def list(self, path: str = ".", *, recursive: bool = False) -> Entries:
+        """Return what a folder holds by name, links and devices left out, at most MAX_ENTRIES."""
+        entries: Entries = []
+        for entry in self._walk(() if path in (".", "") else split_path(path), recursive=recursive):
+            if len(entries) == MAX_ENTRIES:
+                raise FilesystemError(
+                    f"{path!r} holds more than {MAX_ENTRIES} entries; list a folder inside it."
+                )
+            entries.append(entry)
+        return entries
+
+    def search(self, text: str, path: str = ".") -> Matches:
+        """Return the lines below a folder that hold the text, letter case aside; at most MAX_MATCHES."""
+        wanted = text.casefold()
+        if not wanted.strip():
+            raise FilesystemError("A text to search for is needed.")
+        matches: Matches = []
+        for entry in self.list(path, recursive=True):
+            for number, line in enumerate(self._lines(entry), start=1):
+                if wanted in line.casefold():
+                    matches.append(Match(entry.path, number, line[:MAX_LINE]))
+                if len(matches) == MAX_MATCHES:
+                    return matches
+        return matches
+
+    def restore(self) -> bool:
+        """Undo this call's changes where files still hold what it wrote; say whether all were undone."""
+        undone = [self._undo(parts, change) for parts, change in reversed(self._changes.items())]
+        for parts in reversed(self._made):
+            with suppress(OSError, FilesystemError), opened_folder(self.root, parts[:-1]) as folder:
+                os.rmdir(parts[-1], dir_fd=folder)  # only ever succeeds on an empty folder
+        self._changes.clear()
+        self._made.clear()
+        return all(undone)
+
+    @property
+    def changed(self) -> bool:
+        """Say whether this call has changed anything."""
+        return bool(self._changes or self._made)
+
+    def _change(self, path: str, data: bytes | None, expect: str | None) -> str:
+        parts = split_path(path)
+        made = None if data is None else self._made
+        with opened_folder(self.root, parts[:-1], made=made) as folder, _locked(folder):
+            before = _look(folder, parts)
+            if expect is not None and _token(before) != expect:
+                raise FilesystemError(
+                    f"{path!r} has changed since it was looked at; look again and decide again."
+                )
+            _put(folder, parts, data)
+        change = self._changes.setdefault(parts, _Change(before, ABSENT))
+        change.wrote = _token(data)
+        return change.wrote
+
+    def _undo(self, parts: Parts, change: _Change) -> bool:
+        with suppress(FilesystemError), opened_folder(self.root, parts[:-1]) as folder, _locked(folder):
+            if _token(_look(folder, parts)) == change.wrote:
+                _put(folder, parts, change.before)
+                return True
+        return False
+
+    def _walk(self, parts: Parts, *, recursive: bool) -> Iterator[Entry]:
+        with opened_folder(self.root, parts) as folder:
+            names = sorted(name for name in os.listdir(folder) if not name.startswith(TEMPORARY))  # noqa: PTH208 - a descriptor
+            found = [(name, status) for name in names if (status := _status(folder, name)) is not None]
+        for name, status in found:
+            inner = (*parts, name)
+            if stat.S_ISREG(status.st_mode):
+                yield Entry("/".join(inner), "file", status.st_size)
+            elif stat.S_ISDIR(status.st_mode):
+                yield Entry("/".join(inner), "folder", 0)
+                if recursive:
+                    yield from self._walk(inner, recursive=True)
+
+    def _lines(self, entry: Entry) -> Lines:
+        if entry.kind != "file" or entry.size > MAX_FILE_BYTES:
+            return []
+        try:
+            return self.read_text(entry.path).splitlines()
+        except FilesystemError:
+            return []  # not text, or gone since it was listed
+
+
+def _read(folder: int, parts: Parts) -> bytes:
+    with os.fdopen(open_file(folder, parts), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        path = "/".join(parts)
+        raise FilesystemError(
+            f"{path!r} has {size:,} bytes; files over {MAX_FILE_BYTES:,} are left alone here."
+        )
+    return data
+
+
+def _look(folder: int, parts: Parts) -> bytes | None:
+    """Return what a path holds now, None when nothing is there."""
+    return None if _status(folder, parts[-1]) is None else _read(folder, parts)
+
+
+def _status(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _token(data: bytes | None) -> str:
+    return ABSENT if data is None else f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _put(folder: int, parts: Parts, data: bytes | None) -> None:
+    """Make a name hold these bytes, or nothing, in one atomic and durable step."""
+    try:
+        if data is None:
+            os.unlink(parts[-1], dir_fd=folder)
+        else:
+            _replace(folder, parts[-1], data)
+        os.fsync(folder)
+    except OSError as error:
+        refuse(error, parts)
+
+
+def _replace(folder: int, name: str, data: bytes) -> None:
+    held = _status(folder, name)
+    mode = stat.S_IMODE(held.st_mode) if held else 0o644
+    temporary = f"{TEMPORARY}{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+@contextmanager
+def _locked(folder: int) -> Iterator[None]:
+    """Hold the folder's lock, against other threads and other processes."""
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(folder, fcntl.LOCK_UN)

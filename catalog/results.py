@@ -1,0 +1,139 @@
+"""What a tool gives back: ToolResult, Preview, and the texts and shapes that clients read.
+
+Pure functions over values; nothing here runs a tool or knows a request.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+ValueT = TypeVar("ValueT")
+
+PreviewKind = Literal["diff", "rows", "text", "none"]
+_PREVIEW_KINDS = get_args(PreviewKind)
+CUT_MARK = "\n[... truncated ...]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToolResult(Generic[ValueT]):
+    """A message for the model and a typed value; a failed result fails the call."""
+
+    message: str
+    value: ValueT | None
+    success: bool = True
+    exclude_value_from_context: bool = False
+
+    @classmethod
+    def ok(cls, value: ValueT, message: str = "OK") -> "ToolResult[ValueT]":
+        """Make a successful result."""
+        return cls(message=message, value=value)
+
+    @classmethod
+    def error(cls, message: str) -> "ToolResult[ValueT]":
+        """Make a failed result without a value."""
+        return cls(message=message, value=None, success=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Preview:
+    """What a call would do, computed by its tool; `state_token` names the state of the target seen."""
+
+    summary: str
+    kind: PreviewKind
+    before: str | None = None
+    after: str | None = None
+    rows: tuple[Mapping[str, Any], ...] = ()
+    state_token: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in _PREVIEW_KINDS:
+            raise ValueError(f"A preview's kind is one of {', '.join(_PREVIEW_KINDS)}, not {self.kind!r}.")
+        object.__setattr__(self, "rows", tuple(self.rows))
+
+
+def render(result: ToolResult[Any]) -> str:
+    """Return the whole text for the model: message, blank line, value."""
+    value = "" if result.exclude_value_from_context else render_value(result.value)
+    return "\n\n".join(part for part in (result.message, value) if part)
+
+
+def render_value(value: object) -> str:
+    """Return the text of a value: its own `render()` when it has one, else JSON; None is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace")
+    rendered = _own_rendering(value)
+    return _as_json(value) if rendered is None else rendered
+
+
+def format_for_model(value: object, limit: int = 2000) -> str:
+    """Return text of at most `limit` characters: text as it is, None as nil, the rest as indented JSON."""
+    text = value if isinstance(value, str) else "nil" if value is None else _as_json(value, indent=2)
+    return text if len(text) <= limit else text[: max(0, limit - len(CUT_MARK))] + CUT_MARK[-limit:]
+
+
+def format_success_response(
+    query_type: str | None, parameters: object, results: object, *, tool_name: str, **fields: object
+) -> dict[str, Any]:
+    """Return the standard response of a call that worked; `fields` are the tool's own."""
+    return _response(query_type, parameters, results, tool_name, success=True) | _own(fields)
+
+
+def format_error_response(
+    query_type: str | None,
+    parameters: object,
+    message: str,
+    *,
+    tool_name: str,
+    error_type: str = "error",
+    **fields: object,
+) -> dict[str, Any]:
+    """Return the standard response of a call that failed; `warning` instead of `error`: nothing was found."""
+    response = _response(query_type, parameters, [], tool_name, success=False)
+    return response | _own(fields) | {error_type: message}
+
+
+def _response(
+    query_type: str | None, parameters: object, results: object, tool_name: str, *, success: bool
+) -> dict[str, Any]:
+    return {
+        "query_type": query_type,
+        "parameters": parameters,
+        "results": results,
+        "output_key": tool_name,
+        "success": success,
+    }
+
+
+STANDARD_FIELDS = frozenset(_response("", {}, [], "", success=True))
+
+
+def _own(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if name not in STANDARD_FIELDS}
+
+
+def _own_rendering(value: object) -> str | None:
+    rendering = getattr(value, "render", None)
+    if not callable(rendering):
+        return None
+    try:
+        return str(rendering())
+    except Exception:  # noqa: BLE001 - a tool author's render() may raise anything; JSON is the fallback
+        return None
+
+
+def _as_json(value: object, indent: int | None = None) -> str:
+    plain = _plain(value)
+    return json.dumps(plain, ensure_ascii=False, indent=indent)
+
+
+def _plain(value: object) -> object:
+    typed = isinstance(value, BaseModel) or dataclasses.is_dataclass(value)
+    return to_jsonable_python(value, exclude_none=typed, inf_nan_mode="strings", fallback=str)

@@ -1,0 +1,1 @@
+"""How an implementation is run; one module for each kind of implementation."""

@@ -1,0 +1,60 @@
+"""Running a Python handler: sync in the calling thread, async on one shared event loop in its own thread."""
+
+import asyncio
+import concurrent.futures
+import inspect
+import os
+import threading
+from collections.abc import Awaitable
+
+from catalog.context import Deadline
+from catalog.errors import DeadlineExceededError
+
+GRACE_SECONDS = 0.5
+
+
+class _Loop:
+    """The process's one background loop, started when first needed and again after a fork."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._owner != os.getpid():
+                self._loop, self._owner = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(
+                    target=self._loop.run_forever, name="toolgate-async-tools", daemon=True
+                ).start()
+            return self._loop
+
+
+_background = _Loop()
+
+
+def settle(returned: object, deadline: Deadline) -> object:
+    """Return a handler's value, awaited if it must be; raise DeadlineExceededError when time runs out."""
+    if not inspect.isawaitable(returned):
+        return returned
+    seconds = deadline.remaining()
+    future = asyncio.run_coroutine_threadsafe(_within(returned, seconds), _background.running())
+    try:
+        return future.result(seconds + GRACE_SECONDS)
+    except concurrent.futures.TimeoutError:
+        if future.done():
+            raise  # the handler's own TimeoutError, not ours
+        future.cancel()
+        raise DeadlineExceededError("The handler did not stop when its time was over.") from None
+
+
+async def _within(awaitable: Awaitable[object], seconds: float) -> object:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await awaitable
+    except TimeoutError:
+        if limit.expired():
+            raise DeadlineExceededError("The handler was stopped: its time was over.") from None
+        raise

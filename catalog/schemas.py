@@ -1,0 +1,185 @@
+"""JSON Schema on the hot path: compile once, validate in microseconds, explain problems to a person.
+
+Messages never repeat the value they judge: it may be a secret.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+
+from catalog.canonical import canonical_text, parse_json
+from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
+from catalog.schema_rules import build, check_schema, subschemas
+
+__all__ = ["Problem", "Validator", "check_schema", "compile_schema", "refuse", "validate_tool_args"]
+
+MAX_PROBLEMS = 50
+
+_TYPE_NAMES = {
+    "string": "a text",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "null": "null",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the arguments: where (dotted), which keyword, and a sentence."""
+
+    path: str
+    code: str
+    message: str
+
+
+class Validator:
+    """One compiled schema; safe to share between threads."""
+
+    __slots__ = ("_compiled", "_known", "schema")
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+        self._compiled = build(schema)
+        self._known = sorted({name for _, sub in subschemas(schema) for name in sub.get("properties", ())})
+
+    def accepts(self, value: object) -> bool:
+        """Say whether the value fits."""
+        return self._compiled.is_valid(value)
+
+    def problems(self, value: object) -> list[Problem]:
+        """Return what is wrong with the value, nothing when it fits; at most MAX_PROBLEMS."""
+        if self._compiled.is_valid(value):
+            return []
+        found = [problem for error in self._compiled.iter_errors(value) for problem in self._explain(error)]
+        return found[:MAX_PROBLEMS]
+
+    def _explain(self, error: jsonschema_rs.ValidationError) -> Iterator[Problem]:
+        code, facts = error.kind.name, error.kind.as_dict()
+        if code in ("anyOf", "oneOf") and facts.get("context"):
+            yield from self._explain_choice(error, facts["context"])
+        elif code in ("additionalProperties", "unevaluatedProperties"):
+            for name in facts["unexpected"]:
+                yield Problem(_dotted([*error.instance_path, name]), code, self._unknown(name))
+        elif code == "required":
+            yield Problem(_dotted([*error.instance_path, facts["property"]]), code, "This is required.")
+        else:
+            yield Problem(_dotted(error.instance_path), code, _sentence(code, facts, error.instance))
+
+    def _explain_choice(
+        self,
+        error: jsonschema_rs.ValidationError,
+        branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
+    ) -> Iterator[Problem]:
+        """Explain the one branch that has the right type; else name the types that would do."""
+        here = error.instance_path
+        closer = [branch for branch in branches if not any(_wrong_type(problem, here) for problem in branch)]
+        if len(closer) == 1:
+            for problem in closer[0]:
+                yield from self._explain(problem)
+            return
+        wanted = (
+            []
+            if closer
+            else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
+        )
+        message = (
+            _wrong(wanted, error.instance) if wanted else "This fits none of the forms that are allowed here."
+        )
+        yield Problem(_dotted(here), "type" if wanted else error.kind.name, message)
+
+    def _unknown(self, name: str) -> str:
+        nearest = difflib.get_close_matches(name, self._known, n=1)
+        return "There is no argument of this name" + (f"; did you mean '{nearest[0]}'?" if nearest else ".")
+
+
+def compile_schema(schema: Mapping[str, Any]) -> Validator:
+    """Return the validator of a schema, compiled once per process; raise SchemaProblem."""
+    try:
+        text = canonical_text(schema)
+    except MalformedJSON as problem:
+        raise SchemaProblem(problem.message, problem.path) from None
+    return _compiled(text)
+
+
+def validate_tool_args(schema: Mapping[str, Any], args: Any) -> Any:  # noqa: ANN401 - any JSON comes in, and goes out as it is
+    """Return args when they fit the schema; raise ParameterError naming the path."""
+    refuse(compile_schema(schema).problems(args))
+    return args
+
+
+def refuse(problems: Sequence[Problem]) -> None:
+    """Raise one ParameterError for these problems, with `field` and `errors`; do nothing without any."""
+    if not problems:
+        return
+    first = problems[0]
+    errors = [{"path": each.path, "code": each.code, "message": each.message} for each in problems]
+    raise ParameterError(first.message, {"field": first.path or None, "errors": errors})
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> Validator:
+    schema: Any = parse_json(text)
+    check_schema(schema)
+    return Validator(schema)
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    return ".".join(str(step) for step in path)
+
+
+def _wrong_type(problem: jsonschema_rs.ValidationError, here: Sequence[str | int]) -> bool:
+    return problem.kind.name == "type" and list(problem.instance_path) == list(here)
+
+
+def _sentence(code: str, facts: dict[str, Any], value: object) -> str:
+    if code == "type":
+        return _wrong(facts["types"], value)
+    if code == "enum":
+        return f"This must be one of {_choices(facts['options'])}."
+    if code == "const":
+        return f"This must be {_choices([facts['expected_value']])}."
+    template = _SENTENCES.get(code, "This does not fit the schema's rule '{code}'.")
+    return template.format(code=code, **facts)
+
+
+_SENTENCES = {
+    "minLength": "This needs at least {limit} characters.",
+    "maxLength": "This may have at most {limit} characters.",
+    "minItems": "This needs at least {limit} entries.",
+    "maxItems": "This may have at most {limit} entries.",
+    "minProperties": "This needs at least {limit} members.",
+    "maxProperties": "This may have at most {limit} members.",
+    "minimum": "This must be at least {limit}.",
+    "maximum": "This must be at most {limit}.",
+    "exclusiveMinimum": "This must be more than {limit}.",
+    "exclusiveMaximum": "This must be less than {limit}.",
+    "multipleOf": "This must be a multiple of {multiple_of}.",
+    "pattern": "This must match the pattern {pattern}.",
+    "format": "This must be a valid {format}.",
+    "uniqueItems": "Every entry must differ from the others.",
+    "falseSchema": "Nothing is allowed here.",
+}
+
+
+def _wrong(wanted: Sequence[str], value: object) -> str:
+    names = list(dict.fromkeys(_TYPE_NAMES.get(name, name) for name in wanted))
+    return f"This must be {' or '.join(names)}, not {_TYPE_NAMES[_type_of(value)]}."
+
+
+def _type_of(value: object) -> str:
+    if value is None:
+        return "null"
+    types = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"))
+    return next((name for kind, name in types if isinstance(value, kind)), "object")
+
+
+def _choices(options: Sequence[Any]) -> str:
+    shown = [canonical_text(option) for option in options[:12]]
+    return ", ".join([*shown, "…"] if len(options) > 12 else shown)

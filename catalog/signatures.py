@@ -1,0 +1,274 @@
+"""How JSON arguments meet a handler: its schema from its annotations, its values from checked arguments.
+
+A binding is built once, when the tool is defined; plain annotated keywords never touch pydantic afterwards.
+"""
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import DEFAULT_REF_TEMPLATE
+
+from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError
+from catalog.results import ToolResult
+from catalog.schema_rules import subschemas
+from catalog.schemas import Problem, Validator, compile_schema, refuse
+
+Handler = Callable[..., Any]
+Schema = dict[str, Any]
+
+_JSON_TYPES = frozenset({str, int, float, bool, type(None), Any, dict, list})
+_CONTAINERS = frozenset({dict, list, Union, types.UnionType})
+_MISSING = inspect.Parameter.empty
+
+
+class Binding:
+    """Arguments as one JSON object that the handler takes as it is (positional)."""
+
+    query_types: Mapping[str, Schema] | None = None
+    params_type: Any = dict
+
+    def __init__(self, schema: Schema) -> None:
+        self.input_schema = schema
+        self.validator: Validator = compile_schema(schema)
+
+    def check(self, arguments: dict[str, Any], tool_name: str) -> None:
+        """Raise ParameterError unless the arguments fit."""
+        refuse(self.validator.problems(arguments))
+
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:  # noqa: ANN401 - the handler's own
+        """Call a handler or preview hook with checked arguments."""
+        if "context" in accepted_names(function):
+            return function(arguments, context=context)
+        return function(arguments)
+
+
+class KeywordBinding(Binding):
+    """Arguments as the keywords of a function whose annotations are plain JSON types."""
+
+    params_type = None
+
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:  # noqa: ANN401
+        """Call with one keyword for each argument."""
+        if "context" in accepted_names(function):
+            return function(**arguments, context=context)
+        return function(**arguments)
+
+
+class ModelBinding(Binding):
+    """Arguments as one typed value: `params`, or keywords that need converting when `spread`."""
+
+    def __init__(self, params_type: Any, *, spread: bool = False) -> None:  # noqa: ANN401 - any type pydantic knows
+        self.params_type = params_type
+        self._spread = spread
+        self.adapter = TypeAdapter[Any](params_type)
+        super().__init__(schema_of(self.adapter, params_type))
+
+    def check(self, arguments: dict[str, Any], tool_name: str) -> None:
+        """Raise ParameterError unless the arguments fit the schema, then the type's own validators."""
+        super().check(arguments, tool_name)
+        build(self.adapter, arguments)
+
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:  # noqa: ANN401
+        """Call with the typed value."""
+        value = build(self.adapter, arguments)
+        if not self._spread:
+            return function(**_wanted(function, {"params": value, "context": context}))
+        given = {name: getattr(value, name) for name in value.model_fields_set}
+        return function(**given, **_wanted(function, {"context": context}))
+
+
+class QueryBinding(Binding):
+    """Arguments as `{"query_type": …, "parameters": {…}}`, with one parameter model for each query type."""
+
+    def __init__(self, models: Mapping[str, Any]) -> None:
+        if not models:
+            raise ToolDefinitionError("query_types names no query type.")
+        self.adapters = {name: TypeAdapter[Any](model) for name, model in models.items()}
+        self.query_types = {name: schema_of(self.adapters[name], model) for name, model in models.items()}
+        self.params_type = tuple(models.values())
+        self._validators = {name: compile_schema(schema) for name, schema in self.query_types.items()}
+        branches = [
+            _branch(
+                name,
+                schema_of(
+                    self.adapters[name], model, f"#/oneOf/{index}/properties/parameters/$defs/{{model}}"
+                ),
+            )
+            for index, (name, model) in enumerate(models.items())
+        ]
+        super().__init__({"type": "object", "oneOf": branches})
+
+    def check(self, arguments: dict[str, Any], tool_name: str) -> None:
+        """Raise QueryTypeUnsupported, or ParameterError with paths below `parameters`."""
+        refuse(_envelope.problems(arguments))
+        query_type = arguments["query_type"]
+        if query_type not in self.adapters:
+            raise QueryTypeUnsupported(query_type, tool_name, list(self.adapters))
+        parameters = arguments.get("parameters", {})
+        found = self._validators[query_type].problems(parameters)
+        refuse([dataclasses.replace(each, path=_below("parameters", each.path)) for each in found])
+        build(self.adapters[query_type], parameters, "parameters")
+
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:  # noqa: ANN401
+        """Call with the query type's model."""
+        query_type = arguments["query_type"]
+        params = build(self.adapters[query_type], arguments.get("parameters", {}), "parameters")
+        offered = {"params": params, "query_type": query_type, "context": context}
+        return function(**_wanted(function, offered))
+
+
+def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) -> Binding:
+    """Return the binding that a handler's annotations (or its query types) ask for."""
+    if query_types is not None:
+        return QueryBinding(query_types)
+    hints = hints_of(handler)
+    parameters = [each for each in inspect.signature(handler).parameters.values() if each.name != "context"]
+    if len(parameters) == 1 and parameters[0].name == "params":
+        if "params" not in hints:
+            raise ToolDefinitionError(
+                f"{handler.__name__}: annotate params with its pydantic model or dataclass."
+            )
+        return ModelBinding(hints["params"])
+    fields = {each.name: _field(each, hints) for each in parameters}
+    model = create_model(handler.__name__, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
+    typed = ModelBinding(model, spread=True)
+    plain = all(_is_plain(annotation) for annotation, _ in fields.values())
+    return KeywordBinding(typed.input_schema) if plain else typed
+
+
+def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "") -> Any:  # noqa: ANN401 - the adapter's type
+    """Return the typed value; raise ParameterError where a validator of the author refuses it."""
+    try:
+        return adapter.validate_python(arguments)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+    refuse(
+        [Problem(_below(prefix, _dotted(each["loc"])), each["type"], _text(each["msg"])) for each in found]
+    )
+    raise ParameterError("The parameters do not fit.")
+
+
+def schema_of(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_REF_TEMPLATE) -> Schema:  # noqa: ANN401
+    """Return the JSON Schema of a parameter type: no titles, no unknown keys."""
+    try:
+        schema = adapter.json_schema(ref_template=references)
+    except PydanticUserError as error:
+        raise ToolDefinitionError(f"{kind!r} has no JSON Schema: {error.message.splitlines()[0]}") from None
+    for _, subschema in subschemas(schema):
+        subschema.pop("title", None)
+        if "properties" in subschema:
+            subschema["additionalProperties"] = False
+    if schema.get("type") != "object":
+        raise ToolDefinitionError(
+            f"{kind!r} is not a pydantic model or dataclass, so it has no named parameters."
+        )
+    schema.setdefault("properties", {})
+    schema["additionalProperties"] = False
+    return _described(schema, kind)
+
+
+def output_of(handler: Handler) -> tuple[Any, Schema | None]:
+    """Return the type a handler gives (the one inside ToolResult) and its JSON Schema where there is one."""
+    kind = hints_of(handler).get("return", _MISSING)
+    if get_origin(kind) is ToolResult:
+        kind = get_args(kind)[0]
+    if kind in (_MISSING, Any, ToolResult):
+        return _MISSING, None
+    try:
+        schema = TypeAdapter(kind).json_schema(mode="serialization")
+    except PydanticUserError:
+        return kind, None
+    for _, subschema in subschemas(schema):
+        subschema.pop("title", None)
+    return kind, schema
+
+
+def accepted_names(function: Handler) -> frozenset[str]:
+    """Return the parameter names of a function, looked up once."""
+    names = _names.get(function)
+    if names is None:
+        names = _names[function] = frozenset(inspect.signature(function).parameters)
+    return names
+
+
+def hints_of(handler: Handler) -> dict[str, Any]:
+    """Return a handler's resolved annotations; raise ToolDefinitionError where one cannot be resolved."""
+    try:
+        return get_type_hints(handler, include_extras=True)
+    except NameError as error:
+        raise ToolDefinitionError(
+            f"{handler.__qualname__}: an annotation cannot be resolved: {error}"
+        ) from None
+
+
+_names: dict[Handler, frozenset[str]] = {}
+_envelope = compile_schema(
+    {
+        "type": "object",
+        "properties": {"query_type": {"type": "string"}, "parameters": {"type": "object"}},
+        "required": ["query_type"],
+        "additionalProperties": False,
+    }
+)
+
+
+def _branch(name: str, parameters: Schema) -> Schema:
+    required = ["query_type", "parameters"] if parameters.get("required") else ["query_type"]
+    return {
+        "type": "object",
+        "properties": {"query_type": {"const": name}, "parameters": parameters},
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, Any]:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise ToolDefinitionError(f"{parameter}: a tool's parameters are named one by one.")
+    if parameter.name not in hints:
+        raise ToolDefinitionError(
+            f"The parameter {parameter.name} has no annotation, so it has no type to check."
+        )
+    return hints[parameter.name], ... if parameter.default is _MISSING else parameter.default
+
+
+def _is_plain(annotation: Any) -> bool:  # noqa: ANN401 - annotations are any objects
+    """Say whether values of this annotation are what JSON already gives."""
+    if get_origin(annotation) is Annotated:
+        return _is_plain(get_args(annotation)[0])
+    if get_origin(annotation) is Literal:
+        return all(type(choice) in _JSON_TYPES for choice in get_args(annotation))
+    if get_origin(annotation) in _CONTAINERS:
+        return all(_is_plain(inner) for inner in get_args(annotation))
+    return annotation in _JSON_TYPES
+
+
+def _described(schema: Schema, kind: Any) -> Schema:  # noqa: ANN401
+    """Add the descriptions that a dataclass keeps in its fields' metadata."""
+    if dataclasses.is_dataclass(kind):
+        for each in dataclasses.fields(kind):
+            if "description" in each.metadata:
+                schema["properties"][each.name].setdefault("description", each.metadata["description"])
+    return schema
+
+
+def _wanted(function: Handler, offered: Mapping[str, Any]) -> dict[str, Any]:
+    names = accepted_names(function)
+    return {name: value for name, value in offered.items() if name in names}
+
+
+def _below(prefix: str, path: str) -> str:
+    return ".".join(part for part in (prefix, path) if part)
+
+
+def _dotted(steps: tuple[int | str, ...]) -> str:
+    return ".".join(str(step) for step in steps)
+
+
+def _text(message: str) -> str:
+    return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
