@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.markup import elements, header
+from tests.house.markup import COMMENT, elements, header
 from tests.house.source import PRODUCT, ROOT, modules, parse, templates, where, write
 
-VARIABLES = re.compile(r"\b(variables?|takes|needs|context|no variables)\b", re.IGNORECASE)
-CALLERS = re.compile(r"\b(callers?|called by|used by|included by|sent by|from)\b", re.IGNORECASE)
+VARIABLES = re.compile(r"\bvariables?:", re.IGNORECASE)
+CALLERS = re.compile(r"\b(callers?:|(called|included|sent|used) by)(?P<names>.*)", re.IGNORECASE | re.DOTALL)
+TEMPLATE = re.compile(r"[\w-]+\.html")
 UNESCAPED = re.compile(r"\|\s*safe(seq)?\b|\{%\s*autoescape\s+off")
 UNESCAPERS = {"mark_safe", "SafeString", "SafeText"}
 
@@ -28,6 +29,19 @@ def header_faults(text: str) -> list[str]:
     if not alone and "inline" not in says.lower():
         faults.append("has no single root with an id, and does not say that it is inline")
     return faults
+
+
+def stale_callers(root: Path, fragment: Path) -> list[str]:
+    """Return a fault for each template that the opening comment names as a caller and that calls no more."""
+    match = CALLERS.search(header(fragment.read_text(encoding="utf-8")))
+    named = set(TEMPLATE.findall(match["names"])) if match else set()
+    callers = {p.name for p in templates(root) if fragment.name in uncommented(p)}
+    return [f"names {name}, which does not include it" for name in sorted(named - callers)]
+
+
+def uncommented(path: Path) -> str:
+    """Return the template without its comments: what it really includes."""
+    return COMMENT.sub("", path.read_text(encoding="utf-8"))
 
 
 def content_faults(text: str) -> list[str]:
@@ -47,7 +61,9 @@ def template_faults(root: Path) -> list[str]:
     found = []
     for path in templates(root):
         text = path.read_text(encoding="utf-8")
-        faults = content_faults(text) + (header_faults(text) if path.name.startswith("_") else [])
+        faults = content_faults(text)
+        if path.name.startswith("_"):
+            faults += header_faults(text) + stale_callers(root, path)
         found += [f"{where(root, path)} {fault}" for fault in faults]
     return found
 
@@ -87,6 +103,7 @@ GOOD = "{% comment %}Variables: step. Callers: plan.html, feed.{% endcomment %}\
 def test_a_good_fragment_passes(tmp_path: Path, text: str) -> None:
     """The rules do not cry wolf."""
     write(tmp_path, "templates/plans/_step.html", text)
+    write(tmp_path, "templates/plans/plan.html", "{% include 'plans/_step.html' %}")
     assert template_faults(tmp_path) == []
 
 
@@ -112,7 +129,17 @@ def test_a_good_fragment_passes(tmp_path: Path, text: str) -> None:
 def test_a_bad_fragment_is_found(tmp_path: Path, text: str) -> None:
     """Every rule can fail, and alone."""
     write(tmp_path, "templates/plans/_step.html", text)
+    write(tmp_path, "templates/plans/plan.html", "{% include 'plans/_step.html' %}")
     assert len(template_faults(tmp_path)) == 1
+
+
+def test_a_caller_that_calls_no_more_is_found(tmp_path: Path) -> None:
+    """A mention in a comment is no call."""
+    write(tmp_path, "templates/plans/_step.html", GOOD + '<li id="a"></li>')
+    write(tmp_path, "templates/plans/plan.html", "{% comment %}_step.html{% endcomment %}")
+    assert template_faults(tmp_path) == [
+        "templates/plans/_step.html:1 names plan.html, which does not include it"
+    ]
 
 
 @pytest.mark.parametrize(
