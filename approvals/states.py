@@ -1,10 +1,10 @@
 """The states of an approval request and the moves between them.
 
-    pending ──► approved ──► consumed
-       │  ▲        │ ──► pending (undone) | expired | revoked | invalidated
-       │  └────────┘
-       ├──► rejected ──► pending (undone)
-       └──► expired | withdrawn | invalidated
+pending ──► approved ──► consumed
+   │  ▲        │ ──► pending (undone) | expired | revoked | invalidated
+   │  └────────┘
+   ├──► rejected ──► pending (undone)
+   └──► expired | withdrawn | invalidated
 """
 
 from django.db import models

@@ -71,7 +71,9 @@ class Tool(models.Model):
     categories = models.ManyToManyField(Category, related_name="tools", blank=True)
     current_version = models.ForeignKey("ToolVersion", models.PROTECT, null=True, related_name="+")
     enabled = models.BooleanField(default=True)
-    registered = models.BooleanField(default=True, help_text="False when no loaded source offers it any more.")
+    registered = models.BooleanField(
+        default=True, help_text="False when no loaded source offers it any more."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -91,7 +93,9 @@ class ToolVersion(models.Model):
     description = models.TextField()
     input_schema = models.JSONField()
     output_schema = models.JSONField(null=True)
-    query_types = models.JSONField(default=list, help_text="Names of the query types, empty when there are none.")
+    query_types = models.JSONField(
+        default=list, help_text="Names of the query types, empty when there are none."
+    )
     safety_level = models.CharField(max_length=16, choices=SafetyLevel.choices)
     reversibility = models.CharField(max_length=16)
     retry_safe = models.BooleanField()
@@ -127,7 +131,9 @@ class Implementation(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["tool", "reference"], name="implementation_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tool", "reference"], name="implementation_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.tool.name} by {self.reference}"
@@ -154,7 +160,9 @@ class ApiToken(models.Model):
     kind = models.CharField(max_length=16, choices=Kind.choices)
     scopes = models.JSONField(default=list)
     secret_digest = models.CharField(max_length=64, unique=True)
-    prefix = models.CharField(max_length=16, help_text="First characters, so that people can tell tokens apart.")
+    prefix = models.CharField(
+        max_length=16, help_text="First characters, so that people can tell tokens apart."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True)
@@ -175,7 +183,9 @@ class IdempotencyKey(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["owner", "key"], name="idempotency_key_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["owner", "key"], name="idempotency_key_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.owner} {self.key}"
@@ -197,7 +207,9 @@ class Call(models.Model):
     message = models.TextField(blank=True, help_text="What the model is told.")
     error_kind = models.CharField(max_length=32, blank=True)
     late_evidence = models.TextField(blank=True, help_text="A result that came after the call had ended.")
-    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls"
+    )
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="calls")
     via = models.CharField(max_length=16, default="plan", help_text="page, rest or plan.")
     session = models.CharField(max_length=128, blank=True)
@@ -214,7 +226,11 @@ class Call(models.Model):
     class Meta:
         indexes: ClassVar = [
             models.Index(fields=["tool_name", "-id"], name="call_by_tool"),
-            models.Index(fields=["status"], name="call_open", condition=~Q(status__in=["completed", "failed", "cancelled"])),
+            models.Index(
+                fields=["status"],
+                name="call_open",
+                condition=~Q(status__in=["completed", "failed", "cancelled"]),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -1,10 +1,10 @@
 """The states of a call and the moves between them. Only `catalog.transitions` and `plans.claims` write a status.
 
-    created ──► running ──► completed | failed | outcome_unknown
-       │           │ ▲                              │
-       │           │ │                              └──► completed | failed   (settled by a person)
-       │           ▼ │
-       └──► held ──► ready ──► failed | cancelled    (running ──► ready: retry-safe calls only)
+created ──► running ──► completed | failed | outcome_unknown
+   │           │ ▲                              │
+   │           │ │                              └──► completed | failed   (settled by a person)
+   │           ▼ │
+   └──► held ──► ready ──► failed | cancelled    (running ──► ready: retry-safe calls only)
 """
 
 from django.db import models
@@ -25,10 +25,18 @@ class CallStatus(models.TextChoices):
 
 MOVES: dict[str, frozenset[str]] = {
     CallStatus.CREATED: frozenset({CallStatus.HELD, CallStatus.RUNNING, CallStatus.FAILED}),
-    CallStatus.HELD: frozenset({CallStatus.READY, CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.COMPLETED}),
+    CallStatus.HELD: frozenset(
+        {CallStatus.READY, CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.COMPLETED}
+    ),
     CallStatus.READY: frozenset({CallStatus.RUNNING, CallStatus.FAILED, CallStatus.CANCELLED}),
     CallStatus.RUNNING: frozenset(
-        {CallStatus.COMPLETED, CallStatus.FAILED, CallStatus.OUTCOME_UNKNOWN, CallStatus.READY, CallStatus.CANCELLED}
+        {
+            CallStatus.COMPLETED,
+            CallStatus.FAILED,
+            CallStatus.OUTCOME_UNKNOWN,
+            CallStatus.READY,
+            CallStatus.CANCELLED,
+        }
     ),
     CallStatus.OUTCOME_UNKNOWN: frozenset({CallStatus.COMPLETED, CallStatus.FAILED}),
     CallStatus.COMPLETED: frozenset(),

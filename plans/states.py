@@ -1,10 +1,10 @@
 """The states of plans and steps. Waiting and paused are overlays, never states; skipped is completed with a flag.
 
-    plan:  pending ──► in_progress ──► completed | failed | cancelled
-    step:  pending ──► in_progress ──► completed | failed | cancelled
-              │          │     ▲
-              │          └─────┘  (claimed again: after a wait for a person, or a lost lease)
-              └──► cancelled
+plan:  pending ──► in_progress ──► completed | failed | cancelled
+step:  pending ──► in_progress ──► completed | failed | cancelled
+          │          │     ▲
+          │          └─────┘  (claimed again: after a wait for a person, or a lost lease)
+          └──► cancelled
 """
 
 from django.db import models

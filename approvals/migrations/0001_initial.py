@@ -7,158 +7,372 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('catalog', '0001_initial'),
+        ("catalog", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Instance',
+            name="Instance",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=40)),
-                ('epoch', models.PositiveIntegerField(default=1)),
-                ('audit_seq', models.BigIntegerField(default=0)),
-                ('audit_head', models.CharField(blank=True, max_length=64)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=40)),
+                ("epoch", models.PositiveIntegerField(default=1)),
+                ("audit_seq", models.BigIntegerField(default=0)),
+                ("audit_head", models.CharField(blank=True, max_length=64)),
             ],
         ),
         migrations.CreateModel(
-            name='Policy',
+            name="Policy",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=128, unique=True)),
-                ('order', models.PositiveIntegerField(unique=True)),
-                ('enabled', models.BooleanField(default=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=128, unique=True)),
+                ("order", models.PositiveIntegerField(unique=True)),
+                ("enabled", models.BooleanField(default=True)),
             ],
             options={
-                'verbose_name_plural': 'policies',
-                'ordering': ['order'],
+                "verbose_name_plural": "policies",
+                "ordering": ["order"],
             },
         ),
         migrations.CreateModel(
-            name='PolicyRevision',
+            name="PolicyRevision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('safety_level', models.CharField(blank=True, help_text='The level it applies to; empty for all.', max_length=16)),
-                ('effect', models.CharField(choices=[('allow', 'Allow'), ('hold', 'Hold'), ('deny', 'Deny')], max_length=8)),
-                ('message', models.TextField(blank=True, help_text='What the agent is told when the call is refused.')),
-                ('stages', models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')),
-                ('expires_seconds', models.PositiveIntegerField(help_text='None: TOOLGATE_APPROVAL_TTL_SECONDS.', null=True)),
-                ('allow_self_review', models.BooleanField(default=False)),
-                ('reason_required', models.BooleanField(help_text='For rejections. None: only irreversible tools.', null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('policy', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='revisions', to='approvals.policy')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("number", models.PositiveIntegerField()),
+                (
+                    "safety_level",
+                    models.CharField(
+                        blank=True, help_text="The level it applies to; empty for all.", max_length=16
+                    ),
+                ),
+                (
+                    "effect",
+                    models.CharField(
+                        choices=[("allow", "Allow"), ("hold", "Hold"), ("deny", "Deny")], max_length=8
+                    ),
+                ),
+                (
+                    "message",
+                    models.TextField(
+                        blank=True, help_text="What the agent is told when the call is refused."
+                    ),
+                ),
+                ("stages", models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')),
+                (
+                    "expires_seconds",
+                    models.PositiveIntegerField(help_text="None: TOOLGATE_APPROVAL_TTL_SECONDS.", null=True),
+                ),
+                ("allow_self_review", models.BooleanField(default=False)),
+                (
+                    "reason_required",
+                    models.BooleanField(
+                        help_text="For rejections. None: only irreversible tools.", null=True
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "policy",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="revisions",
+                        to="approvals.policy",
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='policy',
-            name='revision',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='approvals.policyrevision'),
+            model_name="policy",
+            name="revision",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to="approvals.policyrevision",
+            ),
         ),
         migrations.CreateModel(
-            name='ApprovalRequest',
+            name="ApprovalRequest",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.CharField(default=approvals.models.new_request_id, max_length=40, unique=True)),
-                ('status', models.CharField(choices=[('pending', 'Pending'), ('approved', 'Approved'), ('consumed', 'Consumed'), ('rejected', 'Rejected'), ('expired', 'Expired'), ('withdrawn', 'Withdrawn'), ('invalidated', 'Invalidated')], default='pending', max_length=20)),
-                ('round_number', models.PositiveIntegerField(default=1)),
-                ('digest', models.CharField(help_text='What the current round binds; a review names the one it saw.', max_length=64)),
-                ('intent_digest', models.CharField(db_index=True, max_length=64)),
-                ('plan_ref', models.CharField(blank=True, db_index=True, max_length=40)),
-                ('opened_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
-                ('decided_at', models.DateTimeField(null=True)),
-                ('effective_at', models.DateTimeField(help_text='When the decision takes effect: after the undo window.', null=True)),
-                ('not_after', models.DateTimeField(help_text='End of the run window of an approval.', null=True)),
-                ('applied_at', models.DateTimeField(help_text='When the decision reached the call.', null=True)),
-                ('consumed_at', models.DateTimeField(null=True)),
-                ('call', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='approval', to='catalog.call')),
-                ('superseded_by', models.OneToOneField(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='supersedes', to='approvals.approvalrequest')),
-                ('tool_version', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='requests', to='catalog.toolversion')),
-                ('policy_revision', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='requests', to='approvals.policyrevision')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.CharField(default=approvals.models.new_request_id, max_length=40, unique=True),
+                ),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("pending", "Pending"),
+                            ("approved", "Approved"),
+                            ("consumed", "Consumed"),
+                            ("rejected", "Rejected"),
+                            ("expired", "Expired"),
+                            ("withdrawn", "Withdrawn"),
+                            ("invalidated", "Invalidated"),
+                        ],
+                        default="pending",
+                        max_length=20,
+                    ),
+                ),
+                ("round_number", models.PositiveIntegerField(default=1)),
+                (
+                    "digest",
+                    models.CharField(
+                        help_text="What the current round binds; a review names the one it saw.",
+                        max_length=64,
+                    ),
+                ),
+                ("intent_digest", models.CharField(db_index=True, max_length=64)),
+                ("plan_ref", models.CharField(blank=True, db_index=True, max_length=40)),
+                ("opened_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
+                ("decided_at", models.DateTimeField(null=True)),
+                (
+                    "effective_at",
+                    models.DateTimeField(
+                        help_text="When the decision takes effect: after the undo window.", null=True
+                    ),
+                ),
+                (
+                    "not_after",
+                    models.DateTimeField(help_text="End of the run window of an approval.", null=True),
+                ),
+                (
+                    "applied_at",
+                    models.DateTimeField(help_text="When the decision reached the call.", null=True),
+                ),
+                ("consumed_at", models.DateTimeField(null=True)),
+                (
+                    "call",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="approval",
+                        to="catalog.call",
+                    ),
+                ),
+                (
+                    "superseded_by",
+                    models.OneToOneField(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="supersedes",
+                        to="approvals.approvalrequest",
+                    ),
+                ),
+                (
+                    "tool_version",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="requests",
+                        to="catalog.toolversion",
+                    ),
+                ),
+                (
+                    "policy_revision",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="requests",
+                        to="approvals.policyrevision",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Round',
+            name="Round",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('arguments', models.TextField(help_text='RFC 8785 text, as on the call.')),
-                ('digest', models.CharField(max_length=64)),
-                ('preview', models.TextField(blank=True, help_text='JSON of the preview the tool computed; empty when it has none.')),
-                ('state_token', models.CharField(blank=True, help_text='State of the target when it was previewed.', max_length=255)),
-                ('quorum', models.PositiveSmallIntegerField(default=1)),
-                ('created_at', models.DateTimeField()),
-                ('editor', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('policy_revision', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='rounds', to='approvals.policyrevision')),
-                ('request', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='rounds', to='approvals.approvalrequest')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("number", models.PositiveIntegerField()),
+                ("arguments", models.TextField(help_text="RFC 8785 text, as on the call.")),
+                ("digest", models.CharField(max_length=64)),
+                (
+                    "preview",
+                    models.TextField(
+                        blank=True, help_text="JSON of the preview the tool computed; empty when it has none."
+                    ),
+                ),
+                (
+                    "state_token",
+                    models.CharField(
+                        blank=True, help_text="State of the target when it was previewed.", max_length=255
+                    ),
+                ),
+                ("quorum", models.PositiveSmallIntegerField(default=1)),
+                ("created_at", models.DateTimeField()),
+                (
+                    "editor",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "policy_revision",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="rounds",
+                        to="approvals.policyrevision",
+                    ),
+                ),
+                (
+                    "request",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="rounds",
+                        to="approvals.approvalrequest",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Review',
+            name="Review",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('verdict', models.CharField(choices=[('approve', 'Approve'), ('reject', 'Reject')], max_length=16)),
-                ('comment', models.TextField(blank=True)),
-                ('seen_digest', models.CharField(max_length=64)),
-                ('channel', models.CharField(help_text='page or rest.', max_length=16)),
-                ('at', models.DateTimeField()),
-                ('undone_at', models.DateTimeField(null=True)),
-                ('person', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reviews', to=settings.AUTH_USER_MODEL)),
-                ('request', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reviews', to='approvals.approvalrequest')),
-                ('round', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reviews', to='approvals.round')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "verdict",
+                    models.CharField(choices=[("approve", "Approve"), ("reject", "Reject")], max_length=16),
+                ),
+                ("comment", models.TextField(blank=True)),
+                ("seen_digest", models.CharField(max_length=64)),
+                ("channel", models.CharField(help_text="page or rest.", max_length=16)),
+                ("at", models.DateTimeField()),
+                ("undone_at", models.DateTimeField(null=True)),
+                (
+                    "person",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reviews",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "request",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reviews",
+                        to="approvals.approvalrequest",
+                    ),
+                ),
+                (
+                    "round",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reviews",
+                        to="approvals.round",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='AuditEntry',
+            name="AuditEntry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.BigIntegerField(unique=True)),
-                ('at', models.DateTimeField()),
-                ('actor_name', models.CharField(max_length=150)),
-                ('action', models.CharField(max_length=64)),
-                ('object_ref', models.CharField(blank=True, max_length=64)),
-                ('tool_name', models.CharField(blank=True, max_length=64)),
-                ('plan_ref', models.CharField(blank=True, max_length=40)),
-                ('digest', models.CharField(blank=True, max_length=64)),
-                ('details', models.TextField(default='{}', help_text='RFC 8785 text: ids, digests and reasons only.')),
-                ('prev_hash', models.CharField(blank=True, max_length=64)),
-                ('hash', models.CharField(max_length=64)),
-                ('actor', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("seq", models.BigIntegerField(unique=True)),
+                ("at", models.DateTimeField()),
+                ("actor_name", models.CharField(max_length=150)),
+                ("action", models.CharField(max_length=64)),
+                ("object_ref", models.CharField(blank=True, max_length=64)),
+                ("tool_name", models.CharField(blank=True, max_length=64)),
+                ("plan_ref", models.CharField(blank=True, max_length=40)),
+                ("digest", models.CharField(blank=True, max_length=64)),
+                (
+                    "details",
+                    models.TextField(default="{}", help_text="RFC 8785 text: ids, digests and reasons only."),
+                ),
+                ("prev_hash", models.CharField(blank=True, max_length=64)),
+                ("hash", models.CharField(max_length=64)),
+                (
+                    "actor",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'audit entries',
-                'ordering': ['-seq'],
-                'indexes': [models.Index(fields=['object_ref'], name='audit_by_object'), models.Index(fields=['action', '-seq'], name='audit_by_action'), models.Index(fields=['tool_name', '-seq'], name='audit_by_tool')],
+                "verbose_name_plural": "audit entries",
+                "ordering": ["-seq"],
+                "indexes": [
+                    models.Index(fields=["object_ref"], name="audit_by_object"),
+                    models.Index(fields=["action", "-seq"], name="audit_by_action"),
+                    models.Index(fields=["tool_name", "-seq"], name="audit_by_tool"),
+                ],
             },
         ),
         migrations.AddConstraint(
-            model_name='policyrevision',
-            constraint=models.UniqueConstraint(fields=('policy', 'number'), name='policy_revision_once'),
+            model_name="policyrevision",
+            constraint=models.UniqueConstraint(fields=("policy", "number"), name="policy_revision_once"),
         ),
         migrations.AddIndex(
-            model_name='approvalrequest',
-            index=models.Index(fields=['status', 'expires_at'], name='request_due_to_expire'),
+            model_name="approvalrequest",
+            index=models.Index(fields=["status", "expires_at"], name="request_due_to_expire"),
         ),
         migrations.AddIndex(
-            model_name='approvalrequest',
-            index=models.Index(condition=models.Q(('applied_at', None), ('decided_at__isnull', False)), fields=['effective_at'], name='request_due_to_apply'),
+            model_name="approvalrequest",
+            index=models.Index(
+                condition=models.Q(("applied_at", None), ("decided_at__isnull", False)),
+                fields=["effective_at"],
+                name="request_due_to_apply",
+            ),
         ),
         migrations.AddIndex(
-            model_name='approvalrequest',
-            index=models.Index(condition=models.Q(('status', 'pending')), fields=['opened_at', 'id'], name='request_queue'),
+            model_name="approvalrequest",
+            index=models.Index(
+                condition=models.Q(("status", "pending")), fields=["opened_at", "id"], name="request_queue"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='round',
-            constraint=models.UniqueConstraint(fields=('request', 'number'), name='round_once'),
+            model_name="round",
+            constraint=models.UniqueConstraint(fields=("request", "number"), name="round_once"),
         ),
         migrations.AddConstraint(
-            model_name='review',
-            constraint=models.UniqueConstraint(condition=models.Q(('undone_at', None)), fields=('round', 'person'), name='one_review_per_person_and_round'),
+            model_name="review",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("undone_at", None)),
+                fields=("round", "person"),
+                name="one_review_per_person_and_round",
+            ),
         ),
     ]

@@ -7,7 +7,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -16,177 +15,387 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='CatalogState',
+            name="CatalogState",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('revision', models.BigIntegerField(default=0)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("revision", models.BigIntegerField(default=0)),
             ],
         ),
         migrations.CreateModel(
-            name='Category',
+            name="Category",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=64, unique=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=64, unique=True)),
             ],
             options={
-                'verbose_name_plural': 'categories',
-                'ordering': ['name'],
+                "verbose_name_plural": "categories",
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Source',
+            name="Source",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=128, unique=True)),
-                ('kind', models.CharField(choices=[('python', 'Python'), ('mcp', 'Mcp'), ('openapi', 'Openapi')], default='python', max_length=16)),
-                ('trusted', models.BooleanField(default=False)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=128, unique=True)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("python", "Python"), ("mcp", "Mcp"), ("openapi", "Openapi")],
+                        default="python",
+                        max_length=16,
+                    ),
+                ),
+                ("trusted", models.BooleanField(default=False)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
         migrations.CreateModel(
-            name='ApiToken',
+            name="ApiToken",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=128)),
-                ('kind', models.CharField(choices=[('agent', 'Agent'), ('personal', 'Personal')], max_length=16)),
-                ('scopes', models.JSONField(default=list)),
-                ('secret_digest', models.CharField(max_length=64, unique=True)),
-                ('prefix', models.CharField(help_text='First characters, so that people can tell tokens apart.', max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('expires_at', models.DateTimeField()),
-                ('revoked_at', models.DateTimeField(null=True)),
-                ('last_used_at', models.DateTimeField(null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='api_tokens', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=128)),
+                (
+                    "kind",
+                    models.CharField(choices=[("agent", "Agent"), ("personal", "Personal")], max_length=16),
+                ),
+                ("scopes", models.JSONField(default=list)),
+                ("secret_digest", models.CharField(max_length=64, unique=True)),
+                (
+                    "prefix",
+                    models.CharField(
+                        help_text="First characters, so that people can tell tokens apart.", max_length=16
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("expires_at", models.DateTimeField()),
+                ("revoked_at", models.DateTimeField(null=True)),
+                ("last_used_at", models.DateTimeField(null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="api_tokens",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='IdempotencyKey',
+            name="IdempotencyKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('owner', models.CharField(help_text='`user:ID` or `token:ID`.', max_length=64)),
-                ('key', models.CharField(max_length=255)),
-                ('body_digest', models.CharField(max_length=64)),
-                ('answer_status', models.PositiveSmallIntegerField(null=True)),
-                ('answer', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("owner", models.CharField(help_text="`user:ID` or `token:ID`.", max_length=64)),
+                ("key", models.CharField(max_length=255)),
+                ("body_digest", models.CharField(max_length=64)),
+                ("answer_status", models.PositiveSmallIntegerField(null=True)),
+                ("answer", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('owner', 'key'), name='idempotency_key_once')],
+                "constraints": [
+                    models.UniqueConstraint(fields=("owner", "key"), name="idempotency_key_once")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Tool',
+            name="Tool",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=64, unique=True)),
-                ('enabled', models.BooleanField(default=True)),
-                ('registered', models.BooleanField(default=True, help_text='False when no loaded source offers it any more.')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('categories', models.ManyToManyField(blank=True, related_name='tools', to='catalog.category')),
-                ('source', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='tools', to='catalog.source')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=64, unique=True)),
+                ("enabled", models.BooleanField(default=True)),
+                (
+                    "registered",
+                    models.BooleanField(
+                        default=True, help_text="False when no loaded source offers it any more."
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+                (
+                    "categories",
+                    models.ManyToManyField(blank=True, related_name="tools", to="catalog.category"),
+                ),
+                (
+                    "source",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="tools", to="catalog.source"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Implementation',
+            name="Implementation",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('python', 'Python'), ('mcp', 'Mcp'), ('http', 'Http')], default='python', max_length=16)),
-                ('reference', models.CharField(max_length=255)),
-                ('digest', models.CharField(max_length=64)),
-                ('weight', models.PositiveSmallIntegerField(default=100)),
-                ('enabled', models.BooleanField(default=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('tool', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='implementations', to='catalog.tool')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("python", "Python"), ("mcp", "Mcp"), ("http", "Http")],
+                        default="python",
+                        max_length=16,
+                    ),
+                ),
+                ("reference", models.CharField(max_length=255)),
+                ("digest", models.CharField(max_length=64)),
+                ("weight", models.PositiveSmallIntegerField(default=100)),
+                ("enabled", models.BooleanField(default=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+                (
+                    "tool",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="implementations",
+                        to="catalog.tool",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='ToolVersion',
+            name="ToolVersion",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('fingerprint', models.CharField(max_length=64)),
-                ('description', models.TextField()),
-                ('input_schema', models.JSONField()),
-                ('output_schema', models.JSONField(null=True)),
-                ('query_types', models.JSONField(default=list, help_text='Names of the query types, empty when there are none.')),
-                ('safety_level', models.CharField(choices=[('safe', 'Safe'), ('cautious', 'Cautious'), ('dangerous', 'Dangerous')], max_length=16)),
-                ('reversibility', models.CharField(max_length=16)),
-                ('retry_safe', models.BooleanField()),
-                ('timeout', models.FloatField(help_text='Seconds a call may run.')),
-                ('output_key', models.CharField(blank=True, max_length=128)),
-                ('annotations', models.JSONField(default=dict)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('tool', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='versions', to='catalog.tool')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("number", models.PositiveIntegerField()),
+                ("fingerprint", models.CharField(max_length=64)),
+                ("description", models.TextField()),
+                ("input_schema", models.JSONField()),
+                ("output_schema", models.JSONField(null=True)),
+                (
+                    "query_types",
+                    models.JSONField(
+                        default=list, help_text="Names of the query types, empty when there are none."
+                    ),
+                ),
+                (
+                    "safety_level",
+                    models.CharField(
+                        choices=[("safe", "Safe"), ("cautious", "Cautious"), ("dangerous", "Dangerous")],
+                        max_length=16,
+                    ),
+                ),
+                ("reversibility", models.CharField(max_length=16)),
+                ("retry_safe", models.BooleanField()),
+                ("timeout", models.FloatField(help_text="Seconds a call may run.")),
+                ("output_key", models.CharField(blank=True, max_length=128)),
+                ("annotations", models.JSONField(default=dict)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "tool",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="versions",
+                        to="catalog.tool",
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='tool',
-            name='current_version',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='catalog.toolversion'),
+            model_name="tool",
+            name="current_version",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to="catalog.toolversion",
+            ),
         ),
         migrations.CreateModel(
-            name='Call',
+            name="Call",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.CharField(default=catalog.models.new_call_id, max_length=40, unique=True)),
-                ('tool_name', models.CharField(max_length=64)),
-                ('query_type', models.CharField(blank=True, max_length=128)),
-                ('arguments', models.TextField(help_text='RFC 8785 text: what was approved and what runs.')),
-                ('status', models.CharField(choices=[('created', 'Created'), ('held', 'Held'), ('ready', 'Ready'), ('running', 'Running'), ('completed', 'Completed'), ('failed', 'Failed'), ('cancelled', 'Cancelled'), ('outcome_unknown', 'Outcome Unknown')], default='created', max_length=16)),
-                ('response', models.TextField(help_text='The standard response, as JSON.', null=True)),
-                ('message', models.TextField(blank=True, help_text='What the model is told.')),
-                ('error_kind', models.CharField(blank=True, max_length=32)),
-                ('late_evidence', models.TextField(blank=True, help_text='A result that came after the call had ended.')),
-                ('via', models.CharField(default='plan', help_text='page, rest or plan.', max_length=16)),
-                ('session', models.CharField(blank=True, max_length=128)),
-                ('reason', models.TextField(blank=True, help_text="The agent's own words: never trusted.")),
-                ('plan_ref', models.CharField(blank=True, db_index=True, max_length=40)),
-                ('step_ref', models.CharField(blank=True, max_length=16)),
-                ('attempt', models.PositiveIntegerField(default=0)),
-                ('fence', models.PositiveIntegerField(default=0, help_text="The step's attempt under which it started.")),
-                ('created_at', models.DateTimeField()),
-                ('started_at', models.DateTimeField(null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('replaces', models.OneToOneField(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='replaced_by', to='catalog.call')),
-                ('requested_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='calls', to=settings.AUTH_USER_MODEL)),
-                ('token', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='calls', to='catalog.apitoken')),
-                ('implementation', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='calls', to='catalog.implementation')),
-                ('version', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='calls', to='catalog.toolversion')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.CharField(default=catalog.models.new_call_id, max_length=40, unique=True),
+                ),
+                ("tool_name", models.CharField(max_length=64)),
+                ("query_type", models.CharField(blank=True, max_length=128)),
+                ("arguments", models.TextField(help_text="RFC 8785 text: what was approved and what runs.")),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("created", "Created"),
+                            ("held", "Held"),
+                            ("ready", "Ready"),
+                            ("running", "Running"),
+                            ("completed", "Completed"),
+                            ("failed", "Failed"),
+                            ("cancelled", "Cancelled"),
+                            ("outcome_unknown", "Outcome Unknown"),
+                        ],
+                        default="created",
+                        max_length=16,
+                    ),
+                ),
+                ("response", models.TextField(help_text="The standard response, as JSON.", null=True)),
+                ("message", models.TextField(blank=True, help_text="What the model is told.")),
+                ("error_kind", models.CharField(blank=True, max_length=32)),
+                (
+                    "late_evidence",
+                    models.TextField(blank=True, help_text="A result that came after the call had ended."),
+                ),
+                ("via", models.CharField(default="plan", help_text="page, rest or plan.", max_length=16)),
+                ("session", models.CharField(blank=True, max_length=128)),
+                ("reason", models.TextField(blank=True, help_text="The agent's own words: never trusted.")),
+                ("plan_ref", models.CharField(blank=True, db_index=True, max_length=40)),
+                ("step_ref", models.CharField(blank=True, max_length=16)),
+                ("attempt", models.PositiveIntegerField(default=0)),
+                (
+                    "fence",
+                    models.PositiveIntegerField(
+                        default=0, help_text="The step's attempt under which it started."
+                    ),
+                ),
+                ("created_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                (
+                    "replaces",
+                    models.OneToOneField(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="replaced_by",
+                        to="catalog.call",
+                    ),
+                ),
+                (
+                    "requested_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="calls",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "token",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="calls",
+                        to="catalog.apitoken",
+                    ),
+                ),
+                (
+                    "implementation",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="calls",
+                        to="catalog.implementation",
+                    ),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="calls",
+                        to="catalog.toolversion",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='CallRequester',
+            name="CallRequester",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('call', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='requesters', to='catalog.call')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "call",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="requesters",
+                        to="catalog.call",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('call', 'user'), name='requester_once')],
+                "constraints": [models.UniqueConstraint(fields=("call", "user"), name="requester_once")],
             },
         ),
         migrations.AddConstraint(
-            model_name='implementation',
-            constraint=models.UniqueConstraint(fields=('tool', 'reference'), name='implementation_once'),
+            model_name="implementation",
+            constraint=models.UniqueConstraint(fields=("tool", "reference"), name="implementation_once"),
         ),
         migrations.AddConstraint(
-            model_name='toolversion',
-            constraint=models.UniqueConstraint(fields=('tool', 'number'), name='version_number_once'),
+            model_name="toolversion",
+            constraint=models.UniqueConstraint(fields=("tool", "number"), name="version_number_once"),
         ),
         migrations.AddConstraint(
-            model_name='toolversion',
-            constraint=models.UniqueConstraint(fields=('tool', 'fingerprint'), name='version_fingerprint_once'),
+            model_name="toolversion",
+            constraint=models.UniqueConstraint(
+                fields=("tool", "fingerprint"), name="version_fingerprint_once"
+            ),
         ),
         migrations.AddIndex(
-            model_name='call',
-            index=models.Index(fields=['tool_name', '-id'], name='call_by_tool'),
+            model_name="call",
+            index=models.Index(fields=["tool_name", "-id"], name="call_by_tool"),
         ),
         migrations.AddIndex(
-            model_name='call',
-            index=models.Index(condition=models.Q(('status__in', ['completed', 'failed', 'cancelled']), _negated=True), fields=['status'], name='call_open'),
+            model_name="call",
+            index=models.Index(
+                condition=models.Q(("status__in", ["completed", "failed", "cancelled"]), _negated=True),
+                fields=["status"],
+                name="call_open",
+            ),
         ),
     ]

@@ -7,137 +7,311 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('catalog', '0001_initial'),
+        ("catalog", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Plan',
+            name="Plan",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.CharField(default=plans.models.new_plan_id, max_length=40, unique=True)),
-                ('goal', models.TextField()),
-                ('kind', models.CharField(choices=[('plan', 'Plan'), ('call', 'Call'), ('session', 'Session')], default='plan', max_length=8)),
-                ('status', models.CharField(choices=[('pending', 'Pending'), ('in_progress', 'In Progress'), ('completed', 'Completed'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='pending', max_length=16)),
-                ('owner', models.CharField(default='agent', help_text="The contract's owner: a word, not a person.", max_length=150)),
-                ('via', models.CharField(default='page', help_text='page, rest or shell.', max_length=16)),
-                ('session', models.CharField(blank=True, max_length=128)),
-                ('can_modify', models.BooleanField(default=True)),
-                ('created_at', models.DateTimeField()),
-                ('started_at', models.DateTimeField(null=True)),
-                ('completed_at', models.DateTimeField(null=True)),
-                ('deadline_at', models.DateTimeField(null=True)),
-                ('last_seq', models.BigIntegerField(default=0)),
-                ('author', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='plans', to=settings.AUTH_USER_MODEL)),
-                ('token', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='plans', to='catalog.apitoken')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("public_id", models.CharField(default=plans.models.new_plan_id, max_length=40, unique=True)),
+                ("goal", models.TextField()),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("plan", "Plan"), ("call", "Call"), ("session", "Session")],
+                        default="plan",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("pending", "Pending"),
+                            ("in_progress", "In Progress"),
+                            ("completed", "Completed"),
+                            ("failed", "Failed"),
+                            ("cancelled", "Cancelled"),
+                        ],
+                        default="pending",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "owner",
+                    models.CharField(
+                        default="agent",
+                        help_text="The contract's owner: a word, not a person.",
+                        max_length=150,
+                    ),
+                ),
+                ("via", models.CharField(default="page", help_text="page, rest or shell.", max_length=16)),
+                ("session", models.CharField(blank=True, max_length=128)),
+                ("can_modify", models.BooleanField(default=True)),
+                ("created_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                ("completed_at", models.DateTimeField(null=True)),
+                ("deadline_at", models.DateTimeField(null=True)),
+                ("last_seq", models.BigIntegerField(default=0)),
+                (
+                    "author",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="plans",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "token",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="plans",
+                        to="catalog.apitoken",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='MemoryItem',
+            name="MemoryItem",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('type', models.CharField(choices=[('value', 'Value'), ('step_skipped', 'Step Skipped'), ('step_failed', 'Step Failed')], default='value', max_length=16)),
-                ('key', models.CharField(blank=True, max_length=128)),
-                ('value', models.TextField(help_text="JSON: the value itself, or the note's further fields.")),
-                ('step_id', models.PositiveIntegerField(null=True)),
-                ('at', models.DateTimeField()),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memory', to='plans.plan')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "type",
+                    models.CharField(
+                        choices=[
+                            ("value", "Value"),
+                            ("step_skipped", "Step Skipped"),
+                            ("step_failed", "Step Failed"),
+                        ],
+                        default="value",
+                        max_length=16,
+                    ),
+                ),
+                ("key", models.CharField(blank=True, max_length=128)),
+                (
+                    "value",
+                    models.TextField(help_text="JSON: the value itself, or the note's further fields."),
+                ),
+                ("step_id", models.PositiveIntegerField(null=True)),
+                ("at", models.DateTimeField()),
+                (
+                    "plan",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="memory", to="plans.plan"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Event',
+            name="Event",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.BigIntegerField()),
-                ('type', models.CharField(max_length=32)),
-                ('at', models.DateTimeField()),
-                ('step_id', models.PositiveIntegerField(null=True)),
-                ('data', models.TextField(default='{}', help_text='JSON: ids and numbers, never arguments or results.')),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='plans.plan')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("seq", models.BigIntegerField()),
+                ("type", models.CharField(max_length=32)),
+                ("at", models.DateTimeField()),
+                ("step_id", models.PositiveIntegerField(null=True)),
+                (
+                    "data",
+                    models.TextField(
+                        default="{}", help_text="JSON: ids and numbers, never arguments or results."
+                    ),
+                ),
+                (
+                    "plan",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="events", to="plans.plan"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['seq'],
+                "ordering": ["seq"],
             },
         ),
         migrations.CreateModel(
-            name='Step',
+            name="Step",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('step_id', models.PositiveIntegerField()),
-                ('description', models.TextField()),
-                ('tool', models.CharField(blank=True, max_length=64)),
-                ('agent', models.CharField(blank=True, max_length=64)),
-                ('parameters', models.TextField(default='{}', help_text='JSON as submitted; references are resolved when it runs.')),
-                ('expected_key', models.CharField(blank=True, max_length=128)),
-                ('output_path', models.TextField(blank=True, help_text='JSON list of strings; empty when absent.')),
-                ('done_check', models.TextField(blank=True)),
-                ('status', models.CharField(choices=[('pending', 'Pending'), ('in_progress', 'In Progress'), ('completed', 'Completed'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='pending', max_length=16)),
-                ('skipped', models.BooleanField(default=False)),
-                ('started_at', models.DateTimeField(null=True)),
-                ('completed_at', models.DateTimeField(null=True)),
-                ('error', models.TextField(blank=True, help_text='Why it failed, for a person.')),
-                ('waiting_for', models.CharField(blank=True, choices=[('approval', 'Approval'), ('input', 'Input'), ('calls', 'Calls'), ('retry', 'Retry'), ('outcome', 'Outcome')], max_length=16)),
-                ('waiting_since', models.DateTimeField(null=True)),
-                ('dependencies_left', models.PositiveIntegerField(default=0)),
-                ('ready_at', models.DateTimeField(help_text='May be claimed from then on; None: not claimable.', null=True)),
-                ('claimed_by', models.CharField(blank=True, max_length=64)),
-                ('lease_until', models.DateTimeField(null=True)),
-                ('attempt', models.PositiveIntegerField(default=0, help_text='Counts claims: the fence.')),
-                ('crashes', models.PositiveSmallIntegerField(default=0, help_text='Leases lost while its call ran.')),
-                ('call', models.OneToOneField(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='step', to='catalog.call')),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='plans.plan')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("step_id", models.PositiveIntegerField()),
+                ("description", models.TextField()),
+                ("tool", models.CharField(blank=True, max_length=64)),
+                ("agent", models.CharField(blank=True, max_length=64)),
+                (
+                    "parameters",
+                    models.TextField(
+                        default="{}", help_text="JSON as submitted; references are resolved when it runs."
+                    ),
+                ),
+                ("expected_key", models.CharField(blank=True, max_length=128)),
+                (
+                    "output_path",
+                    models.TextField(blank=True, help_text="JSON list of strings; empty when absent."),
+                ),
+                ("done_check", models.TextField(blank=True)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("pending", "Pending"),
+                            ("in_progress", "In Progress"),
+                            ("completed", "Completed"),
+                            ("failed", "Failed"),
+                            ("cancelled", "Cancelled"),
+                        ],
+                        default="pending",
+                        max_length=16,
+                    ),
+                ),
+                ("skipped", models.BooleanField(default=False)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("completed_at", models.DateTimeField(null=True)),
+                ("error", models.TextField(blank=True, help_text="Why it failed, for a person.")),
+                (
+                    "waiting_for",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("approval", "Approval"),
+                            ("input", "Input"),
+                            ("calls", "Calls"),
+                            ("retry", "Retry"),
+                            ("outcome", "Outcome"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("waiting_since", models.DateTimeField(null=True)),
+                ("dependencies_left", models.PositiveIntegerField(default=0)),
+                (
+                    "ready_at",
+                    models.DateTimeField(
+                        help_text="May be claimed from then on; None: not claimable.", null=True
+                    ),
+                ),
+                ("claimed_by", models.CharField(blank=True, max_length=64)),
+                ("lease_until", models.DateTimeField(null=True)),
+                ("attempt", models.PositiveIntegerField(default=0, help_text="Counts claims: the fence.")),
+                (
+                    "crashes",
+                    models.PositiveSmallIntegerField(default=0, help_text="Leases lost while its call ran."),
+                ),
+                (
+                    "call",
+                    models.OneToOneField(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="step",
+                        to="catalog.call",
+                    ),
+                ),
+                (
+                    "plan",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="steps", to="plans.plan"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['step_id'],
+                "ordering": ["step_id"],
             },
         ),
         migrations.CreateModel(
-            name='StepDependency',
+            name="StepDependency",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('needs', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='dependents', to='plans.step')),
-                ('step', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='dependencies', to='plans.step')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "needs",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="dependents",
+                        to="plans.step",
+                    ),
+                ),
+                (
+                    "step",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="dependencies",
+                        to="plans.step",
+                    ),
+                ),
             ],
         ),
         migrations.AddIndex(
-            model_name='plan',
-            index=models.Index(fields=['kind', '-created_at', '-id'], name='plan_list'),
+            model_name="plan",
+            index=models.Index(fields=["kind", "-created_at", "-id"], name="plan_list"),
         ),
         migrations.AddIndex(
-            model_name='plan',
-            index=models.Index(fields=['author', '-id'], name='plan_by_author'),
+            model_name="plan",
+            index=models.Index(fields=["author", "-id"], name="plan_by_author"),
         ),
         migrations.AddIndex(
-            model_name='plan',
-            index=models.Index(condition=models.Q(('status', 'in_progress')), fields=['deadline_at'], name='plan_due'),
+            model_name="plan",
+            index=models.Index(
+                condition=models.Q(("status", "in_progress")), fields=["deadline_at"], name="plan_due"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='memoryitem',
-            constraint=models.UniqueConstraint(condition=models.Q(('type', 'value')), fields=('plan', 'key'), name='one_value_per_key'),
+            model_name="memoryitem",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("type", "value")), fields=("plan", "key"), name="one_value_per_key"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='event',
-            constraint=models.UniqueConstraint(fields=('plan', 'seq'), name='event_seq_once'),
+            model_name="event",
+            constraint=models.UniqueConstraint(fields=("plan", "seq"), name="event_seq_once"),
         ),
         migrations.AddIndex(
-            model_name='step',
-            index=models.Index(condition=models.Q(('ready_at__isnull', False)), fields=['plan', 'ready_at'], name='step_ready'),
+            model_name="step",
+            index=models.Index(
+                condition=models.Q(("ready_at__isnull", False)),
+                fields=["plan", "ready_at"],
+                name="step_ready",
+            ),
         ),
         migrations.AddIndex(
-            model_name='step',
-            index=models.Index(condition=models.Q(('lease_until__isnull', False)), fields=['lease_until'], name='step_leased'),
+            model_name="step",
+            index=models.Index(
+                condition=models.Q(("lease_until__isnull", False)), fields=["lease_until"], name="step_leased"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='step',
-            constraint=models.UniqueConstraint(fields=('plan', 'step_id'), name='step_once'),
+            model_name="step",
+            constraint=models.UniqueConstraint(fields=("plan", "step_id"), name="step_once"),
         ),
         migrations.AddConstraint(
-            model_name='stepdependency',
-            constraint=models.UniqueConstraint(fields=('step', 'needs'), name='dependency_once'),
+            model_name="stepdependency",
+            constraint=models.UniqueConstraint(fields=("step", "needs"), name="dependency_once"),
         ),
     ]
