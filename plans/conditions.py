@@ -1,0 +1,164 @@
+"""done_check: a small expression language over a plan's memory, whitelisted node by node; never eval.
+
+Literals, names, comparison, `is`, `in`, and/or/not, arithmetic, subscripts, slices and the functions of
+plans.operations; no attributes, comprehensions, f-strings or keywords. Reasons never repeat a value.
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+from simpleeval import EvalWithCompoundTypes  # type: ignore[import-untyped]
+
+from plans.operations import FUNCTIONS, OPERATORS, TYPES
+
+MAX_CHARACTERS = 500
+MAX_DEPTH = 20
+
+
+class ConditionError(ValueError):
+    """An expression that the language does not allow; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a step is already done, and why, in words fit for the plan's history."""
+
+    done: bool
+    reason: str
+
+
+def evaluate(expression: str, memory: Mapping[str, Any], *, expected_key: str | None = None) -> Verdict:
+    """Say whether the check holds against memory; any error means not done, with the reason."""
+    try:
+        parsed = parse(expression)
+        done = bool(_Evaluator(_Names(memory, expected_key)).eval(expression, parsed))
+    except ConditionError as problem:
+        return Verdict(done=False, reason=str(problem))
+    except _ERRORS as error:
+        return Verdict(done=False, reason=_explain(error))
+    return Verdict(done, f"The check {expression} is {'true' if done else 'false'}.")
+
+
+@lru_cache(maxsize=4096)
+def parse(expression: str) -> ast.expr:
+    """Return the expression's tree; raise ConditionError when it does not parse or uses what is forbidden."""
+    if len(expression) > MAX_CHARACTERS:
+        raise ConditionError(f"A check may have at most {MAX_CHARACTERS} characters.")
+    try:
+        tree = ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ConditionError("The check is not an expression, such as: revenue is not None") from None
+    _judge(tree, MAX_DEPTH)
+    return tree
+
+
+def is_constant(expression: str) -> bool:
+    """Say whether the check looks at nothing in memory; raise ConditionError when it does not parse."""
+    names = {node.id for node in ast.walk(parse(expression)) if isinstance(node, ast.Name)}
+    return names <= TYPES.keys() | FUNCTIONS.keys()
+
+
+def _judge(node: ast.AST, depth: int) -> None:
+    if depth == 0:
+        raise ConditionError(f"A check may nest at most {MAX_DEPTH} levels deep.")
+    if type(node) not in _NODES and type(node) not in _SILENT:
+        raise ConditionError(f"A check may not use {_WORDS.get(type(node), type(node).__name__)}.")
+    if isinstance(node, ast.Call):
+        _judge_call(node)
+    if isinstance(node, ast.Constant) and type(node.value) not in _LITERALS:
+        raise ConditionError(f"A check may not use {type(node.value).__name__} literals.")
+    if isinstance(node, ast.Dict) and None in node.keys:
+        raise ConditionError("A check may not use ** to unpack.")
+    for child in ast.iter_child_nodes(node):
+        _judge(child, depth if type(child) in _SILENT else depth - 1)
+
+
+def _judge_call(node: ast.Call) -> None:
+    if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
+        raise ConditionError(f"A check may call only {', '.join(sorted(FUNCTIONS))}.")
+    if node.keywords:
+        raise ConditionError("A check may not name arguments in a call.")
+
+
+class _Names:
+    """What a name means: a memory key first, then the step's own value, `memory`, and the names of types."""
+
+    def __init__(self, memory: Mapping[str, Any], expected_key: str | None) -> None:
+        self.memory = memory
+        self.expected_key = expected_key
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.memory:
+            return self.memory[name]
+        if name in ("value", "result", "results") and self.expected_key in self.memory:
+            return self.memory[cast("str", self.expected_key)]
+        if name == "memory":
+            return self.memory
+        if name in TYPES:
+            return TYPES[name]
+        raise _Unknown(name)
+
+
+class _Unknown(Exception):
+    """A name that nothing stands behind."""
+
+
+class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]
+    """simpleeval's node handlers behind our own tables; one per evaluation, without its costly defaults."""
+
+    def __init__(self, names: _Names) -> None:
+        self.names = names
+        self.operators = OPERATORS
+        self.functions = FUNCTIONS
+
+    def _eval(self, node: ast.AST) -> Any:
+        return _NODES[type(node)](self, node)
+
+    def _eval_name(self, node: ast.Name) -> Any:
+        return self.names[node.id]
+
+
+_NODES: Mapping[type[ast.AST], Callable[[_Evaluator, Any], Any]] = {
+    ast.Constant: lambda _, node: node.value,
+    ast.Name: _Evaluator._eval_name,
+    ast.List: _Evaluator._eval_list,
+    ast.Tuple: _Evaluator._eval_tuple,
+    ast.Dict: _Evaluator._eval_dict,
+    ast.BoolOp: _Evaluator._eval_boolop,
+    ast.UnaryOp: _Evaluator._eval_unaryop,
+    ast.BinOp: _Evaluator._eval_binop,
+    ast.Compare: _Evaluator._eval_compare,
+    ast.Call: _Evaluator._eval_call,
+    ast.Subscript: _Evaluator._eval_subscript,
+    ast.Slice: _Evaluator._eval_slice,
+}
+_SILENT = frozenset({ast.And, ast.Or, ast.Load, *OPERATORS})
+_LITERALS = frozenset({str, int, float, bool, type(None)})
+_WORDS: Mapping[type[ast.AST], str] = {
+    ast.Attribute: "attributes or methods; write value['key'] instead of value.key",
+    ast.Lambda: "lambda",
+    ast.IfExp: "if and else",
+    ast.JoinedStr: "f-strings",
+    ast.NamedExpr: "assignment",
+    ast.Starred: "* to unpack",
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "comprehensions"),
+}
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (ZeroDivisionError, "it divides by zero"),
+    (OverflowError, "a number, text or list in it grows too large"),
+    (LookupError, "a key or position it asks for is not there"),
+    (ValueError, "a text in it is not a number"),
+    (TypeError, "it mixes kinds of values that do not go together"),
+    (RecursionError, "a value in it nests too deep"),
+)
+_ERRORS: tuple[type[Exception], ...] = (_Unknown, *(kind for kind, _ in _REASONS))
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, _Unknown):
+        return f"Nothing called '{error}' is in memory yet."
+    reason = next(text for kind, text in _REASONS if isinstance(error, kind))
+    return f"The check could not be evaluated: {reason}."

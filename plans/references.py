@@ -1,0 +1,128 @@
+"""References between steps: `${key}` and `${key.path.0}` in parameters become values of the plan's memory.
+
+A text that is exactly one reference takes the JSON value; inside other text the value is written out. `$${`
+stands for `${`. One pass, linear in what goes in and comes out; nothing here touches the database.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from catalog.canonical import size_of
+from catalog.errors import ParameterError
+from plans.spec import follow
+
+MAX_BYTES = 256 * 1024
+
+_MARKS = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)\}|\$\{")
+_INSIDE = re.compile(r"(?P<key>[A-Za-z0-9_-]{1,128})(?P<path>(?:\.[^.${}\x00-\x1f]{1,200}){0,32})")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A wish for memory[key], or what lies at `path` in it; `where` is its dotted place in the parameters."""
+
+    key: str
+    path: tuple[str, ...]
+    where: str
+    whole: bool = False
+
+    def __str__(self) -> str:
+        return "${" + ".".join((self.key, *self.path)) + "}"
+
+
+def find(value: object) -> list[Reference]:
+    """Return every reference in a JSON value; raise ParameterError for one that is badly written."""
+    return [reference for where, text in texts(value) for reference in find_in(text, where)]
+
+
+def find_in(text: str, where: str) -> list[Reference]:
+    """Return the references of one text; raise ParameterError for one that is badly written."""
+    return [piece for piece in _pieces(text, where) if isinstance(piece, Reference)]
+
+
+def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted place and the text of every string value that may hold references."""
+    if isinstance(value, str):
+        if "${" in value:
+            yield where, value
+    elif isinstance(value, dict | list):
+        for step, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts(child, _inside(where, step))
+
+
+def resolve(value: Any, memory: Mapping[str, Any]) -> Any:
+    """Return the value with its references replaced; raise ParameterError for a missing or too large one."""
+    return _Resolver(memory).resolve(value, "")
+
+
+class _Resolver:
+    """One resolution: what memory gives and how many bytes it may still give."""
+
+    def __init__(self, memory: Mapping[str, Any]) -> None:
+        self.memory = memory
+        self.left = MAX_BYTES
+
+    def resolve(self, value: Any, where: str) -> Any:
+        if isinstance(value, str):
+            return self.fill(value, where) if "${" in value else value
+        if isinstance(value, dict):
+            return {key: self.resolve(child, _inside(where, key)) for key, child in value.items()}
+        if isinstance(value, list):
+            return [self.resolve(child, _inside(where, index)) for index, child in enumerate(value)]
+        return value
+
+    def fill(self, text: str, where: str) -> Any:
+        pieces = list(_pieces(text, where))
+        if isinstance(pieces[0], Reference) and pieces[0].whole:
+            return self.look_up(pieces[0])
+        return "".join(piece if isinstance(piece, str) else _written(self.look_up(piece)) for piece in pieces)
+
+    def look_up(self, reference: Reference) -> Any:
+        if reference.key not in self.memory:
+            raise _refusal(f"{reference}: no such key is in memory.", "missing_key", reference.where)
+        try:
+            found = follow(self.memory[reference.key], reference.path)
+        except LookupError:
+            message = f"{reference}: the value under '{reference.key}' has nothing at that path."
+            raise _refusal(message, "missing_path", reference.where) from None
+        self.left -= size_of(found)
+        if self.left < 0:
+            message = f"{reference}: the values grow over {MAX_BYTES:,} bytes; refer to a smaller part."
+            raise _refusal(message, "too_large", reference.where)
+        return found
+
+
+def _pieces(text: str, where: str) -> Iterator[str | Reference]:
+    end = 0
+    for mark in _MARKS.finditer(text):
+        if mark.start() > end:
+            yield text[end : mark.start()]
+        end = mark.end()
+        whole = mark.start() == 0 and end == len(text)
+        yield "${" if mark[0] == "$${" else _read(mark["inside"], where, whole=whole)
+    if end < len(text):
+        yield text[end:]
+
+
+def _read(inside: str | None, where: str, *, whole: bool) -> Reference:
+    parts = _INSIDE.fullmatch(inside or "")
+    if parts is None:
+        message = "'${' begins a reference such as ${key} or ${key.path.0}; write '$${' for the characters."
+        raise _refusal(message, "reference_malformed", where)
+    return Reference(parts["key"], tuple(parts["path"].split(".")[1:]), where, whole)
+
+
+def _inside(where: str, step: str | int) -> str:
+    return f"{where}.{step}" if where else str(step)
+
+
+def _written(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _refusal(message: str, code: str, where: str) -> ParameterError:
+    error = {"path": where, "code": code, "message": message}
+    return ParameterError(message, {"field": where or None, "errors": [error]})

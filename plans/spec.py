@@ -1,0 +1,130 @@
+"""The documents of a plan: the contract's Plan and PlanStep, and the strict form in which one is submitted.
+
+Shapes and sizes only; whether the steps make sense together is for plans.problems to say.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from catalog.canonical import size_of
+
+MAX_STEPS = 500
+MAX_BYTES = 256 * 1024
+MAX_STEP_ID = 2**31 - 1
+MAX_SECONDS = 30 * 24 * 3600
+KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+
+
+class PlanStep(BaseModel):
+    """One step: what it does, what it needs, where its result goes, and how far it has come."""
+
+    step_id: int
+    description: str
+    tool: str | None = None
+    agent: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    dependencies: list[int] = Field(default_factory=list)
+    expected_key: str | None = None
+    output_path: list[str] | None = None
+    done_check: str | None = None
+    status: str = "pending"
+    completed_at: str | None = None
+    skipped: bool = False
+
+
+class Plan(BaseModel):
+    """A goal and the steps that lead to it."""
+
+    goal: str
+    steps: list[PlanStep] = Field(default_factory=list)
+    status: str = "pending"
+    created_at: str
+    completed_at: str | None = None
+    owner: str = "agent"
+    can_modify: bool = True
+
+
+RUN_TIME_FIELDS = frozenset({"status", "skipped", "completed_at", "created_at"})
+
+
+def extract_value(result: Any, path: Sequence[str | int] | None) -> Any:
+    """Return what lies at the path inside a result: all of it for an empty path, None where nothing lies."""
+    try:
+        return follow(result, path or ())
+    except LookupError:
+        return None
+
+
+def follow(value: Any, path: Sequence[str | int]) -> Any:
+    """Walk objects by key and lists by decimal index; raise LookupError where the path leads nowhere."""
+    for step in path:
+        if isinstance(value, dict):
+            value = value[step]
+        elif isinstance(value, list):
+            value = value[_index(step)]
+        else:
+            raise LookupError(step)
+    return value
+
+
+def _index(step: str | int) -> int:
+    if isinstance(step, str) and step.isascii() and step.isdigit() and len(step) < 10:
+        return int(step)
+    if isinstance(step, int) and not isinstance(step, bool) and step >= 0:
+        return step
+    raise LookupError(step)
+
+
+def _plain_text(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank", "This must not be blank.")
+    if "\0" in text:
+        raise PydanticCustomError("nul", "This must not hold the NUL character.")
+    return text
+
+
+def _small(value: dict[str, Any]) -> dict[str, Any]:
+    size = size_of(value)
+    if size > MAX_BYTES:
+        message = "This has {size} bytes; at most {limit} are accepted."
+        raise PydanticCustomError("too_large", message, {"size": f"{size:,}", "limit": f"{MAX_BYTES:,}"})
+    return value
+
+
+Text = Annotated[str, AfterValidator(_plain_text)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Key = Annotated[str, StringConstraints(pattern=KEY)]
+PathStep = Annotated[str, StringConstraints(max_length=200)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class StepDocument(_Strict):
+    """A step as it is submitted: the contract's definition fields and nothing else."""
+
+    step_id: int = Field(ge=1, le=MAX_STEP_ID)
+    description: Annotated[Text, Field(max_length=500)]
+    tool: Name | None = None
+    agent: Name | None = None
+    parameters: Annotated[dict[str, Any], AfterValidator(_small)] = Field(default_factory=dict)
+    dependencies: list[int] = Field(default_factory=list, max_length=MAX_STEPS)
+    expected_key: Key | None = None
+    output_path: list[PathStep] | None = Field(default=None, max_length=32)
+    done_check: str | None = Field(default=None, max_length=500)
+
+
+class PlanDocument(_Strict):
+    """A plan as it is submitted. Nothing is coerced and nothing unknown is let through."""
+
+    goal: Annotated[Text, Field(max_length=2000)]
+    steps: list[StepDocument] = Field(min_length=1, max_length=MAX_STEPS)
+    owner: Annotated[Text, Field(max_length=150)] = "agent"
+    can_modify: bool = True
+    deadline_seconds: int | None = Field(default=None, ge=1, le=MAX_SECONDS)
+    start: bool = True
+    memory: Annotated[dict[Key, Any], AfterValidator(_small)] = Field(default_factory=dict)

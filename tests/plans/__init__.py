@@ -1,0 +1,1 @@
+"""Plan documents, references, checks, layout: what needs no database; and what does."""

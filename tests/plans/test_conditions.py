@@ -1,0 +1,126 @@
+"""A check says done only when it holds; whatever goes wrong means not done, with a reason."""
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plans.conditions import ConditionError, evaluate, is_constant, parse
+from tests.plans.escapes import BOMBS, ESCAPES
+
+MEMORY: dict[str, Any] = {"revenue": {"2022": 394, "notes": []}, "rows": [1, 2, 3], "name": "Apple"}
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "True",
+        "revenue is not None",
+        "revenue['2022'] == 394 and len(rows) == 3",
+        "'2022' in revenue and 4 not in rows",
+        "memory['name'] == 'Apple'",
+        "rows[-1] > rows[0] >= 1",
+        "rows[:2] == [1, 2]",
+        "sum(rows) / len(rows) == 2.0",
+        "max(rows) - min(rows) == 2 and abs(-2) ** 2 == 4 and 7 // 2 % 2 == 1",
+        "any([0, name]) and not all([0, 1])",
+        "isinstance(revenue, dict) and isinstance(rows[0], (int, float))",
+        "int('3') in rows and float(2) == 2 and str(2) + 'x' == '2x' and bool(name)",
+        "revenue['notes'] is None or revenue['notes'] == []",
+        "{'a': (1, 2)}['a'] == (1, 2)",
+        "[1] + [2] == rows[:2]",
+        "  name == 'Apple'  ",
+        "name",
+    ],
+)
+def test_a_check_that_holds_is_done(check: str) -> None:
+    assert evaluate(check, MEMORY).done
+
+
+@pytest.mark.parametrize(
+    ("check", "reason"),
+    [
+        ("revenue is None", "is false"),
+        ("rows[0] > 5", "is false"),
+        ("profit is not None", "Nothing called 'profit' is in memory yet."),
+        ("value is not None", "Nothing called 'value'"),
+        ("value not None", "not an expression"),
+        ("", "not an expression"),
+        ("x = 1", "not an expression"),
+        ("revenue['2021'] > 0", "not there"),
+        ("rows[9]", "not there"),
+        ("1 / 0 == 1", "divides by zero"),
+        ("name > 3", "mixes kinds"),
+        ("int(name) > 3", "not a number"),
+        ("revenue.get('2022')", "may call only"),
+        ("revenue.year", "write value['key']"),
+        ("print(name)", "may call only"),
+        ("max(rows, key=len)", "may not name arguments"),
+        ("[row for row in rows]", "comprehensions"),
+        ("1 if name else 0", "if and else"),
+        ("a" * 501, "at most 500 characters"),
+        ("-" * 20 + "1", "20 levels"),
+    ],
+)
+def test_a_check_that_does_not_hold_says_why(check: str, reason: str) -> None:
+    verdict = evaluate(check, MEMORY)
+    assert not verdict.done
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("name", ["value", "result", "results"])
+def test_the_steps_own_value_has_three_names(name: str) -> None:
+    assert evaluate(f"{name} == 'Apple'", MEMORY, expected_key="name").done
+    assert not evaluate(f"{name} == 'Apple'", MEMORY).done
+    assert not evaluate(f"{name} is None", MEMORY, expected_key="absent").done
+
+
+def test_a_memory_key_comes_before_the_other_names() -> None:
+    assert evaluate("results == 1", {"results": 1, "name": 2}, expected_key="name").done
+    assert evaluate("memory == 1 and len([memory]) == 1", {"memory": 1, "len": 5}).done
+
+
+def test_a_reason_repeats_no_value() -> None:
+    memory = {"secret": "hunter2", "table": {}}
+    checks = ("int(secret)", "float(secret) > 1", "table[secret]", "secret > 1", "secret['a']")
+    assert not any("hunter2" in evaluate(check, memory).reason for check in checks)
+
+
+@pytest.mark.parametrize("check", ESCAPES)
+def test_an_escape_is_refused_before_anything_runs(check: str) -> None:
+    with pytest.raises(ConditionError):
+        parse(check)
+    assert not evaluate(check, MEMORY).done
+
+
+def test_the_corpus_of_escapes_is_large() -> None:
+    assert len(set(ESCAPES)) >= 80
+
+
+@pytest.mark.parametrize("check", BOMBS)
+def test_a_bomb_fizzles(check: str) -> None:
+    started = time.perf_counter()
+    assert not evaluate(check, {"big": "9" * 200_000, "lists": [[]] * 50_000}).done
+    assert time.perf_counter() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("check", "constant"),
+    [
+        ("True", True),
+        ("len([1]) == 1", True),
+        ("isinstance(1, int)", True),
+        ("x", False),
+        ("value is None", False),
+    ],
+)
+def test_a_check_that_looks_at_nothing_is_known(check: str, constant: bool) -> None:
+    assert is_constant(check) is constant
+
+
+@given(st.text(alphabet="abx01 .[](){}'\"=<>+-*/%&|^~!:,@\n\\_", max_size=60))
+def test_any_text_gives_a_verdict(check: str) -> None:
+    verdict = evaluate(check, {"a": 1, "b": [1], "x": {"a": "b"}}, expected_key="x")
+    assert verdict.reason
