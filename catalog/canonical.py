@@ -5,6 +5,7 @@ Owns what counts as JSON in Toolgate; knows nothing of schemas, tools or request
 
 import hashlib
 import json
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -28,7 +29,7 @@ def parse_json(text: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int 
     return value
 
 
-def check_json(value: object, *, max_depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401 - the value itself, judged
+def check_json(value: object, *, max_depth: int = MAX_DEPTH) -> Any:
     """Return the value when it is plain JSON within our limits; raise MalformedJSON naming the path."""
     _judge(value, max_depth)
     return value
@@ -47,6 +48,11 @@ def digest(*fields: str | bytes) -> str:
         sha.update(len(data).to_bytes(8, "big"))
         sha.update(data)
     return sha.hexdigest()
+
+
+def time_text(moment: datetime) -> str:
+    """Return an aware time as clients are told it: UTC, ISO 8601 to the microsecond, with Z."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def size_of(value: object) -> int:

@@ -211,7 +211,7 @@ class Tool(Generic[ParamsT, ResultT]):
         """Raise ParameterError or QueryTypeUnsupported unless the arguments fit."""
         self.binding.check(arguments, self.name)
 
-    def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:  # noqa: ANN401 - the handler's own value
+    def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Call the handler with checked arguments; an async handler gives its coroutine."""
         return self.binding.call(self.handler, arguments, context)
 
@@ -246,7 +246,7 @@ def _source_digest(module: str) -> str:
     return hashlib.sha256(Path(source).read_bytes() if source else module.encode()).hexdigest()
 
 
-def _judge_example(example: ToolExample[Any, Any], binding: Binding, result_type: Any) -> None:  # noqa: ANN401
+def _judge_example(example: ToolExample[Any, Any], binding: Binding, result_type: Any) -> None:
     text = example.description.strip()
     if not 1 <= len(text) <= MAX_DESCRIPTION:
         raise ToolDefinitionError(f"An example's description has 1 to {MAX_DESCRIPTION} characters.")
@@ -268,7 +268,7 @@ def _fits_params(value: object, binding: Binding) -> bool:
     return isinstance(value, dict)
 
 
-def _fits_result(value: object, kind: Any) -> bool:  # noqa: ANN401 - any annotation
+def _fits_result(value: object, kind: Any) -> bool:
     if kind is type(None) or kind is None:
         return value is None
     if get_origin(kind) in (list, tuple):

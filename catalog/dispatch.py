@@ -215,7 +215,7 @@ class _Unstorable(ToolError):
         self.kind = kind
 
 
-def _storable(tool: Tool[Any, Any], value: object) -> Any:  # noqa: ANN401 - any JSON value
+def _storable(tool: Tool[Any, Any], value: object) -> Any:
     """Return the value as plain JSON, models and dataclasses dumped; raise _Unstorable."""
     try:
         plain = value if type(value) in (str, int, bool) else to_jsonable_python(value)

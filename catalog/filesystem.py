@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catalog.errors import FilesystemError
-from catalog.paths import TEMPORARY, Parts, open_file, opened_folder, refuse, split_path
+from catalog.paths import TEMPORARY, Parts, is_plain_name, open_file, opened_folder, refuse, split_path
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_ENTRIES = 1000
@@ -30,6 +30,14 @@ class Entry:
     path: str
     kind: str
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look at a path found: its bytes (None when absent) and the token of exactly these."""
+
+    data: bytes | None
+    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +84,25 @@ class Filesystem:
         except UnicodeDecodeError:
             raise FilesystemError(f"{path!r} is not UTF-8 text; read it as bytes.") from None
 
-    def exists(self, path: str) -> bool:
-        """Say whether a file is there that could be read."""
-        return self.state_token(path) != ABSENT
-
-    def state_token(self, path: str) -> str:
-        """Return "sha256:<hex>" of a file's bytes, or "absent"."""
+    def look(self, path: str) -> Seen:
+        """Return what a path holds now, read once: bytes and token belong to the same moment."""
         parts = split_path(path)
         try:
             with opened_folder(self.root, parts[:-1]) as folder:
-                return _token(_look(folder, parts))
+                data = _look(folder, parts)
         except FilesystemError as error:
-            if error.details.get("missing"):
-                return ABSENT
-            raise
+            if not error.details.get("missing"):
+                raise
+            data = None
+        return Seen(data, _token(data))
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file is there that could be read."""
+        return self.look(path).data is not None
+
+    def state_token(self, path: str) -> str:
+        """Return "sha256:<hex>" of a file's bytes, or "absent"."""
+        return self.look(path).token
 
     def write_text(self, path: str, text: str, *, expect: str | None = None) -> str:
         """Write UTF-8 text as `write_bytes` does."""
@@ -159,7 +172,7 @@ class Filesystem:
             before = _look(folder, parts)
             if expect is not None and _token(before) != expect:
                 raise FilesystemError(
-                    f"{path!r} has changed since it was looked at; look again and decide again."
+                    f"{path!r} has changed since it was approved; look at it again and decide again."
                 )
             _put(folder, parts, data)
         change = self._changes.setdefault(parts, _Change(before, ABSENT))
@@ -175,7 +188,7 @@ class Filesystem:
 
     def _walk(self, parts: Parts, *, recursive: bool) -> Iterator[Entry]:
         with opened_folder(self.root, parts) as folder:
-            names = sorted(name for name in os.listdir(folder) if not name.startswith(TEMPORARY))  # noqa: PTH208 - a descriptor
+            names = sorted(filter(is_plain_name, os.listdir(folder)))  # noqa: PTH208 - pathlib knows no descriptors
             found = [(name, status) for name in names if (status := _status(folder, name)) is not None]
         for name, status in found:
             inner = (*parts, name)

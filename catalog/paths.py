@@ -50,6 +50,14 @@ def split_path(path: object) -> Parts:
     return parts
 
 
+def is_plain_name(name: str) -> bool:
+    """Say whether a name found on disk is one that a path could be written with."""
+    try:
+        return split_path(name) == (name,)
+    except FilesystemError:
+        return False
+
+
 def _judge_part(part: str, path: str) -> None:
     if part == "..":
         raise FilesystemError(

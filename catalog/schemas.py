@@ -108,7 +108,7 @@ def compile_schema(schema: Mapping[str, Any]) -> Validator:
     return _compiled(text)
 
 
-def validate_tool_args(schema: Mapping[str, Any], args: Any) -> Any:  # noqa: ANN401 - any JSON comes in, and goes out as it is
+def validate_tool_args(schema: Mapping[str, Any], args: Any) -> Any:
     """Return args when they fit the schema; raise ParameterError naming the path."""
     refuse(compile_schema(schema).problems(args))
     return args

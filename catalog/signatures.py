@@ -40,7 +40,7 @@ class Binding:
         """Raise ParameterError unless the arguments fit."""
         refuse(self.validator.problems(arguments))
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:  # noqa: ANN401 - the handler's own
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call a handler or preview hook with checked arguments."""
         if "context" in accepted_names(function):
             return function(arguments, context=context)
@@ -52,7 +52,7 @@ class KeywordBinding(Binding):
 
     params_type = None
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:  # noqa: ANN401
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with one keyword for each argument."""
         if "context" in accepted_names(function):
             return function(**arguments, context=context)
@@ -62,7 +62,7 @@ class KeywordBinding(Binding):
 class ModelBinding(Binding):
     """Arguments as one typed value: `params`, or keywords that need converting when `spread`."""
 
-    def __init__(self, params_type: Any, *, spread: bool = False) -> None:  # noqa: ANN401 - any type pydantic knows
+    def __init__(self, params_type: Any, *, spread: bool = False) -> None:
         self.params_type = params_type
         self._spread = spread
         self.adapter = TypeAdapter[Any](params_type)
@@ -73,7 +73,7 @@ class ModelBinding(Binding):
         super().check(arguments, tool_name)
         build(self.adapter, arguments)
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:  # noqa: ANN401
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with the typed value."""
         value = build(self.adapter, arguments)
         if not self._spread:
@@ -114,7 +114,7 @@ class QueryBinding(Binding):
         refuse([dataclasses.replace(each, path=_below("parameters", each.path)) for each in found])
         build(self.adapters[query_type], parameters, "parameters")
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:  # noqa: ANN401
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with the query type's model."""
         query_type = arguments["query_type"]
         params = build(self.adapters[query_type], arguments.get("parameters", {}), "parameters")
@@ -141,19 +141,21 @@ def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) 
     return KeywordBinding(typed.input_schema) if plain else typed
 
 
-def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "") -> Any:  # noqa: ANN401 - the adapter's type
+def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "") -> Any:
     """Return the typed value; raise ParameterError where a validator of the author refuses it."""
     try:
         return adapter.validate_python(arguments)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
+    except Exception as error:
+        raise ParameterError(f"A validator of the tool failed with {type(error).__name__}.") from error
     refuse(
         [Problem(_below(prefix, _dotted(each["loc"])), each["type"], _text(each["msg"])) for each in found]
     )
     raise ParameterError("The parameters do not fit.")
 
 
-def schema_of(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_REF_TEMPLATE) -> Schema:  # noqa: ANN401
+def schema_of(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_REF_TEMPLATE) -> Schema:
     """Return the JSON Schema of a parameter type: no titles, no unknown keys."""
     try:
         schema = adapter.json_schema(ref_template=references)
@@ -163,13 +165,13 @@ def schema_of(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_RE
         subschema.pop("title", None)
         if "properties" in subschema:
             subschema["additionalProperties"] = False
+    if "$ref" in schema:  # a type that contains itself is one of its own definitions
+        schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
     if schema.get("type") != "object":
         raise ToolDefinitionError(
             f"{kind!r} is not a pydantic model or dataclass, so it has no named parameters."
         )
-    schema.setdefault("properties", {})
-    schema["additionalProperties"] = False
-    return _described(schema, kind)
+    return schema | {"properties": schema.get("properties", {}), "additionalProperties": False}
 
 
 def output_of(handler: Handler) -> tuple[Any, Schema | None]:
@@ -237,7 +239,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any,
     return hints[parameter.name], ... if parameter.default is _MISSING else parameter.default
 
 
-def _is_plain(annotation: Any) -> bool:  # noqa: ANN401 - annotations are any objects
+def _is_plain(annotation: Any) -> bool:
     """Say whether values of this annotation are what JSON already gives."""
     if get_origin(annotation) is Annotated:
         return _is_plain(get_args(annotation)[0])
@@ -246,15 +248,6 @@ def _is_plain(annotation: Any) -> bool:  # noqa: ANN401 - annotations are any ob
     if get_origin(annotation) in _CONTAINERS:
         return all(_is_plain(inner) for inner in get_args(annotation))
     return annotation in _JSON_TYPES
-
-
-def _described(schema: Schema, kind: Any) -> Schema:  # noqa: ANN401
-    """Add the descriptions that a dataclass keeps in its fields' metadata."""
-    if dataclasses.is_dataclass(kind):
-        for each in dataclasses.fields(kind):
-            if "description" in each.metadata:
-                schema["properties"][each.name].setdefault("description", each.metadata["description"])
-    return schema
 
 
 def _wanted(function: Handler, offered: Mapping[str, Any]) -> dict[str, Any]:

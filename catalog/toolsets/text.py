@@ -1,0 +1,81 @@
+"""Composing text from earlier results: plain replacement of named placeholders, nothing that computes."""
+
+import json
+import re
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from catalog.errors import ParameterError
+from catalog.tools import tool
+
+MAX_TEXT = 256 * 1024
+
+Template = Annotated[
+    str,
+    Field(
+        description="Text with placeholders such as {name}, {amount:,} or {share:.1%}; {{ and }} are braces",
+        max_length=64 * 1024,
+    ),
+]
+Values = Annotated[dict[str, Any], Field(description="The value of each placeholder, by name")]
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::([^{}]{0,16}))?\}|[{}]")
+_NUMBER_FORMAT = re.compile(r"\+?,?(\.[0-9]{1,2})?[f%d]?")
+
+
+@tool(categories=["text"], retry_safe=True)
+def render_text(template: Template, values: Values) -> str:
+    """Fill the {name} placeholders of a template from values; numbers take formats such as {n:,.1f}."""
+    text = _TOKEN.sub(lambda token: _filled(token, values), template)
+    if len(text) > MAX_TEXT:
+        raise _refused(
+            "values", f"The text would have {len(text):,} characters; at most {MAX_TEXT:,} are made."
+        )
+    return text
+
+
+def _filled(token: re.Match[str], values: dict[str, Any]) -> str:
+    if token[0] in ("{{", "}}"):
+        return token[0][0]
+    if token[0] in ("{", "}"):
+        place = f"character {token.start() + 1}"
+        raise _refused(
+            "template", f"The brace at {place} belongs to no {{name}}; write it twice for a brace."
+        )
+    name, form = token[1], token[2]
+    if name not in values:
+        known = ", ".join(sorted(values)[:20]) or "none"
+        raise _refused(
+            f"values.{name}", f"The template needs '{name}', which values does not have (it has: {known})."
+        )
+    return _shown(values[name]) if form is None else _formatted(name, values[name], form)
+
+
+def _formatted(name: str, value: object, form: str) -> str:
+    if not _NUMBER_FORMAT.fullmatch(form):
+        raise _refused(
+            "template", f"'{form}' is not a number format; use one such as ',', '.2f', ',.1f' or '.1%'."
+        )
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refused(f"values.{name}", f"The template formats '{name}' as a number, and it is not one.")
+    if form.endswith("d") and not isinstance(value, int):
+        raise _refused(
+            f"values.{name}", f"The template formats '{name}' as a whole number, and it is not one."
+        )
+    try:
+        return format(value, form)
+    except ValueError:
+        raise _refused("template", f"'{form}' does not fit the value of '{name}'.") from None
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _refused(field: str, message: str) -> ParameterError:
+    return ParameterError(
+        message, {"field": field, "errors": [{"path": field, "code": "template", "message": message}]}
+    )

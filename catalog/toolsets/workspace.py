@@ -1,0 +1,97 @@
+"""Files of the workspace: list, read and search safely; write and delete once a person agrees."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from catalog.context import Filesystem
+from catalog.errors import FilesystemError, ToolError
+from catalog.tools import Preview, ToolContext, ToolResult, tool
+
+FilePath = Annotated[str, Field(description="Path of the file, relative to the workspace", max_length=1024)]
+FolderPath = Annotated[
+    str, Field(description="Folder, relative to the workspace; '.' is the workspace", max_length=1024)
+]
+SearchText = Annotated[str, Field(description="Text to look for; letter case is ignored", max_length=200)]
+Content = Annotated[str, Field(description="The whole new text of the file")]
+Recursive = Annotated[bool, Field(description="Also list what lies in the folders inside")]
+
+
+@tool(categories=["filesystem"], retry_safe=True)
+def list_files(
+    path: FolderPath = ".", *, recursive: Recursive = False, context: ToolContext
+) -> list[dict[str, Any]]:
+    """List the files and folders of a workspace folder with their sizes in bytes."""
+    entries = _workspace(context).list(path, recursive=recursive)
+    return [{"path": entry.path, "kind": entry.kind, "size": entry.size} for entry in entries]
+
+
+@tool(categories=["filesystem"], retry_safe=True)
+def read_file(path: FilePath, *, context: ToolContext) -> dict[str, Any]:
+    """Read one UTF-8 text file of the workspace, with the token of the state it was read in."""
+    seen = _workspace(context).look(path)
+    if seen.data is None:
+        raise FilesystemError(f"There is no {path!r} in the workspace; list the files to see what there is.")
+    text = _text_of(seen.data)
+    if text is None:
+        raise FilesystemError(f"{path!r} is not UTF-8 text, so it cannot be shown.")
+    return {"path": path, "text": text, "size": len(seen.data), "state_token": seen.token}
+
+
+@tool(categories=["filesystem"], retry_safe=True)
+def search_files(text: SearchText, path: FolderPath = ".", *, context: ToolContext) -> list[dict[str, Any]]:
+    """Find the lines that contain a text in the files below a workspace folder."""
+    matches = _workspace(context).search(text, path)
+    return [{"path": match.path, "line": match.line, "text": match.text} for match in matches]
+
+
+@tool(safety_level="dangerous", categories=["filesystem"], reversibility="restorable")
+def write_file(path: FilePath, content: Content, *, context: ToolContext) -> ToolResult[dict[str, Any]]:
+    """Write content to a file of the workspace, replacing it if it exists."""
+    token = _workspace(context).write_text(path, content, expect=context.target_state)
+    size = len(content.encode())
+    written = {"path": path, "size": size, "state_token": token}
+    return ToolResult.ok(written, message=f"Wrote {size:,} bytes to {path}.")
+
+
+@write_file.preview
+def _(path: str, content: str, *, context: ToolContext) -> Preview:
+    seen = _workspace(context).look(path)
+    verb = "Create" if seen.data is None else "Replace"
+    return Preview(f"{verb} {path}", "diff", *_before(seen.data), after=content, state_token=seen.token)
+
+
+@tool(safety_level="dangerous", categories=["filesystem"])
+def delete_file(path: FilePath, *, context: ToolContext) -> ToolResult[dict[str, Any]]:
+    """Delete one file of the workspace."""
+    _workspace(context).delete(path, expect=context.target_state)
+    return ToolResult.ok({"path": path}, message=f"Deleted {path}.")
+
+
+@delete_file.preview
+def _(path: str, *, context: ToolContext) -> Preview:
+    seen = _workspace(context).look(path)
+    if seen.data is None:
+        raise FilesystemError(f"There is no {path!r} in the workspace to delete.")
+    return Preview(f"Delete {path}", "diff", *_before(seen.data), state_token=seen.token)
+
+
+def _workspace(context: ToolContext) -> Filesystem:
+    if context.filesystem is None:
+        raise ToolError("This call has no workspace.")
+    return context.filesystem
+
+
+def _before(data: bytes | None) -> tuple[str | None]:
+    """Return the old text for a diff; bytes that are no text are named, since they cannot be shown."""
+    if data is None:
+        return (None,)
+    text = _text_of(data)
+    return (f"[{len(data):,} bytes that are not UTF-8 text]\n" if text is None else text,)
+
+
+def _text_of(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
