@@ -1,0 +1,62 @@
+"""Who may see and do what: roles are Django groups; an agent's token sees only what is its own.
+
+Knows nothing of requests or plans: selectors ask here and put the answer into their queries.
+"""
+
+from typing import TYPE_CHECKING
+
+from django.core.exceptions import PermissionDenied
+
+from catalog.errors import ToolgateError
+from catalog.models import ApiToken
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser, User
+
+VIEWER, OPERATOR, REVIEWER, ADMINISTRATOR = ROLES = ("viewer", "operator", "reviewer", "administrator")
+
+
+class NotAllowed(ToolgateError, PermissionDenied):
+    """The person is known and may not do this; the message says who may. → 403"""
+
+
+def groups_of(user: "User | AnonymousUser") -> frozenset[str]:
+    """Return the names of the user's groups, read once per instance."""
+    known: frozenset[str] | None = getattr(user, "_toolgate_groups", None)
+    if known is None:
+        known = frozenset(user.groups.values_list("name", flat=True)) if user.is_active else frozenset()
+        user._toolgate_groups = known  # type: ignore[union-attr] # a memo on the instance, not a field
+    return known
+
+
+def roles_of(user: "User | AnonymousUser") -> frozenset[str]:
+    """Return the user's roles; a superuser administers, but reviews only as a member of the group."""
+    roles = groups_of(user).intersection(ROLES)
+    return roles | {ADMINISTRATOR} if user.is_active and user.is_superuser else roles
+
+
+def has_role(user: "User | AnonymousUser", *names: str) -> bool:
+    """Say whether the user has one of the roles."""
+    return not roles_of(user).isdisjoint(names)
+
+
+def sees_all(user: "User | AnonymousUser") -> bool:
+    """Say whether the user sees everyone's plans, calls and requests: any role does, agents' tokens never."""
+    return agent_token_of(user) is None and bool(roles_of(user))
+
+
+def act_through(token: ApiToken) -> "User":
+    """Return the token's user, marked as acting through it, so that an agent's token sees only its own."""
+    token.user._toolgate_token = token  # type: ignore[attr-defined] # a mark on the instance, not a field
+    return token.user
+
+
+def agent_token_of(user: "User | AnonymousUser") -> ApiToken | None:
+    """Return the agent token through which the user acts; None for people and personal tokens."""
+    token: ApiToken | None = getattr(user, "_toolgate_token", None)
+    return token if token is not None and token.kind == ApiToken.Kind.AGENT else None
+
+
+def name_of(user: "User") -> str:
+    """Return how people are called in sentences: the full name, else the username."""
+    return user.get_full_name() or user.get_username()
