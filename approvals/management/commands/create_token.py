@@ -1,0 +1,40 @@
+"""`manage.py create_token`: make a bearer token for someone; its text is printed once and never again."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+
+from catalog.errors import ParameterError
+from catalog.models import ApiToken
+from catalog.tokens import DEFAULT_DAYS, MAX_DAYS, SCOPES, create_token
+
+
+class Command(BaseCommand):
+    """Make a token and print it."""
+
+    help = "Make a bearer token for a user and print it, once."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take the user, the kind, the scopes, and perhaps a name and a life."""
+        parser.add_argument("--user", required=True, metavar="U", help="username of the owner")
+        parser.add_argument("--kind", required=True, choices=ApiToken.Kind.values)
+        parser.add_argument("--scopes", required=True, metavar="a,b", help=f"of {', '.join(SCOPES)}")
+        parser.add_argument("--name", default="", metavar="N", help="what people call it")
+        parser.add_argument(
+            "--days", type=int, default=DEFAULT_DAYS, metavar="D", help=f"how long it lives, at most {MAX_DAYS}"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Make the token; print its text and nothing else."""
+        user = User.objects.filter(username=options["user"], is_active=True).first()
+        if user is None:
+            raise CommandError(f"There is no active user '{options['user']}'.")
+        scopes = [scope.strip() for scope in options["scopes"].split(",") if scope.strip()]
+        wanted = {name: options[name] for name in ("kind", "name", "days")}
+        try:
+            _, text = create_token(user=user, scopes=scopes, **wanted)
+        except ParameterError as error:
+            raise CommandError(error.message) from None
+        self.stdout.write(text)

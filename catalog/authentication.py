@@ -1,0 +1,45 @@
+"""Who sends a request: a bearer token, or else the session. A request with a token ignores its cookies."""
+
+from typing import TYPE_CHECKING
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from catalog.access import act_through
+from catalog.models import ApiToken
+from catalog.tokens import authenticate
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+    from drf_spectacular.openapi import AutoSchema
+
+
+class BearerAuthentication(BaseAuthentication):
+    """`Authorization: Bearer tg_…`; `request.auth` is the token."""
+
+    def authenticate(self, request: Request) -> "tuple[User, ApiToken] | None":
+        """Return the token's user and the token, None without a bearer header; raise for a dead token."""
+        scheme, _, text = get_authorization_header(request).decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        token = authenticate(text.strip())
+        if token is None:
+            raise AuthenticationFailed("This token is unknown, expired or revoked; ask for a new one.")
+        return act_through(token), token
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return the challenge of a 401."""
+        return "Bearer"
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the OpenAPI document shows bearer tokens."""
+
+    target_class = "catalog.authentication.BearerAuthentication"
+    name = "bearer"
+
+    def get_security_definition(self, auto_schema: "AutoSchema") -> dict[str, str]:
+        """Return the security scheme."""
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "tg_…"}

@@ -1,0 +1,69 @@
+"""What every API view is: JSON in and out, a scope per method, strict bodies and queries."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from django.http import HttpRequest
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from catalog.intake import PageQuery, QuerySerializer, StrictSerializer
+from catalog.models import ApiToken
+from catalog.pages import Cursor, PageAt
+from catalog.permissions import HasScope
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """Answers in JSON whatever is asked for: an error must never turn into 406."""
+
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
+        """Return the parser of the body's media type, None when there is none."""
+        media_type = request.content_type.partition(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type == media_type), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        """Return the first renderer."""
+        first = next(iter(renderers))
+        return first, str(first.media_type)
+
+
+class Endpoint(APIView):
+    """One path of the API; `required_scopes` names the scope of each method."""
+
+    permission_classes = (IsAuthenticated, HasScope)
+    content_negotiation_class = AlwaysJSON
+    required_scopes: ClassVar[Mapping[str, str]] = {}
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """Take bodies sent in chunks, whose length nobody announced, for what they are."""
+        if not request.META.get("CONTENT_LENGTH") and request.method in ("POST", "PATCH", "PUT"):
+            request.META["CONTENT_LENGTH"] = str(len(request.body))
+        return super().initialize_request(request, *args, **kwargs)
+
+    @property
+    def token(self) -> ApiToken | None:
+        """The token the request came with; None for a session."""
+        auth = self.request.auth
+        return auth if isinstance(auth, ApiToken) else None
+
+    def body(self, kind: type[StrictSerializer]) -> dict[str, Any]:
+        """Return the checked body; raise ValidationError."""
+        serializer = kind(data=self.request.data)
+        serializer.is_valid(raise_exception=True)
+        checked: dict[str, Any] = serializer.validated_data
+        return checked
+
+    def query(self, kind: type[QuerySerializer]) -> dict[str, Any]:
+        """Return the checked query; raise ValidationError."""
+        return kind().read(self.request.query_params)
+
+    def page_query(self, kind: type[PageQuery]) -> tuple[dict[str, Any], PageAt]:
+        """Return the checked query of a list, and the page that it asks for; raise ValidationError."""
+        query = self.query(kind)
+        return query, PageAt(size=query.pop("page_size"), cursor=Cursor.read(query.pop("cursor", "")))

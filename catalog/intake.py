@@ -1,0 +1,97 @@
+"""How request bodies and queries are read: nothing unknown, nothing coerced, nothing without a limit."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.http import QueryDict
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+MAX_TEXT = 10_000
+MAX_ID = 64
+
+
+class Text(serializers.CharField):
+    """A text; a number is not one."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("max_length", MAX_TEXT)
+        super().__init__(**options)
+
+    def to_internal_value(self, data: object) -> str:
+        """Take texts only."""
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Whole(serializers.IntegerField):
+    """An integer; a text, a float or a boolean is not one."""
+
+    def to_internal_value(self, data: object) -> int:
+        """Take integers only."""
+        if type(data) is not int:
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Seconds(serializers.FloatField):
+    """A number of seconds."""
+
+    def to_internal_value(self, data: object) -> float:
+        """Take numbers only."""
+        if isinstance(data, bool) or not isinstance(data, int | float):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Choice(serializers.ChoiceField):
+    """One of some words; the refusal names them."""
+
+    def __init__(self, choices: Iterable[str], **options: Any) -> None:
+        words = list(choices)
+        refusal = f"This must be one of {', '.join(words)}."
+        super().__init__(choices=words, error_messages={"invalid_choice": refusal}, **options)
+
+
+class JsonObject(serializers.DictField):
+    """A JSON object with any members."""
+
+    def to_internal_value(self, data: object) -> dict[Any, Any]:
+        """Take the object as it is: its schema is judged elsewhere."""
+        if not isinstance(data, dict):
+            self.fail("not_a_dict", input_type=type(data).__name__)
+        return data
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """A request body: a field it does not have is an error, not a remark."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Read the body; raise ValidationError naming each unknown field."""
+        if isinstance(data, Mapping):
+            known = {name for name, field in self.fields.items() if not field.read_only}
+            unknown = sorted(str(name) for name in set(data) - known)
+            if unknown:
+                message = f"There is no such field; the fields are {', '.join(sorted(known)) or 'none'}."
+                raise ValidationError({name: [message] for name in unknown}, code="unknown_field")
+        return super().to_internal_value(data)
+
+
+class QuerySerializer(StrictSerializer):
+    """A query string: its texts are read as the fields say, repeated keys as lists."""
+
+    def read(self, query: QueryDict) -> dict[str, Any]:
+        """Return the checked values; raise ValidationError."""
+        lists = {name for name, field in self.fields.items() if isinstance(field, serializers.ListField)}
+        self.initial_data = {name: values if name in lists else values[-1] for name, values in query.lists() if values}
+        self.is_valid(raise_exception=True)
+        checked: dict[str, Any] = self.validated_data
+        return checked
+
+
+class PageQuery(QuerySerializer):
+    """The query of a list: which page, how long."""
+
+    cursor = serializers.CharField(required=False, max_length=1000)
+    page_size = serializers.IntegerField(default=50, min_value=1, max_value=200)

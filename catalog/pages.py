@@ -1,0 +1,126 @@
+"""Lists in pages: `{"next", "previous", "results"}`, by keyset, so that page 1,000 costs what page 1 does."""
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from django.db.models import Model, Q, QuerySet
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
+
+from catalog.canonical import canonical_text, parse_json
+from catalog.errors import ToolgateError
+
+RowT = TypeVar("RowT", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place between two rows: the sorted value and key of one of them, and which way to go."""
+
+    back: bool
+    value: str | int
+    pk: int
+
+    def text(self) -> str:
+        """Return the cursor as it stands in a URL."""
+        return base64.urlsafe_b64encode(canonical_text([self.back, self.value, self.pk]).encode()).decode()
+
+    @classmethod
+    def read(cls, text: str) -> "Cursor | None":
+        """Read a cursor, none from an empty text; raise ValidationError for one that we did not write."""
+        if not text:
+            return None
+        try:
+            match parse_json(base64.urlsafe_b64decode(text.encode())):
+                case [bool(back), str() | int() as value, int(pk)]:
+                    return cls(back, value, pk)
+        except (binascii.Error, ToolgateError, ValueError):
+            pass
+        raise _not_ours()
+
+
+@dataclass(frozen=True, slots=True)
+class PageAt:
+    """Which page is asked for: how many rows, from where."""
+
+    size: int = 50
+    cursor: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[RowT]):
+    """One page of rows and the cursors of its neighbours."""
+
+    rows: Sequence[RowT]
+    next: Cursor | None
+    previous: Cursor | None
+
+
+def page_of(queryset: "QuerySet[RowT]", *, order: str, at: PageAt) -> Page[RowT]:
+    """Return one page, sorted by the text or integer field `order` (`-` first: descending), then by id."""
+    back = at.cursor is not None and at.cursor.back
+    name, descending = order.lstrip("-"), order.startswith("-") != back
+    found = _rows_beyond(queryset, name, at, descending=descending)
+    more, found = len(found) > at.size, found[: at.size]
+    shown = found[::-1] if back else found
+    is_more_after, is_more_before = (True, more) if back else (more, at.cursor is not None)
+    return Page(
+        rows=shown,
+        next=_cursor(shown[-1], name, back=False) if shown and is_more_after else None,
+        previous=_cursor(shown[0], name, back=True) if shown and is_more_before else None,
+    )
+
+
+def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageAt, *, descending: bool) -> list[RowT]:
+    """Return the rows of the page and, to know whether there are more, one beyond it."""
+    sign, side = ("-", "lt") if descending else ("", "gt")
+    rows = queryset.order_by(f"{sign}{name}", f"{sign}pk")
+    if at.cursor is not None:
+        value, pk = at.cursor.value, at.cursor.pk
+        rows = rows.filter(Q(**{f"{name}__{side}": value}) | Q(**{name: value, f"pk__{side}": pk}))
+    try:
+        return list(rows[: at.size + 1])
+    except (ValueError, TypeError, OverflowError):
+        raise _not_ours() from None
+
+
+def paged(request: Request, page: Page[RowT], show: Callable[[RowT], Any]) -> Response:
+    """Answer with a page, each row shown by `show`."""
+    url = request.build_absolute_uri()
+
+    def link(cursor: Cursor | None) -> str | None:
+        return replace_query_param(url, "cursor", cursor.text()) if cursor else None
+
+    rows = [show(row) for row in page.rows]
+    return Response({"next": link(page.next), "previous": link(page.previous), "results": rows})
+
+
+@cache
+def page_schema(serializer: type[serializers.Serializer[Any]]) -> type[serializers.Serializer[Any]]:
+    """Return the serializer of a page of these, for the OpenAPI document."""
+    name = f"Page{serializer.__name__.removesuffix('Serializer')}Serializer"
+    link = serializers.URLField
+    fields = {
+        "next": link(allow_null=True),
+        "previous": link(allow_null=True),
+        "results": serializer(many=True),
+    }
+    return type(name, (serializers.Serializer,), fields)
+
+
+def _cursor(row: Model, name: str, *, back: bool) -> Cursor:
+    value = getattr(row, name)
+    return Cursor(back, value if isinstance(value, int) else str(value), row.pk)
+
+
+def _not_ours() -> ValidationError:
+    return ValidationError(
+        {"cursor": ["This cursor is not one of ours; start again without it."]}, code="cursor"
+    )

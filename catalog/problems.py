@@ -1,0 +1,147 @@
+"""Every refusal of the API in one shape: `application/problem+json` (RFC 9457), naming the wrong fields.
+
+The table below is where an exception gets its status. Details of what was not expected stay in the log.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from catalog import errors
+
+MEDIA_TYPE = "application/problem+json"
+MAX_ERRORS = 100
+log = logging.getLogger("toolgate.api")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a client is told: `errors` have path, code and message; `headers` go with the answer."""
+
+    status: int
+    detail: str
+    code: str = ""
+    errors: Sequence[Mapping[str, Any]] = ()
+    headers: Mapping[str, str] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document."""
+        phrase = HTTPStatus(self.status).phrase
+        return {
+            "type": f"urn:toolgate:{self.code or phrase.lower().replace(' ', '_')}",
+            "title": phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "errors": list(self.errors)[:MAX_ERRORS],
+        }
+
+    def response(self) -> Response:
+        """Return the answer."""
+        return Response(self.as_json(), self.status, headers=self.headers, content_type=MEDIA_TYPE)
+
+
+def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
+    """Answer any exception; one that nobody expected is logged without its message and becomes a bare 500."""
+    problem = problem_of(error)
+    if problem is None:
+        log_unexpected(error)
+        problem = Problem(
+            500, "Something went wrong here; nothing about it is your fault. It has been logged."
+        )
+    return problem.response()
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """Return what the client is told about this exception; None for one that nobody expected."""
+    for kind, tell in TABLE:
+        if isinstance(error, kind):
+            return tell(error)
+    return None
+
+
+def log_unexpected(error: BaseException) -> None:
+    """Log where an exception came from. Its message is left out: it may hold arguments."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.error("Unexpected %s\n%s", type(error).__name__, where)
+
+
+def _told(status: int, code: str = "") -> Callable[[Any], Problem]:
+    def tell(error: errors.ToolgateError) -> Problem:
+        return Problem(status, error.message, code, _errors_of(error))
+
+    return tell
+
+
+def _errors_of(error: errors.ToolgateError) -> list[Mapping[str, Any]]:
+    details: Mapping[str, Any] = getattr(error, "details", {})
+    return list(details.get("errors", ()))
+
+
+def _malformed(error: errors.MalformedJSON) -> Problem:
+    place = {"path": error.path, "code": error.code, "message": error.message}
+    return Problem(400, error.message, "malformed_json", [place])
+
+
+def _invalid(error: exceptions.ValidationError) -> Problem:
+    found = list(_flatten(error.detail))
+    return Problem(422, _sentence(found), "invalid", found)
+
+
+def _sentence(found: Sequence[Mapping[str, Any]]) -> str:
+    if not found:
+        return "The request is not valid."
+    first = found[0]
+    return f"{first['path']}: {first['message']}" if first["path"] else str(first["message"])
+
+
+def _flatten(detail: object, path: str = "") -> Iterator[dict[str, str]]:
+    """Yield path, code and message of DRF's nested details."""
+    if isinstance(detail, Mapping):
+        for key, inner in detail.items():
+            yield from _flatten(inner, path if key == "non_field_errors" else f"{path}.{key}".lstrip("."))
+    elif isinstance(detail, list):
+        nested = any(isinstance(inner, Mapping) for inner in detail)
+        for index, inner in enumerate(detail):
+            yield from _flatten(inner, f"{path}.{index}".lstrip(".") if nested else path)
+    else:
+        yield {"path": path, "code": getattr(detail, "code", "invalid"), "message": str(detail)}
+
+
+def _throttled(error: exceptions.Throttled) -> Problem:
+    seconds = max(1, round(getattr(error, "wait", None) or 1))
+    return Problem(429, str(error.detail), "throttled", headers={"Retry-After": str(seconds)})
+
+
+def _from_drf(error: exceptions.APIException) -> Problem:
+    challenge = getattr(error, "auth_header", None)
+    headers = {"WWW-Authenticate": challenge} if challenge else None
+    codes = error.get_codes()
+    return Problem(
+        error.status_code, str(error.detail), codes if isinstance(codes, str) else "", headers=headers
+    )
+
+
+TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
+    (errors.MalformedJSON, _malformed),
+    (errors.TooLarge, _told(413, "too_large")),
+    (errors.Conflict, _told(409, "conflict")),
+    (errors.ToolDisabled, _told(409, "tool_disabled")),
+    (errors.UnknownTool, _told(422, "unknown_tool")),
+    (errors.QueryTypeUnsupported, _told(422, "query_type_unsupported")),
+    (errors.ToolError, _told(422, "invalid")),
+    (exceptions.ValidationError, _invalid),
+    (exceptions.Throttled, _throttled),
+    (exceptions.APIException, _from_drf),
+    (Http404, lambda error: Problem(404, "There is no such thing, or it is not yours to see.", "not_found")),
+    (PermissionDenied, lambda error: Problem(403, str(error) or "You may not do this.", "permission_denied")),
+    (RequestDataTooBig, lambda error: Problem(413, "The request body is too large.", "too_large")),
+    (SuspiciousOperation, lambda error: Problem(400, "The request was refused as malformed.", "bad_request")),
+]

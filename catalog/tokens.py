@@ -1,0 +1,105 @@
+"""Bearer tokens: made, shown once, recognised. Only their SHA-256 is stored.
+
+Knows nothing of requests; what a token lets its user do is decided where the scope is asked for.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from catalog import facts
+from catalog.errors import ParameterError
+from catalog.models import ApiToken
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+SCOPES = (
+    "tools:read",
+    "calls:create",
+    "plans:read",
+    "plans:write",
+    "approvals:read",
+    "approvals:decide",
+    "catalog:write",
+    "policies:write",
+    "audit:read",
+)
+# An agent asks; it never decides, never changes what is asked of it, and reads only what is its own.
+NEVER_FOR_AGENTS = frozenset({"approvals:decide", "catalog:write", "policies:write", "audit:read"})
+TOKEN_PREFIX = "tg_"  # noqa: S105 - how a token begins, so that scanners of leaked secrets can find one
+TOKEN_BYTES = 32
+SHOWN_CHARACTERS = 10
+DEFAULT_DAYS = 90
+MAX_DAYS = 366
+SECONDS_BETWEEN_USES = 60
+
+
+def create_token(
+    *, user: "User", kind: str, scopes: Iterable[str], name: str = "", days: int = DEFAULT_DAYS
+) -> tuple[ApiToken, str]:
+    """Make a token for `days` days; return it with its text, shown only here. Raises ParameterError."""
+    wanted = list(dict.fromkeys(scopes))
+    _judge(kind, wanted, days)
+    text = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    with transaction.atomic():
+        token = ApiToken.objects.create(
+            name=name or f"{kind} token of {user.get_username()}",
+            user=user,
+            kind=kind,
+            scopes=wanted,
+            secret_digest=_digest(text),
+            prefix=text[:SHOWN_CHARACTERS],
+            expires_at=timezone.now() + timedelta(days=days),
+        )
+        facts.record("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=wanted)
+    return token, text
+
+
+def authenticate(text: str) -> ApiToken | None:
+    """Return the live token with this text, its user loaded; None when it or its user is no longer good."""
+    now = timezone.now()
+    live = ApiToken.objects.select_related("user").filter(
+        revoked_at=None, expires_at__gt=now, user__is_active=True
+    )
+    token = live.filter(secret_digest=_digest(text)).first()
+    if token is not None:
+        _note_use(token)
+    return token
+
+
+def _note_use(token: ApiToken) -> None:
+    """Keep when the token was last used, writing at most once a minute."""
+    now = timezone.now()
+    long_ago = now - timedelta(seconds=SECONDS_BETWEEN_USES)
+    if token.last_used_at is None or token.last_used_at < long_ago:
+        not_just_now = Q(last_used_at=None) | Q(last_used_at__lt=long_ago)
+        ApiToken.objects.filter(not_just_now, pk=token.pk).update(last_used_at=now)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _judge(kind: str, scopes: list[str], days: int) -> None:
+    if kind not in ApiToken.Kind.values:
+        raise _refused("kind", f"A token's kind is one of {', '.join(ApiToken.Kind.values)}, not '{kind}'.")
+    unknown = [scope for scope in scopes if scope not in SCOPES]
+    if unknown or not scopes:
+        raise _refused("scopes", f"Name at least one scope; the scopes are {', '.join(SCOPES)}.")
+    forbidden = [scope for scope in scopes if scope in NEVER_FOR_AGENTS]
+    if kind == ApiToken.Kind.AGENT and forbidden:
+        raise _refused("scopes", f"An agent token never has {', '.join(forbidden)}; use a personal token.")
+    if not 1 <= days <= MAX_DAYS:
+        raise _refused("days", f"A token lives 1 to {MAX_DAYS} days.")
+
+
+def _refused(field: str, message: str) -> ParameterError:
+    error = {"path": field, "code": "invalid", "message": message}
+    return ParameterError(message, {"field": field, "errors": [error]})
