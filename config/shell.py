@@ -1,0 +1,55 @@
+"""What the frame around every page shows: who is signed in, what waits, what runs. Asked only when drawn."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth.models import AnonymousUser
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+
+from approvals.selectors import waiting_count
+from catalog.words import say_initials
+from plans.selectors import running_plans
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+@dataclass(frozen=True)
+class Shell:
+    """The frame's facts. `waiting` is None for who may not see requests; `now` sets the page's clock."""
+
+    signed_in: bool = False
+    waiting: int | None = None
+    running_plans: list[Any] = field(default_factory=list)
+    roles: frozenset[str] = frozenset()
+    reads_audit: bool = False
+    display_name: str = ""
+    initials: str = ""
+    now: str = ""
+
+
+def shell(request: HttpRequest) -> dict[str, Any]:
+    """Give every template the frame's facts, at no cost to those that draw no frame."""
+    return {"shell": SimpleLazyObject(partial(shell_for, getattr(request, "user", AnonymousUser())))}
+
+
+def shell_for(user: "User | AnonymousUser") -> Shell:
+    """Collect the frame's facts for one person."""
+    now = f"{timezone.now():%Y-%m-%dT%H:%M:%S.%fZ}"
+    if not user.is_authenticated:
+        return Shell(now=now)
+    roles = frozenset(user.groups.values_list("name", flat=True))
+    name = user.get_full_name() or user.get_username()
+    return Shell(
+        signed_in=True,
+        waiting=waiting_count(user),
+        running_plans=running_plans(user),
+        roles=roles,
+        reads_audit=user.is_superuser or "administrator" in roles,
+        display_name=name,
+        initials=say_initials(name),
+        now=now,
+    )

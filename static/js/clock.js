@@ -1,0 +1,58 @@
+/* Keeps relative times true: [data-ago] and [data-left] each 15 s, [data-since] each second, on the server's clock.
+   All clocks stop while the page is disconnected. The words are those of catalog/words.py. */
+
+import { onChange } from "./changes.js";
+import { isLive } from "./connection.js";
+
+const skew = Date.parse(document.body.dataset.now ?? "") - Date.now() || 0;
+const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"]];
+
+function secondsSince(time) {
+  return Math.floor((Date.now() + skew - Date.parse(time.dateTime)) / 1000);
+}
+
+function ago(time) {
+  const seconds = secondsSince(time);
+  if (seconds < 5) return "just now";
+  for (const [limit, size, unit] of UNITS) if (seconds < limit) return `${Math.floor(seconds / size)} ${unit} ago`;
+  if (seconds < 2 * 86400) return "yesterday";
+  const day = new Date(time.dateTime);
+  return `${day.getUTCDate()} ${day.toLocaleString("en", { month: "short", timeZone: "UTC" })} ${day.getUTCFullYear()}`;
+}
+
+function left(time) {
+  const seconds = -secondsSince(time);
+  time.classList.toggle("t-warn", seconds < 300 && seconds >= 60);
+  time.classList.toggle("t-danger", seconds < 60);
+  if (seconds <= 0) return "no time left";
+  for (const [limit, size, unit] of [UNITS[0], UNITS[1], [2 * 86400, 3600, "h"]]) {
+    if (seconds < limit) return `${Math.floor(seconds / size)} ${unit} left`;
+  }
+  return `${Math.floor(seconds / 86400)} days left`;
+}
+
+function since(time) {
+  const seconds = Math.max(0, secondsSince(time));
+  const minutes = Math.floor(seconds / 60);
+  const two = (number) => String(number).padStart(2, "0");
+  if (!minutes) return `${seconds} s`;
+  if (minutes < 60) return `${minutes} min ${two(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
+}
+
+function retell(mark, say) {
+  if (!isLive()) return;
+  for (const time of document.querySelectorAll(`time[${mark}]`)) {
+    const text = say(time);
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+
+function slow() {
+  retell("data-ago", ago);
+  retell("data-left", left);
+}
+
+setInterval(slow, 15000);
+setInterval(() => retell("data-since", since), 1000);
+onChange(slow);

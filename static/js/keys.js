@@ -1,0 +1,83 @@
+/* Keyboard: single keys press whatever carries data-key, G and a letter go where data-go says.
+   Never while a field has focus, with a modifier, in a dialog, or when switched off in this browser. */
+
+const STORE = "toolgate.keys";
+const SEQUENCE_MS = 900;
+const FIELD = "input:not([type=checkbox], [type=radio], [type=button], [type=submit]), textarea, select, [contenteditable]";
+const shortcuts = new Map();
+let goUntil = 0;
+
+/** Run `action` when `key` is pressed; it returns false to let the key pass. */
+export function onKey(key, action) {
+  shortcuts.set(key, action);
+}
+
+/** Return the first visible element that matches. */
+export function visible(selector) {
+  return [...document.querySelectorAll(selector)].find((element) => element.checkVisibility());
+}
+
+function enabled() {
+  try { return localStorage.getItem(STORE) !== "off"; } catch { return true; }
+}
+
+function keep(on) {
+  try { localStorage.setItem(STORE, on ? "on" : "off"); } catch { /* private browsing */ }
+}
+
+function press(element) {
+  if (!element || element.matches(":disabled, [aria-disabled=true]")) return false;
+  if (element.matches(FIELD)) element.focus();
+  else element.click();
+  return true;
+}
+
+function open(id) {
+  const sheet = document.getElementById(id);
+  if (!sheet || sheet.open) return;
+  const box = sheet.querySelector("#keys-on");
+  if (box) box.checked = enabled();
+  sheet.querySelector(".keys")?.classList.toggle("mute", !enabled());
+  sheet.showModal();
+}
+
+function act(key) {
+  if (key === "?") return open("keys");
+  if (performance.now() < goUntil) {
+    goUntil = 0;
+    return press(visible(`[data-go="${CSS.escape(key)}"]`));
+  }
+  if (key === "g") {
+    goUntil = performance.now() + SEQUENCE_MS;
+    return true;
+  }
+  if (key === "/") return press(visible("main [type=search]"));
+  return shortcuts.get(key)?.() ?? press(visible(`[data-key="${CSS.escape(key)}"]`));
+}
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target instanceof Element && event.target.closest(FIELD);
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && typing?.form) {
+    event.preventDefault();
+    const wanted = new CustomEvent("toolgate:send", { bubbles: true, cancelable: true });
+    if (typing.dispatchEvent(wanted)) typing.form.requestSubmit();
+    return;
+  }
+  if (event.key === "Escape" && typing) return void typing.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.repeat && !/^(j|k|Arrow)/.test(event.key)) return;
+  if (document.querySelector("dialog[open]") || !enabled()) return;
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  if (act(key) !== false) event.preventDefault();
+});
+
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-open]");
+  if (opener) open(opener.dataset.open);
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.id !== "keys-on") return;
+  keep(event.target.checked);
+  event.target.closest(".keys").classList.toggle("mute", !event.target.checked);
+});

@@ -1,0 +1,62 @@
+/* J, K and the arrows move through [data-list] items; the current one carries aria-current.
+   data-list="follow" opens each item in the pane beside it; other lists move the focus, so Enter opens the link. */
+
+import { onKey, visible } from "./keys.js";
+import { answer } from "./announce.js";
+
+const ITEM = "[data-item]";
+
+function link(item) {
+  return item.matches("a[href]") ? item : item.querySelector("a[href]");
+}
+
+function move(step) {
+  const list = visible("[data-list]");
+  const items = [...(list?.querySelectorAll(ITEM) ?? [])].filter((item) => item.checkVisibility());
+  if (!items.length) return false;
+  const at = items.findIndex((item) => item.hasAttribute("aria-current"));
+  const next = items[at < 0 ? 0 : at + step];
+  if (!next) return true;
+  for (const item of items) item.removeAttribute("aria-current");
+  next.setAttribute("aria-current", "true");
+  next.scrollIntoView({ block: "nearest" });
+  if (list.dataset.list === "follow") follow(next);
+  else link(next)?.focus();
+  return true;
+}
+
+function follow(item) {
+  const target = link(item);
+  answer(target?.textContent.trim() ?? "");
+  target?.click();
+}
+
+function enter() {
+  const at = document.activeElement;
+  if (at && at !== document.body && at.matches("a, button, summary, [role=tab]")) return false;
+  const current = visible(`[data-list] ${ITEM}[aria-current]`);
+  const heading = visible("[data-focus]");
+  if (current && heading) heading.focus();
+  else if (current) link(current)?.click();
+  return Boolean(current);
+}
+
+onKey("j", () => move(1));
+onKey("k", () => move(-1));
+onKey("ArrowDown", () => (document.activeElement?.closest("[data-list]") ? move(1) : false));
+onKey("ArrowUp", () => (document.activeElement?.closest("[data-list]") ? move(-1) : false));
+onKey("Enter", enter);
+
+// A press or click on an item makes it the current one; what a person opened gets the focus, what J and K passed does not.
+document.addEventListener("click", (event) => {
+  const item = event.target.closest(`[data-list] ${ITEM}`);
+  if (!item || !event.target.closest("a[href]")) return;
+  for (const other of item.closest("[data-list]").querySelectorAll(`${ITEM}[aria-current]`)) other.removeAttribute("aria-current");
+  item.setAttribute("aria-current", "true");
+});
+
+document.addEventListener("htmx:afterSettle", (event) => {
+  const opened = event.detail.requestConfig?.triggeringEvent;
+  const heading = event.detail.target?.querySelector?.("[data-focus]");
+  if (heading && (opened?.isTrusted || opened?.type === "submit")) heading.focus({ preventScroll: true });
+});

@@ -1,0 +1,92 @@
+/* Puts fragments into the page by id. What a person is using is left alone until they let go: an element that holds
+   the focus, an open disclosure, selected text or something typed. The newest fragment wins. */
+
+import { changed } from "./changes.js";
+
+const FIELDS = "input, textarea, select";
+const held = new Map();
+
+/** Replace, insert (data-into, data-at) or remove (data-gone) each root element of the fragments. */
+export function apply(fragments) {
+  for (const html of fragments) {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    for (const root of [...template.content.children]) place(document.adoptNode(root));
+  }
+  changed();
+}
+
+function place(root) {
+  const old = document.getElementById(root.id);
+  if (!root.id) return;
+  if (!old) insert(root);
+  else if (old === document.activeElement && !old.matches(FIELDS)) refill(old, root);
+  else if (isUsed(old)) held.set(root.id, root);
+  else {
+    held.delete(root.id);
+    replace(old, root);
+  }
+}
+
+function replace(old, root) {
+  if (root.hasAttribute("data-gone")) return old.remove();
+  if (old.outerHTML === root.outerHTML) return;
+  old.replaceWith(root);
+  window.htmx?.process(root);
+}
+
+function insert(root) {
+  const list = document.getElementById(root.dataset.into ?? "");
+  if (!list || root.hasAttribute("data-gone")) return;
+  const before = document.getElementById(root.dataset.before ?? "");
+  if (before?.parentElement === list) before.before(root);
+  else if (root.dataset.at === "start") list.prepend(root);
+  else list.append(root);
+  const most = Number(list.dataset.keep ?? Infinity);
+  while (list.childElementCount > most) (root.dataset.at === "start" ? list.lastElementChild : list.firstElementChild).remove();
+  window.htmx?.process(root);
+}
+
+/** Bring the focused element itself up to date without taking the focus from it. */
+function refill(old, root) {
+  if (root.hasAttribute("data-gone")) return held.set(root.id, root);
+  for (const { name } of [...old.attributes]) if (!root.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of [...root.attributes]) old.setAttribute(name, value);
+  old.replaceChildren(...root.childNodes);
+}
+
+function isUsed(element) {
+  const selection = getSelection();
+  return (
+    element.contains(document.activeElement) ||
+    element.matches("details[open], dialog[open]") ||
+    element.querySelector("details[open], dialog[open], [data-toggle][aria-expanded=true]") !== null ||
+    (selection && !selection.isCollapsed && selection.containsNode(element, true)) ||
+    [...element.querySelectorAll(FIELDS)].some(isTouched)
+  );
+}
+
+function isTouched(field) {
+  if (field.matches("[type=checkbox], [type=radio]")) return field.checked !== field.defaultChecked;
+  if (field.matches("select")) return [...field.options].some((option) => option.selected !== option.defaultSelected);
+  return field.type !== "hidden" && field.value !== field.defaultValue;
+}
+
+let due = false;
+function retry() {
+  if (!held.size || due) return;
+  due = true;
+  setTimeout(() => {
+    due = false;
+    const waiting = [...held.values()];
+    held.clear();
+    waiting.forEach(place);
+    changed();
+  }, 50);
+}
+
+for (const name of ["focusout", "click", "selectionchange", "input"]) document.addEventListener(name, retry);
+document.addEventListener("toggle", retry, true);
+document.addEventListener("htmx:afterSwap", () => {
+  for (const id of held.keys()) if (!document.getElementById(id)) held.delete(id);
+});

@@ -1,0 +1,38 @@
+/* Short messages. One with data-seconds counts down and can be taken back until then; the others go after six seconds. */
+
+import { changed, onChange } from "./changes.js";
+
+const STAY_MS = 6000;
+const started = new WeakSet();
+
+/** Show a short message. */
+export function toast(text) {
+  const area = document.getElementById("toasts");
+  if (!area) return;
+  const box = document.createElement("div");
+  box.className = "toast";
+  box.append(Object.assign(document.createElement("span"), { textContent: text }));
+  area.replaceChildren(box);
+  changed();
+}
+
+function countDown(box) {
+  const end = performance.now() + Number(box.dataset.seconds) * 1000;
+  const place = box.querySelector("[data-countdown]");
+  const timer = setInterval(() => {
+    const left = Math.ceil((end - performance.now()) / 1000);
+    if (left <= 0 || !box.isConnected) {
+      clearInterval(timer);
+      box.remove();
+    } else if (place) place.textContent = `${left} s`;
+  }, 250);
+}
+
+onChange(() => {
+  for (const box of document.querySelectorAll(".toast")) {
+    if (started.has(box)) continue;
+    started.add(box);
+    if (box.dataset.seconds) countDown(box);
+    else setTimeout(() => box.remove(), STAY_MS);
+  }
+});
