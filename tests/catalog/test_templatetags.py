@@ -135,9 +135,7 @@ def test_revealed_text_is_escaped() -> None:
 def test_json_is_pretty_and_escaped() -> None:
     drawn = draw("{{ value|pretty_json|revealed }}", value={"path": "a</pre>\u202e"})
 
-    assert (
-        drawn == '{\n  &quot;path&quot;: &quot;a&lt;/pre&gt;<span class="hidden-char">U+202E</span>&quot;\n}'
-    )
+    assert drawn == '{\n  &quot;path&quot;: &quot;a&lt;/pre&gt;<span class="hidden-char">U+202E</span>&quot;\n}'
 
 
 def test_long_id_keeps_both_ends_and_copies_in_full() -> None:
