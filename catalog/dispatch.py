@@ -25,6 +25,7 @@ from catalog.errors import (
 )
 from catalog.results import (
     STANDARD_FIELDS,
+    Preview,
     ToolResult,
     format_error_response,
     format_success_response,
@@ -137,6 +138,28 @@ def run(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -
     return _settled(outcome, context)
 
 
+def preview(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Preview | None:
+    """Return what the tool says the call would do; None when it has no preview.
+
+    Raises ToolError when the tool already knows that the call cannot be carried out.
+    """
+    try:
+        return tool.preview_for(arguments, context)
+    except ToolError:
+        raise
+    except HANDLER_FAILURES as error:  # a broken preview must not stop the call from being judged without one
+        logger.warning("tool_preview_failed tool=%s error=%s", tool.name, type(error).__name__)
+        return Preview(summary=f"The preview failed with {type(error).__name__}.", kind="none")
+    finally:
+        context.resources.close()
+
+
+def timed_out(tool: Tool[Any, Any]) -> Outcome:
+    """Return the outcome of a handler that did not come back in time; what it did meanwhile is not known."""
+    message = f"Tool '{tool.name}' exceeded the deadline."
+    return Outcome(success=False, message=message, error=message, error_kind="timeout", retryable=True)
+
+
 def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     """Return an outcome as query_type, parameters, results, output_key, success and the tool's fields."""
     query_type, parameters = None, arguments
@@ -147,9 +170,7 @@ def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcom
         return format_success_response(query_type, parameters, results, tool_name=tool.name, **outcome.fields)
     kind = "warning" if outcome.warning else "error"
     text = outcome.error or outcome.message
-    return format_error_response(
-        query_type, parameters, text, tool_name=tool.name, error_type=kind, **outcome.fields
-    )
+    return format_error_response(query_type, parameters, text, tool_name=tool.name, error_type=kind, **outcome.fields)
 
 
 def _limit(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
@@ -258,9 +279,7 @@ def _reported(response: dict[str, Any]) -> Outcome:
     message = str(response.get("warning" if warning else "error", "The tool reported an error."))
     fields = {key: each for key, each in _fields_of(response).items() if key not in ("error", "warning")}
     kind = "data_not_found" if warning else "tool_error"
-    return Outcome(
-        success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields
-    )
+    return Outcome(success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields)
 
 
 def _failed(tool: Tool[Any, Any], error: BaseException) -> Outcome:

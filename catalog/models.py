@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from catalog.definitions import SafetyLevel
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
 
 
@@ -25,12 +26,7 @@ def new_call_id() -> str:
     return new_public_id("call")
 
 
-class SafetyLevel(models.TextChoices):
-    """How a call of the tool is treated before it runs."""
-
-    SAFE = "safe", "Safe"
-    CAUTIOUS = "cautious", "Cautious"
-    DANGEROUS = "dangerous", "Dangerous"
+LEVEL_CHOICES = [(level.value, level.value.title()) for level in SafetyLevel]
 
 
 class Category(models.Model):
@@ -71,9 +67,7 @@ class Tool(models.Model):
     categories = models.ManyToManyField(Category, related_name="tools", blank=True)
     current_version = models.ForeignKey("ToolVersion", models.PROTECT, null=True, related_name="+")
     enabled = models.BooleanField(default=True)
-    registered = models.BooleanField(
-        default=True, help_text="False when no loaded source offers it any more."
-    )
+    registered = models.BooleanField(default=True, help_text="False when no loaded source offers it any more.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -93,10 +87,8 @@ class ToolVersion(models.Model):
     description = models.TextField()
     input_schema = models.JSONField()
     output_schema = models.JSONField(null=True)
-    query_types = models.JSONField(
-        default=list, help_text="Names of the query types, empty when there are none."
-    )
-    safety_level = models.CharField(max_length=16, choices=SafetyLevel.choices)
+    query_types = models.JSONField(default=list, help_text="Names of the query types, empty when there are none.")
+    safety_level = models.CharField(max_length=16, choices=LEVEL_CHOICES)
     reversibility = models.CharField(max_length=16)
     retry_safe = models.BooleanField()
     timeout = models.FloatField(help_text="Seconds a call may run.")
@@ -131,9 +123,7 @@ class Implementation(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["tool", "reference"], name="implementation_once")
-        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["tool", "reference"], name="implementation_once")]
 
     def __str__(self) -> str:
         return f"{self.tool.name} by {self.reference}"
@@ -160,9 +150,7 @@ class ApiToken(models.Model):
     kind = models.CharField(max_length=16, choices=Kind.choices)
     scopes = models.JSONField(default=list)
     secret_digest = models.CharField(max_length=64, unique=True)
-    prefix = models.CharField(
-        max_length=16, help_text="First characters, so that people can tell tokens apart."
-    )
+    prefix = models.CharField(max_length=16, help_text="First characters, so that people can tell tokens apart.")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True)
@@ -183,9 +171,7 @@ class IdempotencyKey(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["owner", "key"], name="idempotency_key_once")
-        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["owner", "key"], name="idempotency_key_once")]
 
     def __str__(self) -> str:
         return f"{self.owner} {self.key}"
@@ -203,13 +189,11 @@ class Call(models.Model):
     query_type = models.CharField(max_length=128, blank=True)
     arguments = models.TextField(help_text="RFC 8785 text: what was approved and what runs.")
     status = models.CharField(max_length=16, choices=CallStatus.choices, default=CallStatus.CREATED)
-    response = models.TextField(null=True, help_text="The standard response, as JSON.")
+    response = models.TextField(blank=True, help_text="The standard response, as JSON; empty until the call ended.")
     message = models.TextField(blank=True, help_text="What the model is told.")
     error_kind = models.CharField(max_length=32, blank=True)
     late_evidence = models.TextField(blank=True, help_text="A result that came after the call had ended.")
-    requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls"
-    )
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls")
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="calls")
     via = models.CharField(max_length=16, default="plan", help_text="page, rest or plan.")
     session = models.CharField(max_length=128, blank=True)

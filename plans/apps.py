@@ -12,6 +12,7 @@ class PlansConfig(AppConfig):
 
     def ready(self) -> None:
         """Let every fact become an event of its plan."""
-        from plans.events import on_fact  # noqa: PLC0415 (models are loaded only now)
+        from plans import consequences  # noqa: F401, PLC0415 (models are loaded only now; importing it connects)
+        from plans.events import on_fact  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="plans.events")

@@ -16,8 +16,11 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
+from catalog import facts
+from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
-from plans.models import Plan, Step
+from catalog.models import Call
+from plans.models import Plan
 
 EVENT_TYPES = frozenset(
     {
@@ -34,6 +37,7 @@ EVENT_TYPES = frozenset(
 Listener = Callable[[str, int], None]
 _open = threading.local()
 _listeners: list[Listener] = []
+_writers = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -60,18 +64,58 @@ def listen(listener: Listener) -> None:
 
 @contextmanager
 def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
-    """Open a transaction on a plan: lock it, run the body, write its events, poke after commit."""
-    with transaction.atomic():
+    """Open a transaction on a plan: lock it, run the body, write its events, poke after commit.
+
+    Inside an open recording of the same plan the body joins that one.
+    """
+    outer = current(plan_ref)
+    if outer is not None:
+        yield outer
+        return
+    with _turn(), transaction.atomic(savepoint=False):
         lock_plan(plan_pk)
-        batch = Recording(plan_pk, plan_ref, timezone.now())
-        outer: Recording | None = getattr(_open, "batch", None)
-        _open.batch = batch
-        try:
+        with _gathering(plan_pk, plan_ref) as batch:
             yield batch
-        finally:
-            _open.batch = outer
-        if batch.rows:
-            flush(batch)
+
+
+@contextmanager
+def recording_new(plan: Plan) -> Iterator[Recording]:
+    """Store a new plan and open its first recording."""
+    with _turn(), transaction.atomic(savepoint=False):
+        plan.save(force_insert=True)
+        with _gathering(plan.pk, plan.public_id) as batch:
+            yield batch
+
+
+@contextmanager
+def _gathering(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
+    batch = Recording(plan_pk, plan_ref, timezone.now())
+    before: Recording | None = getattr(_open, "batch", None)
+    _open.batch = batch
+    try:
+        yield batch
+    finally:
+        _open.batch = before
+    if batch.rows:
+        flush(batch)
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Queue this process's writers on SQLite, whose own waiting is a sleep that grows; not inside a transaction."""
+    if connection.vendor != "sqlite" or connection.in_atomic_block:
+        yield
+        return
+    with _writers:
+        yield
+
+
+def tell(batch: Recording, kind: str, call: Call, *, level: str, **data: Any) -> None:
+    """Record what a call does: safe calls leave events only, the others are facts for the audit log too."""
+    if level == SafetyLevel.SAFE:
+        batch.add(kind, int(call.step_ref), call=call.public_id, **data)
+    else:
+        facts.record(kind, call=call, level=level, **data)
 
 
 def lock_plan(plan_pk: int) -> None:
@@ -141,16 +185,10 @@ def _append(batch: Recording, fact: Fact) -> None:
         consequence(batch, fact)
 
 
-def _release(batch: Recording, fact: Fact) -> None:
-    """An approved call may run: its step is claimable from now on."""
-    assert fact.call is not None
-    Step.objects.filter(call=fact.call).update(ready_at=batch.now)
-
-
 Consequence = Callable[[Recording, Fact], None]
-CONSEQUENCES: dict[str, Consequence] = {"call.released": _release}
+CONSEQUENCES: dict[str, Consequence] = {}
 
 
 def on_consequence(kind: str, consequence: Consequence) -> None:
-    """Let the engine say what else a fact of `kind` means for a plan."""
+    """Say what a fact of `kind` means for the plan, beside its event."""
     CONSEQUENCES[kind] = consequence

@@ -34,9 +34,7 @@ class Plan(models.Model):
     goal = models.TextField()
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.PLAN)
     status = models.CharField(max_length=16, choices=PlanStatus.choices, default=PlanStatus.PENDING)
-    owner = models.CharField(
-        max_length=150, default="agent", help_text="The contract's owner: a word, not a person."
-    )
+    owner = models.CharField(max_length=150, default="agent", help_text="The contract's owner: a word, not a person.")
     author = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="plans")
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="plans")
     via = models.CharField(max_length=16, default="page", help_text="page, rest or shell.")
@@ -69,9 +67,7 @@ class Step(models.Model):
     description = models.TextField()
     tool = models.CharField(max_length=64, blank=True)
     agent = models.CharField(max_length=64, blank=True)
-    parameters = models.TextField(
-        default="{}", help_text="JSON as submitted; references are resolved when it runs."
-    )
+    parameters = models.TextField(default="{}", help_text="JSON as submitted; references are resolved when it runs.")
     expected_key = models.CharField(max_length=128, blank=True)
     output_path = models.TextField(blank=True, help_text="JSON list of strings; empty when absent.")
     done_check = models.TextField(blank=True)
@@ -143,9 +139,7 @@ class MemoryItem(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["plan", "key"], condition=Q(type="value"), name="one_value_per_key"
-            )
+            models.UniqueConstraint(fields=["plan", "key"], condition=Q(type="value"), name="one_value_per_key")
         ]
 
     def __str__(self) -> str:

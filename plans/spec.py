@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from catalog.canonical import size_of
+from catalog.canonical import check_json, size_of
+from catalog.errors import MalformedJSON
 
 MAX_STEPS = 500
 MAX_BYTES = 256 * 1024
@@ -87,7 +88,10 @@ def _plain_text(text: str) -> str:
 
 
 def _small(value: dict[str, Any]) -> dict[str, Any]:
-    size = size_of(value)
+    try:
+        size = size_of(check_json(value))
+    except MalformedJSON as problem:
+        raise PydanticCustomError("not_json", "{message}", {"message": problem.message}) from None
     if size > MAX_BYTES:
         message = "This has {size} bytes; at most {limit} are accepted."
         raise PydanticCustomError("too_large", message, {"size": f"{size:,}", "limit": f"{MAX_BYTES:,}"})

@@ -274,7 +274,7 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("response", models.TextField(help_text="The standard response, as JSON.", null=True)),
+                ("response", models.TextField(blank=True, help_text="The standard response, as JSON; empty until the call ended.")),
                 ("message", models.TextField(blank=True, help_text="What the model is told.")),
                 ("error_kind", models.CharField(blank=True, max_length=32)),
                 (

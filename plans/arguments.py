@@ -1,0 +1,50 @@
+"""Checking the parameters of a step that has not run: references may still become anything that fits."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from catalog.definitions import Tool
+from catalog.errors import ParameterError, QueryTypeUnsupported
+from plans.references import Reference, resolve
+from plans.shapes import Problem
+
+# What stays wrong whatever a reference below this place becomes.
+_FIRM_ABOVE = frozenset({"type", "required", "additionalProperties", "maxProperties"})
+
+
+def argument_problems(
+    tool: Tool[Any, Any], parameters: dict[str, Any], references: Sequence[Reference]
+) -> list[Problem]:
+    """Return what the tool's own schema and types refuse, with paths relative to the parameters."""
+    given = parameters if references else resolve(parameters, {})
+    return [problem for problem in _refused(tool, given) if not _may_heal(problem, references)]
+
+
+def _refused(tool: Tool[Any, Any], given: dict[str, Any]) -> list[Problem]:
+    try:
+        tool.check(given)
+    except ParameterError as refusal:
+        return [_problem(error) for error in refusal.details.get("errors", ())]
+    except QueryTypeUnsupported as refusal:
+        return [Problem("query_type", "query_type_unsupported", "error", refusal.message)]
+    except Exception as error:  # noqa: BLE001 - a validator of the tool's author may raise anything
+        message = f"The tool's own check of the parameters failed with {type(error).__name__}."
+        return [Problem("", "check_failed", "error", message)]
+    return []
+
+
+def _problem(error: Mapping[str, str]) -> Problem:
+    return Problem(error["path"], error["code"], "error", error["message"])
+
+
+def _may_heal(problem: Problem, references: Sequence[Reference]) -> bool:
+    """Say whether the problem may be gone once a reference has its value."""
+    return any(_touches(problem, reference) for reference in references)
+
+
+def _touches(problem: Problem, reference: Reference) -> bool:
+    if problem.path == reference.where:
+        always_a_text = problem.code == "type" and not reference.whole
+        return problem.code != "additionalProperties" and not always_a_text
+    above = problem.path == "" or reference.where.startswith(problem.path + ".")
+    return above and problem.code not in _FIRM_ABOVE

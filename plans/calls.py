@@ -1,0 +1,111 @@
+"""Direct calls: a tool called over REST is a plan of one step, or one more step of a plan."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import connection
+from django.db.models import Max
+
+from approvals.gate import gate
+from approvals.policy import Rule
+from catalog import dispatch
+from catalog.errors import Conflict, ToolError
+from catalog.models import Call
+from catalog.results import Preview
+from catalog.states import CallStatus
+from plans import carriers, claims, engine, starting
+from plans.events import Recording, recording, recording_new
+from plans.models import Plan, Step
+from plans.selectors import plan_for
+from plans.services import Requester, new_plan, start
+from plans.states import PLAN_TERMINAL
+from plans.work import Hold, Order, facts_of
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrder:
+    """A direct call as asked for; `plan_ref` adds it to a plan that exists and may be changed."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    query_type: str | None = None
+    reason: str = ""
+    plan_ref: str | None = None
+
+
+def create_call(order: CallOrder, *, by: Requester) -> Call:
+    """Store a direct call as a plan of one step, or as one more step of a plan, and let it start or wait.
+
+    Raises UnknownTool, ToolDisabled, ParameterError and QueryTypeUnsupported before anything is stored, Conflict
+    when the plan takes no more steps, and Plan.DoesNotExist when the requester may not see it.
+    """
+    wanted = replace(starting.order_for(order.tool, _arguments_of(order)), reason=order.reason)
+    if order.plan_ref is None:
+        plan = new_plan(f"Call {order.tool}", by, Plan.Kind.CALL)
+        admission = _admit(plan, wanted)
+        with recording_new(plan) as batch:
+            batch.add("plan.created")
+            start(plan, batch)
+            return _add_call(plan, batch, admission)
+    plan = plan_for(by.user, by.token, order.plan_ref)
+    admission = _admit(plan, wanted)
+    with recording(plan.pk, plan.public_id) as batch:
+        _check_open(plan)
+        return _add_call(plan, batch, admission)
+
+
+def _arguments_of(order: CallOrder) -> dict[str, Any]:
+    if order.query_type is None:
+        return dict(order.arguments)
+    return {"query_type": order.query_type, "parameters": dict(order.arguments)}
+
+
+def _check_open(plan: Plan) -> None:
+    plan.refresh_from_db(fields=["status", "can_modify"])
+    if not plan.can_modify or plan.status in PLAN_TERMINAL:
+        raise Conflict("This plan takes no more steps.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """What the gate said to a direct call, and what a held one would do; both found outside the transaction."""
+
+    order: Order
+    rule: Rule | None
+    shown: Preview | None
+
+
+def _admit(plan: Plan, order: Order) -> _Admission:
+    verdict = gate(starting.facts_for(order, facts_of(plan)))
+    if isinstance(verdict, dispatch.Deny):
+        raise ToolError(verdict.message)
+    if isinstance(verdict, dispatch.Hold):
+        return _Admission(order, verdict.terms, engine.preview(facts_of(plan), 1, order))
+    return _Admission(order, None, None)
+
+
+def _add_call(plan: Plan, batch: Recording, admission: _Admission) -> Call:
+    """Add the step of a direct call: a held one waits for people at once, any other is left to the executor."""
+    order, facts = admission.order, facts_of(plan)
+    last = plan.steps.aggregate(last=Max("step_id"))["last"] or 0
+    name = order.target.tool.name
+    step = Step.objects.create(
+        plan=plan,
+        step_id=last + 1,
+        description=f"Call {name}",
+        tool=name,
+        parameters=order.text,
+        ready_at=batch.now,
+    )
+    with connection.cursor() as cursor:
+        if admission.rule is not None:
+            claimed = claims.claim_step(cursor, step.pk, starting.lease("door", batch))
+            if claimed is None:
+                raise Conflict("The step was taken before its call could be held.")
+            return engine.store_held(batch, cursor, Hold(claimed, facts, order, admission.rule), admission.shown)
+        call = starting.new_call(facts, claims.look_at(cursor, step.pk), order, status=CallStatus.CREATED)
+        call.created_at = batch.now
+        claims.insert_call(cursor, call, step_pk=step.pk)
+    carriers.hint(plan.pk)
+    return call

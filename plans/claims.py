@@ -1,0 +1,319 @@
+"""The hot statements of the engine, portable between SQLite (3.35 and later) and PostgreSQL.
+
+Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.recording`. Beside
+`catalog.transitions` this is the only module that writes statuses; both take their conditions from the MOVES tables.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.backends.utils import CursorWrapper
+
+from catalog.models import Call
+from catalog.states import MOVES as CALL_MOVES
+from catalog.states import CallStatus
+from catalog.transitions import Moves, sources
+from plans.states import STEP_MOVES, StepStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A step under this process's lease; `attempt` is its fence."""
+
+    pk: int
+    plan_pk: int
+    step_id: int
+    tool: str
+    parameters: str
+    expected_key: str
+    output_path: str
+    done_check: str
+    description: str
+    call_pk: int | None
+    attempt: int
+    claimed_by: str
+
+
+STEP_COLUMNS = (
+    "id, plan_id, step_id, tool, parameters, expected_key, output_path, done_check, description, call_id, attempt, "
+    "claimed_by"
+)
+CALL_COLUMNS = (
+    "public_id, tool_name, version_id, implementation_id, query_type, arguments, status, response, message, "
+    "error_kind, late_evidence, requested_by_id, token_id, via, session, reason, plan_ref, step_ref, attempt, fence, "
+    "replaces_id, created_at, started_at"
+)
+
+
+def _may(moves: Moves, to: str) -> str:
+    return "status IN ({})".format(", ".join(f"'{status}'" for status in sources(moves, to)))
+
+
+CLAIM = (
+    f"UPDATE plans_step SET status = '{StepStatus.IN_PROGRESS}', claimed_by = %s, lease_until = %s, "
+    "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = NULL, "
+    "started_at = COALESCE(started_at, %s) "
+    "WHERE id = {which} AND ready_at IS NOT NULL "
+    f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}"
+)
+NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
+FENCED = "WHERE id = %s AND claimed_by = %s AND attempt = %s AND "
+COMPLETE_STEP = (
+    f"UPDATE plans_step SET status = '{StepStatus.COMPLETED}', completed_at = %s, skipped = %s, lease_until = NULL, "
+    f"waiting_for = '', claimed_by = '' {FENCED}{_may(STEP_MOVES, StepStatus.COMPLETED)}"
+)
+FAIL_STEP = (
+    f"UPDATE plans_step SET status = '{StepStatus.FAILED}', completed_at = %s, error = %s, lease_until = NULL, "
+    f"waiting_for = '', claimed_by = '' {FENCED}{_may(STEP_MOVES, StepStatus.FAILED)}"
+)
+PARK_STEP = (
+    "UPDATE plans_step SET waiting_for = %s, waiting_since = %s, ready_at = %s, call_id = %s, lease_until = NULL, "
+    f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
+)
+READY_DEPENDENTS = (
+    "UPDATE plans_step SET dependencies_left = dependencies_left - 1, ready_at = CASE WHEN dependencies_left = 1 "
+    f"AND status = '{StepStatus.PENDING}' THEN {{now}} ELSE ready_at END "
+    "WHERE id IN (SELECT step_id FROM plans_stepdependency WHERE needs_id = %s) RETURNING id, dependencies_left"
+)
+START_CALL = (
+    f"UPDATE catalog_call SET status = '{CallStatus.RUNNING}', started_at = %s, fence = %s, attempt = attempt + 1 "
+    f"WHERE id = %s AND {_may(CALL_MOVES, CallStatus.RUNNING)}"
+)
+END_CALL = (
+    "UPDATE catalog_call SET status = %s, response = %s, message = %s, error_kind = %s, finished_at = %s "
+    f"WHERE id = %s AND fence = %s AND status = '{CallStatus.RUNNING}'"
+)
+WRITE_MEMORY = (
+    "INSERT INTO plans_memoryitem (plan_id, type, key, value, step_id, at) VALUES (%s, 'value', %s, %s, %s, %s) "
+    "ON CONFLICT (plan_id, key) WHERE type = 'value' DO UPDATE SET value = excluded.value, "
+    "step_id = excluded.step_id, at = excluded.at"
+)
+
+
+def stamp(moment: datetime) -> Any:
+    """Return `moment` as the database's driver wants it bound."""
+    return connection.ops.adapt_datetimefield_value(moment)
+
+
+def _won(cursor: CursorWrapper) -> bool:
+    """Say whether the conditional statement just executed changed its row."""
+    return bool(cursor.rowcount == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who claims, when, and until when nobody else may."""
+
+    owner: str
+    now: datetime
+    until: datetime
+
+
+def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | None:
+    """Claim the plan's next ready step; None when none is ready."""
+    skip = " FOR UPDATE SKIP LOCKED" if connection.vendor == "postgresql" else ""
+    which = NEXT_READY.replace("{skip}", skip)
+    return _claim(cursor, which, [plan_pk, stamp(lease.now)], lease)
+
+
+def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> Claimed | None:
+    """Claim this very step; None when it is not ready."""
+    return _claim(cursor, "%s", [step_pk], lease)
+
+
+def _claim(cursor: CursorWrapper, which: str, parameters: list[Any], lease: Lease) -> Claimed | None:
+    moment = stamp(lease.now)
+    cursor.execute(CLAIM.replace("{which}", which), [lease.owner, stamp(lease.until), moment, *parameters])
+    row = cursor.fetchone()
+    return Claimed(*row) if row else None
+
+
+def complete_step(cursor: CursorWrapper, step: Claimed, *, now: datetime, skipped: bool) -> bool:
+    """Complete the step; False when its lease was lost."""
+    cursor.execute(COMPLETE_STEP, [stamp(now), skipped, step.pk, step.claimed_by, step.attempt])
+    return _won(cursor)
+
+
+def fail_step(cursor: CursorWrapper, step: Claimed, *, now: datetime, error: str) -> bool:
+    """Fail the step with a sentence for people; False when its lease was lost."""
+    cursor.execute(FAIL_STEP, [stamp(now), error, step.pk, step.claimed_by, step.attempt])
+    return _won(cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class Parking:
+    """Why a step lets go of its lease without ending: what it waits for, on which call, until when (None: a person)."""
+
+    waiting_for: str
+    call_pk: int | None
+    now: datetime
+    ready_at: datetime | None = None
+
+
+def park_step(cursor: CursorWrapper, step: Claimed, parking: Parking) -> bool:
+    """Let the step wait in the database, holding nothing; False when its lease was lost."""
+    ready_at = stamp(parking.ready_at) if parking.ready_at else None
+    cursor.execute(
+        PARK_STEP,
+        [
+            parking.waiting_for,
+            stamp(parking.now),
+            ready_at,
+            parking.call_pk,
+            step.pk,
+            step.claimed_by,
+            step.attempt,
+        ],
+    )
+    return _won(cursor)
+
+
+def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> int:
+    """Count one dependency less for each dependent; return how many became ready."""
+    cast = "%s::timestamptz" if connection.vendor == "postgresql" else "%s"
+    cursor.execute(READY_DEPENDENTS.replace("{now}", cast), [stamp(now), step_pk])
+    return sum(1 for _, left in cursor.fetchall() if left == 0)
+
+
+def insert_call(cursor: CursorWrapper, call: Call, *, step_pk: int) -> None:
+    """Store a new call as it stands, give it its key, and make it the step's."""
+    cursor.execute(
+        f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id",
+        [
+            call.public_id,
+            call.tool_name,
+            call.version_id,
+            call.implementation_id,
+            call.query_type,
+            call.arguments,
+            call.status,
+            call.response,
+            call.message,
+            call.error_kind,
+            "",
+            call.requested_by_id,
+            call.token_id,
+            call.via,
+            call.session,
+            call.reason,
+            call.plan_ref,
+            call.step_ref,
+            call.attempt,
+            call.fence,
+            call.replaces_id,
+            stamp(call.created_at),
+            stamp(call.started_at) if call.started_at else None,
+        ],
+    )
+    call.pk = cursor.fetchone()[0]
+    cursor.execute("UPDATE plans_step SET call_id = %s WHERE id = %s", [call.pk, step_pk])
+
+
+def start_call(cursor: CursorWrapper, call_pk: int, *, fence: int, now: datetime) -> bool:
+    """Move a stored call to running under the step's fence; False when it may not start any more."""
+    cursor.execute(START_CALL, [stamp(now), fence, call_pk])
+    return _won(cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnding:
+    """How a running call ends: its status, the standard response as JSON, the message and the kind of error."""
+
+    status: CallStatus
+    response: str
+    message: str
+    error_kind: str
+    now: datetime
+
+
+def end_call(cursor: CursorWrapper, call: Call, ending: CallEnding) -> bool:
+    """End the running call; False when it runs under another fence or has ended."""
+    cursor.execute(
+        END_CALL,
+        [
+            ending.status,
+            ending.response,
+            ending.message,
+            ending.error_kind,
+            stamp(ending.now),
+            call.pk,
+            call.fence,
+        ],
+    )
+    return _won(cursor)
+
+
+def write_memory(cursor: CursorWrapper, step: Claimed, key: str, value: str, *, now: datetime) -> None:
+    """Store JSON text under a key of the plan's memory, replacing what was there."""
+    cursor.execute(WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, stamp(now)])
+
+
+def read_memory(cursor: CursorWrapper, plan_pk: int) -> list[tuple[str, str]]:
+    """Return the plan's values as pairs of key and JSON text."""
+    cursor.execute("SELECT key, value FROM plans_memoryitem WHERE plan_id = %s AND type = 'value'", [plan_pk])
+    pairs: list[tuple[str, str]] = cursor.fetchall()
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a plan's steps stand, counted: `active` are running, waiting or ready."""
+
+    active: int
+    failed: int
+    pending: int
+
+
+def progress(cursor: CursorWrapper, plan_pk: int) -> Progress:
+    """Count the plan's steps."""
+    cursor.execute(
+        "SELECT COUNT(*) FILTER (WHERE status = %s OR ready_at IS NOT NULL), "
+        "COUNT(*) FILTER (WHERE status IN (%s, %s)), COUNT(*) FILTER (WHERE status = %s) "
+        "FROM plans_step WHERE plan_id = %s",
+        [StepStatus.IN_PROGRESS, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.PENDING, plan_pk],
+    )
+    return Progress(*cursor.fetchone())
+
+
+def renew_leases(cursor: CursorWrapper, step_pks: list[int], *, owner: str, lease_until: datetime) -> None:
+    """Renew the leases of the steps this process is working on, in one statement."""
+    if step_pks:
+        marks = ", ".join(["%s"] * len(step_pks))
+        cursor.execute(
+            "UPDATE plans_step SET lease_until = %s "
+            f"WHERE claimed_by = %s AND lease_until IS NOT NULL AND id IN ({marks})",
+            [stamp(lease_until), owner, *step_pks],
+        )
+
+
+def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[int]:
+    """Return plans that have a ready step nobody claimed: hints that were lost, or delays that are over."""
+    cursor.execute("SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s LIMIT %s", [stamp(now), limit])
+    return [plan_pk for (plan_pk,) in cursor.fetchall()]
+
+
+def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[Claimed]:
+    """Return steps whose lease has expired."""
+    cursor.execute(
+        f"SELECT {STEP_COLUMNS} FROM plans_step WHERE lease_until < %s ORDER BY lease_until LIMIT %s",
+        [stamp(now), limit],
+    )
+    return [Claimed(*row) for row in cursor.fetchall()]
+
+
+def look_at(cursor: CursorWrapper, step_pk: int) -> Claimed:
+    """Return the step as it stands, for changes under its present fence."""
+    cursor.execute(f"SELECT {STEP_COLUMNS} FROM plans_step WHERE id = %s", [step_pk])
+    return Claimed(*cursor.fetchone())
+
+
+def take_back(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
+    """Make a step whose lease has expired claimable again, or False when its owner renewed or ended it."""
+    cursor.execute(
+        "UPDATE plans_step SET lease_until = NULL, claimed_by = '', ready_at = %s, crashes = crashes + 1 "
+        f"{FENCED}status = '{StepStatus.IN_PROGRESS}' AND lease_until < %s",
+        [stamp(now), step.pk, step.claimed_by, step.attempt, stamp(now)],
+    )
+    return _won(cursor)

@@ -1,0 +1,28 @@
+"""What decisions about a call mean for its plan, carried out in the decision's own transaction."""
+
+from django.db import connection
+
+from catalog.facts import Fact
+from plans import carriers, finishing
+from plans.events import Recording, on_consequence
+from plans.models import Step
+from plans.states import StepStatus
+
+
+def release(batch: Recording, fact: Fact) -> None:
+    """An approved call may run: its step is claimable from now on."""
+    Step.objects.filter(call=fact.call, status=StepStatus.IN_PROGRESS).update(ready_at=batch.now)
+    carriers.hint(batch.plan_pk)
+
+
+def refuse(batch: Recording, fact: Fact) -> None:
+    """A refused or expired call fails its step; the plan ends when nothing else can go on."""
+    if fact.call is None:
+        return
+    finishing.fail_held_step(batch, fact.call, str(fact.data["message"]))
+    with connection.cursor() as cursor:
+        finishing.settle_plan(cursor, batch)
+
+
+on_consequence("call.released", release)
+on_consequence("call.refused", refuse)

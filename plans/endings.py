@@ -1,0 +1,63 @@
+"""Plans that end before their steps do: cancelled by a person, or past their deadline."""
+
+from datetime import datetime
+
+from django.contrib.auth.models import User
+
+from approvals import requests
+from approvals.states import OPEN
+from catalog.models import Call
+from catalog.states import CallStatus
+from catalog.transitions import move, try_move
+from plans.events import Recording, recording
+from plans.models import Plan, Step
+from plans.states import PlanStatus, StepStatus, WaitingFor
+
+BATCH = 100
+
+
+def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: User) -> None:
+    """End a plan now: nothing more starts, held calls are withdrawn, and what is running ends by itself.
+
+    Raises Conflict when it has ended already. An unknown outcome stays for a person to settle.
+    """
+    move(Plan.objects.filter(pk=plan.pk), to=to, completed_at=batch.now)
+    batch.add(f"plan.{to.value}", reason=reason)
+    waiting = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS).select_related("call__approval")
+    for step in waiting.exclude(waiting_for=WaitingFor.OUTCOME):
+        if step.call is None or step.call.status != CallStatus.RUNNING:
+            _cancel_step(step, batch, reason, by)
+    for step in Step.objects.filter(plan=plan, status=StepStatus.PENDING):
+        _cancel_step(step, batch, reason, by)
+
+
+def _cancel_step(step: Step, batch: Recording, reason: str, by: User) -> None:
+    call = step.call
+    if call is not None:
+        if hasattr(call, "approval") and call.approval.status in OPEN:
+            requests.withdraw(call.approval, by=by, reason=reason)
+        else:
+            try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=reason, finished_at=batch.now)
+    stopped = try_move(
+        Step.objects.filter(pk=step.pk),
+        to=StepStatus.CANCELLED,
+        ready_at=None,
+        lease_until=None,
+        claimed_by="",
+        waiting_for="",
+        completed_at=batch.now,
+    )
+    if stopped:
+        batch.add("step.cancelled", step.step_id)
+
+
+def end_overdue_plans(now: datetime) -> int:
+    """Fail the plans whose deadline has passed; return how many."""
+    overdue = list(
+        Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__lte=now).select_related("author")[:BATCH]
+    )
+    for plan in overdue:
+        with recording(plan.pk, plan.public_id) as batch:
+            if Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS).exists():
+                end_plan(plan, batch, to=PlanStatus.FAILED, reason="The plan's deadline passed.", by=plan.author)
+    return len(overdue)

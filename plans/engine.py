@@ -1,0 +1,212 @@
+"""The engine: claim → dispatch → finish, and the only caller of `catalog.dispatch` on behalf of anyone.
+
+One transaction finishes a step and claims the next; handlers and previews run outside every transaction. A worker
+may die at any line: what it held is taken back when its lease expires (`plans.recovery`).
+"""
+
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from time import monotonic
+
+from django.db import connection
+from django.db.backends.utils import CursorWrapper
+from django.utils import timezone
+
+from approvals import expiry, requests, starts
+from approvals.digests import Binding
+from approvals.errors import ApprovalExpired, Invalidated
+from approvals.gate import gate
+from catalog import dispatch
+from catalog.context import Deadline, ToolContext
+from catalog.errors import Conflict, ToolError
+from catalog.models import Call, CallRequester
+from catalog.results import Preview
+from catalog.states import CallStatus
+from plans import carriers, claims, finishing, starting
+from plans.claims import Parking
+from plans.events import Recording, recording, tell
+from plans.states import WaitingFor
+from plans.work import Hold, Memory, Order, PlanFacts, Resume, Run, Work, plan_facts
+
+INLINE_SECONDS = 2.0
+INLINE_STEPS = 50
+
+
+@dataclass(slots=True)
+class Turn:
+    """How long one worker may stay with one plan before others get theirs."""
+
+    owner: str
+    stopping: threading.Event | None = None
+    abandoned: bool = False
+    until: float = field(default_factory=lambda: monotonic() + INLINE_SECONDS)
+    steps_left: int = INLINE_STEPS
+
+    def goes_on(self) -> bool:
+        """Count one more step; False when the turn is over, the thread written off or the process stopping."""
+        self.steps_left -= 1
+        if self.abandoned or (self.stopping is not None and self.stopping.is_set()):
+            return False
+        return self.steps_left > 0 and monotonic() < self.until
+
+
+def claim(plan_pk: int, *, owner: str) -> Work | None:
+    """Claim the plan's next ready step and take it as far as it goes inside one transaction."""
+    plan = plan_facts(plan_pk)
+    with recording(plan.pk, plan.ref) as batch, connection.cursor() as cursor:
+        return _next(batch, cursor, plan, owner)
+
+
+def _next(batch: Recording, cursor: CursorWrapper, plan: PlanFacts, owner: str) -> Work | None:
+    work = starting.next_work(cursor, batch, plan, owner=owner)
+    if work is None:
+        finishing.settle_plan(cursor, batch)
+    return work
+
+
+def advance(work: Work, turn: Turn) -> Work | None:
+    """Do one piece of work and return the next: of the same step, or of the plan, claimed in the same transaction."""
+    if isinstance(work, Hold):
+        return _hold(work, turn)
+    if isinstance(work, Resume):
+        return _resume(work, turn)
+    return end(work, perform(work), turn)
+
+
+def perform(run: Run) -> dispatch.Outcome:
+    """Run the handler, outside every transaction."""
+    return dispatch.run(run.order.target.tool, run.order.arguments, _context(run))
+
+
+def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
+    """Finish a step and claim the next one in one transaction; hint at what else became ready."""
+    with recording(run.plan.pk, run.plan.ref) as batch, connection.cursor() as cursor:
+        ready = finishing.finish(cursor, batch, run, outcome)
+        if not turn.goes_on():
+            carriers.hint(run.plan.pk)
+            return None
+        carriers.hint(run.plan.pk, ready - 1)
+        return _next(batch, cursor, run.plan, turn.owner)
+
+
+def _context(run: Run) -> ToolContext:
+    """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
+    context = _preview_context(run.plan, run.step.step_id, run.order)
+    return replace(
+        context,
+        call_id=run.call.public_id,
+        idempotency_key=run.call.public_id,
+        attempt=run.call.attempt,
+        target_state=run.target_state,
+    )
+
+
+def _preview_context(plan: PlanFacts, step_id: int, order: Order) -> ToolContext:
+    return ToolContext(
+        plan_id=plan.ref,
+        step_id=step_id,
+        requested_by=plan.token_user_id or plan.author_id,
+        session=plan.session or None,
+        memory=Memory(plan.pk),
+        deadline=_deadline(plan, order.target.tool.timeout),
+    )
+
+
+def _deadline(plan: PlanFacts, seconds: float) -> Deadline:
+    ends = timezone.now() + timedelta(seconds=seconds)
+    return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends)
+
+
+def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
+    """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
+    return dispatch.preview(order.target.tool, order.arguments, _preview_context(plan, step_id, order))
+
+
+def _hold(hold: Hold, turn: Turn) -> Work | None:
+    """Compute the preview, then store the held call with its request: from here on only the database waits."""
+    try:
+        shown = preview(hold.plan, hold.step.step_id, hold.order)
+    except ToolError as error:
+        return _refuse(hold, error, turn)
+    with recording(hold.plan.pk, hold.plan.ref) as batch, connection.cursor() as cursor:
+        store_held(batch, cursor, hold, shown)
+        return _next(batch, cursor, hold.plan, turn.owner)
+
+
+def _refuse(work: Hold | Resume, error: ToolError, turn: Turn) -> Work | None:
+    with recording(work.plan.pk, work.plan.ref) as batch, connection.cursor() as cursor:
+        finishing.refuse(cursor, batch, work.step, error)
+        return _next(batch, cursor, work.plan, turn.owner)
+
+
+def store_held(batch: Recording, cursor: CursorWrapper, hold: Hold, shown: Preview | None) -> Call:
+    """Store a held call, its requester set and its approval request. Raises Conflict when the lease was lost."""
+    call = starting.new_call(hold.plan, hold.step, hold.order, status=CallStatus.HELD)
+    call.created_at = batch.now
+    claims.insert_call(cursor, call, step_pk=hold.step.pk)
+    if not claims.park_step(cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
+        raise Conflict("The step was taken over while its preview was computed.")
+    people = {hold.plan.author_id, hold.plan.token_user_id or hold.plan.author_id}
+    CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
+    request = requests.open_request(call, rule=hold.rule, preview=shown)
+    if hold.order.replaces is not None:
+        requests.supersede(hold.order.replaces, request)
+    batch.add("step.waiting", hold.step.step_id, waiting_for="approval", approval=request.public_id)
+    return call
+
+
+def _resume(resume: Resume, turn: Turn) -> Work | None:
+    """Compare an approved call with what was approved; start it, or ask again."""
+    call = resume.call
+    try:
+        order = starting.order_for(call.tool_name, call.arguments_json)
+        shown = preview(resume.plan, resume.step.step_id, order)
+        return _start_approved(resume, order, shown)
+    except (ToolError, ApprovalExpired) as error:
+        return _void(resume, error, turn)
+    except Invalidated as change:
+        return _ask_again(resume, replace(order, replaces=call), shown, str(change), turn)
+
+
+def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
+    """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
+    call, target = resume.call, order.target
+    state = (shown.state_token or "") if shown else ""
+    binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
+    with recording(resume.plan.pk, resume.plan.ref) as batch, connection.cursor() as cursor:
+        starts.consume(call, binding)
+        if not claims.start_call(cursor, call.pk, fence=resume.step.attempt, now=batch.now):
+            raise Conflict("The call was settled before it could start.")
+        call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
+        tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
+    return Run(resume.step, resume.plan, call, order, target_state=state or None)
+
+
+def _void(resume: Resume, error: ToolError | ApprovalExpired, turn: Turn) -> Work | None:
+    """An approved call that can neither start nor be asked again: its approval ends and its step fails."""
+    request = resume.call.approval
+    with recording(resume.plan.pk, resume.plan.ref) as batch, connection.cursor() as cursor:
+        if isinstance(error, ToolError):
+            requests.invalidate(request, reason=error.user_message())
+            finishing.refuse(cursor, batch, resume.step, error)
+        else:
+            expiry.expire_if_due(request, batch.now)
+        return _next(batch, cursor, resume.plan, turn.owner)
+
+
+def _ask_again(resume: Resume, order: Order, shown: Preview | None, reason: str, turn: Turn) -> Work | None:
+    """Something changed after the approval: void it and open a new request, in one transaction."""
+    with recording(resume.plan.pk, resume.plan.ref) as batch, connection.cursor() as cursor:
+        requests.invalidate(resume.call.approval, reason=reason)
+        verdict = gate(starting.facts_for(order, resume.plan))
+        if isinstance(verdict, dispatch.Hold):
+            store_held(batch, cursor, Hold(resume.step, resume.plan, order, verdict.terms), shown)
+        else:
+            finishing.refuse(cursor, batch, resume.step, ToolError(reason))
+        return _next(batch, cursor, resume.plan, turn.owner)
+
+
+def abandon(run: Run) -> None:
+    """End a call whose sync handler is past its deadline and cannot be stopped; its late result changes nothing."""
+    end(run, dispatch.timed_out(run.order.target.tool), Turn(run.step.claimed_by, steps_left=0))

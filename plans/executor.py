@@ -1,0 +1,127 @@
+"""The threads that claim, run and finish. Each owns one database connection and stays with a plan for one turn."""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from time import monotonic, sleep
+
+from django.db import connection
+from django.utils import timezone
+
+from plans import carriers, engine
+from plans.work import Run, Work
+
+log = logging.getLogger("toolgate.executor")
+GRACE_SECONDS = 0.25
+"""How far past its deadline a sync handler may be before its thread is written off."""
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """One thread's place: what it works on, and until when the handler may run."""
+
+    turn: engine.Turn
+    work: Work | None = None
+    ends_at: float = float("inf")
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, work: Work | None) -> None:
+        """Note what the thread works on from now on."""
+        with self.lock:
+            self.work, self.ends_at = work, _ends_at(work)
+
+    def give_up(self) -> Run | None:
+        """Write the thread off when its handler is past its deadline; return the run to be ended in its place."""
+        with self.lock:
+            if not isinstance(self.work, Run) or monotonic() < self.ends_at or self.turn.abandoned:
+                return None
+            self.turn.abandoned = True
+            return self.work
+
+
+def _ends_at(work: Work | None) -> float:
+    if not isinstance(work, Run):
+        return float("inf")
+    seconds = work.order.target.tool.timeout
+    if work.plan.deadline_at is not None:
+        seconds = min(seconds, (work.plan.deadline_at - timezone.now()).total_seconds())
+    return monotonic() + seconds + GRACE_SECONDS
+
+
+class Executor:
+    """A pool of threads in this process, fed by hints."""
+
+    def __init__(self, threads: int) -> None:
+        self.owner = f"{socket.gethostname()[:24]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._threads = threads
+        self._hints: SimpleQueue[int | None] = SimpleQueue()
+        self._seats: set[Seat] = set()
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the threads and listen for hints."""
+        carriers.carry_to(self._hints.put)
+        for _ in range(self._threads):
+            self._add_thread()
+
+    def stop(self, seconds: float = 30.0) -> None:
+        """Claim nothing more and wait for what is running, at most this long."""
+        self._stopping.set()
+        carriers.carry_no_more(self._hints.put)
+        for _ in range(self._threads):
+            self._hints.put(None)
+        ends = monotonic() + seconds
+        while self._seats and monotonic() < ends:
+            sleep(0.02)
+
+    def working_on(self) -> list[int]:
+        """Return the keys of the steps whose leases this process must renew."""
+        works = [seat.work for seat in list(self._seats) if not seat.turn.abandoned]
+        return [work.step.pk for work in works if work is not None]
+
+    def end_overdue(self) -> None:
+        """End calls whose handlers are past their deadline, and replace the threads they keep."""
+        for seat in list(self._seats):
+            run = seat.give_up()
+            if run is not None:
+                log.warning("handler past its deadline", extra={"call": run.call.public_id})
+                with self._lock:
+                    self._seats.discard(seat)
+                self._add_thread()
+                engine.abandon(run)
+
+    def _add_thread(self) -> None:
+        seat = Seat(engine.Turn(self.owner))
+        with self._lock:
+            self._seats.add(seat)
+        threading.Thread(target=self._live, args=[seat], name="toolgate-executor", daemon=True).start()
+
+    def _live(self, seat: Seat) -> None:
+        try:
+            while not self._stopping.is_set() and not seat.turn.abandoned:
+                plan_pk = self._hints.get()
+                if plan_pk is not None:
+                    self._stay_with(plan_pk, seat)
+        finally:
+            with self._lock:
+                self._seats.discard(seat)
+            connection.close()
+
+    def _stay_with(self, plan_pk: int, seat: Seat) -> None:
+        """Work on one plan for one turn. What goes wrong here leaves a lease that expires."""
+        try:
+            seat.turn = engine.Turn(self.owner, stopping=self._stopping)
+            work = engine.claim(plan_pk, owner=self.owner)
+            while work is not None:
+                seat.take(work)
+                work = engine.advance(work, seat.turn)
+        except Exception:
+            log.exception("a step was dropped; its lease will expire", extra={"plan": plan_pk})
+            connection.close()
+        finally:
+            seat.take(None)

@@ -1,0 +1,223 @@
+"""From an outcome to the database: the call's end, the step's, its memory, its dependents and the plan's.
+
+Everything here happens inside one open recording of the plan and is fenced: a worker that lost its lease changes
+nothing.
+"""
+
+import json
+import random
+from datetime import timedelta
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from catalog import dispatch
+from catalog.definitions import SafetyLevel
+from catalog.errors import ToolError
+from catalog.models import Call
+from catalog.states import CallStatus
+from catalog.transitions import try_move
+from plans import carriers, claims
+from plans.claims import CallEnding, Claimed, Parking
+from plans.events import Recording, tell
+from plans.models import MemoryItem, Plan, Step
+from plans.spec import extract_value
+from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.work import Order, Run
+
+TRIES = 3
+CRASHES = 3
+"""A call that loses its worker this often is parked for a person."""
+
+
+def finish(cursor: CursorWrapper, batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
+    """Write down how a call went; return how many steps became ready. Nothing changes when the lease was lost."""
+    if _must_retry(run, outcome):
+        _retry(cursor, batch, run, outcome)
+        return 0
+    if _is_unknown(run, outcome):
+        park_as_unknown(cursor, batch, run.step, run.call)
+        return 0
+    response = dispatch.standard_response(run.order.target.tool, run.order.arguments, outcome)
+    ending = CallEnding(
+        status=CallStatus.COMPLETED if outcome.success else CallStatus.FAILED,
+        response=json.dumps(response, ensure_ascii=False),
+        message=outcome.message,
+        error_kind=outcome.error_kind or "",
+        now=batch.now,
+    )
+    if not claims.end_call(cursor, run.call, ending):
+        _keep_as_evidence(run.call, ending)
+        return 0
+    _tell_end(batch, run, outcome)
+    if outcome.success:
+        return complete(cursor, batch, run.step, response)
+    fail(cursor, batch, run.step, outcome.message)
+    return 0
+
+
+def _must_retry(run: Run, outcome: dispatch.Outcome) -> bool:
+    tool = run.order.target.tool
+    return (
+        not outcome.success
+        and outcome.retryable
+        and tool.retry_safe
+        and tool.safety_level != SafetyLevel.DANGEROUS
+        and run.call.attempt < TRIES
+    )
+
+
+def _is_unknown(run: Run, outcome: dispatch.Outcome) -> bool:
+    """A deadline that passed inside a handler leaves its effect unknown, unless running it again is harmless."""
+    return outcome.error_kind == "timeout" and not harmless(run.order)
+
+
+def harmless(order: Order) -> bool:
+    """Say whether the call may run again by itself after its worker was lost."""
+    tool = order.target.tool
+    if tool.safety_level == SafetyLevel.DANGEROUS:
+        return False
+    return tool.safety_level == SafetyLevel.SAFE or tool.retry_safe
+
+
+def _retry(cursor: CursorWrapper, batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
+    delay = 2 ** (run.call.attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter, not a secret)
+    ready_at = batch.now + timedelta(seconds=delay)
+    if not claims.park_step(cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
+        return
+    try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
+    batch.add(
+        "step.retrying", run.step.step_id, attempt=run.call.attempt, of=TRIES, seconds=round(delay, 1),
+        error=outcome.error_kind,
+    )  # fmt: skip
+
+
+def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
+    if outcome.restored:
+        batch.add("call.restored", run.step.step_id, call=run.call.public_id)
+    kind = "call.succeeded" if outcome.success else "call.failed"
+    extra = {} if outcome.success else {"error": outcome.error_kind}
+    tell(batch, kind, run.call, level=run.order.level, **extra)
+    batch.add(
+        "tool.invoked",
+        run.step.step_id,
+        call=run.call.public_id,
+        tool=run.call.tool_name,
+        success=outcome.success,
+    )
+
+
+def _keep_as_evidence(call: Call, ending: CallEnding) -> None:
+    """A result that came too late changes nothing, but whoever settles the call may want to see it."""
+    Call.objects.filter(pk=call.pk, late_evidence="").update(late_evidence=ending.response or ending.message)
+
+
+def complete(cursor: CursorWrapper, batch: Recording, step: Claimed, response: dict[str, Any]) -> int:
+    """Complete a step with its response: memory, dependents, event. Returns how many steps became ready."""
+    if not claims.complete_step(cursor, step, now=batch.now, skipped=False):
+        return 0
+    key = _remember(cursor, batch, step, response)
+    ready = claims.ready_dependents(cursor, step.pk, now=batch.now)
+    batch.add("step.completed", step.step_id, **({"key": key} if key else {}))
+    return ready
+
+
+def _remember(cursor: CursorWrapper, batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
+    """Store what the step is to leave behind; an empty key means nothing was stored."""
+    key = step.expected_key or response.get("output_key") or ""
+    if not key:
+        return ""
+    value = extract_value(response, json.loads(step.output_path) if step.output_path else None)
+    claims.write_memory(cursor, step, key, json.dumps(value, ensure_ascii=False), now=batch.now)
+    batch.add("memory.written", step.step_id, key=key)
+    return str(key)
+
+
+def complete_note(cursor: CursorWrapper, batch: Recording, step: Claimed) -> None:
+    """Complete a step that names neither tool nor agent: a note to self."""
+    if claims.complete_step(cursor, step, now=batch.now, skipped=False):
+        _wake_dependents(cursor, batch, step)
+        batch.add("step.completed", step.step_id)
+
+
+def skip(cursor: CursorWrapper, batch: Recording, step: Claimed) -> None:
+    """Complete a step whose done_check holds: keep the value under its key, or write that it was skipped."""
+    if not claims.complete_step(cursor, step, now=batch.now, skipped=True):
+        return
+    reason = "Success criterion already satisfied"
+    note = {
+        "description": step.description,
+        "output_path": json.loads(step.output_path) if step.output_path else None,
+        "done_check": step.done_check,
+        "tool": step.tool or None,
+    }
+    MemoryItem.objects.create(
+        plan_id=step.plan_pk, type=MemoryItem.Type.STEP_SKIPPED, key=step.expected_key, value=json.dumps(note),
+        step_id=step.step_id, at=batch.now,
+    )  # fmt: skip
+    if step.expected_key:
+        value = json.dumps({"skipped": True, "reason": reason})
+        _, made = MemoryItem.objects.get_or_create(
+            plan_id=step.plan_pk, type=MemoryItem.Type.VALUE, key=step.expected_key,
+            defaults={"value": value, "step_id": step.step_id, "at": batch.now},
+        )  # fmt: skip
+        if made:
+            batch.add("memory.written", step.step_id, key=step.expected_key)
+    _wake_dependents(cursor, batch, step)
+    batch.add("step.skipped", step.step_id, done_check=step.done_check)
+
+
+def _wake_dependents(cursor: CursorWrapper, batch: Recording, step: Claimed) -> None:
+    """Ready what waited for the step; whoever settled it claims one of them, the others get hints."""
+    carriers.hint(batch.plan_pk, claims.ready_dependents(cursor, step.pk, now=batch.now) - 1)
+
+
+def refuse(cursor: CursorWrapper, batch: Recording, step: Claimed, error: ToolError) -> None:
+    """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
+    if step.call_pk is not None:
+        try_move(
+            Call.objects.filter(pk=step.call_pk), to=CallStatus.FAILED, message=error.user_message(),
+            error_kind="refused", finished_at=batch.now,
+        )  # fmt: skip
+    fail(cursor, batch, step, error.user_message())
+
+
+def fail(cursor: CursorWrapper, batch: Recording, step: Claimed, message: str) -> None:
+    """Fail a step with a sentence for people, kept in memory too; its dependents stay pending."""
+    if not claims.fail_step(cursor, step, now=batch.now, error=message):
+        return
+    MemoryItem.objects.create(
+        plan_id=step.plan_pk, type=MemoryItem.Type.STEP_FAILED,
+        value=json.dumps({"tool": step.tool or None, "error": message}), step_id=step.step_id, at=batch.now,
+    )  # fmt: skip
+    batch.add("step.failed", step.step_id)
+
+
+def park_as_unknown(cursor: CursorWrapper, batch: Recording, step: Claimed, call: Call) -> None:
+    """Let a person say what happened: the call may have had its effect, and must not run again by itself."""
+    if not claims.park_step(cursor, step, Parking(WaitingFor.OUTCOME, call.pk, batch.now)):
+        return
+    try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN)
+    batch.add("step.outcome_unknown", step.step_id, call=call.public_id)
+
+
+def settle_plan(cursor: CursorWrapper, batch: Recording) -> None:
+    """End the plan when nothing in it runs, waits or is ready."""
+    progress = claims.progress(cursor, batch.plan_pk)
+    if progress.active:
+        return
+    whole = not progress.failed and not progress.pending
+    to = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
+    if try_move(Plan.objects.filter(pk=batch.plan_pk), to=to, completed_at=batch.now):
+        batch.add(f"plan.{to.value}")
+
+
+def fail_held_step(batch: Recording, call: Call, message: str) -> None:
+    """Fail the step of a call that people refused or let expire."""
+    steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
+    if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=batch.now, waiting_for="", ready_at=None):
+        MemoryItem.objects.create(
+            plan_id=batch.plan_pk, type=MemoryItem.Type.STEP_FAILED,
+            value=json.dumps({"tool": call.tool_name, "error": message}), step_id=int(call.step_ref), at=batch.now,
+        )  # fmt: skip
+        batch.add("step.failed", int(call.step_ref), call=call.public_id)

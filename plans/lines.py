@@ -1,0 +1,79 @@
+"""On which line of a JSON text a value stands, for problems that name a path."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
+
+
+def find_lines(text: str, paths: Set[str]) -> dict[str, int]:
+    """Return dotted path → line, from 1; a path that is not in the text gets the line of what surrounds it."""
+    wanted = {ancestor for path in paths for ancestor in _upwards(path)}
+    seen: dict[str, int] = {}
+    for path, line in _values(text):
+        if path in wanted:
+            seen.setdefault(path, line)
+    return {path: next((seen[each] for each in _upwards(path) if each in seen), 1) for path in paths}
+
+
+@dataclass(slots=True)
+class _Container:
+    """An object or list being read: its path, and where in it the next value goes."""
+
+    path: str
+    step: str | int | None
+
+    def place(self) -> str:
+        """Return the path of the value that comes next."""
+        return f"{self.path}.{self.step}" if self.path else str(self.step)
+
+
+def _values(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the path and line of every value; of a member, the line of its name."""
+    stack = [_Container("", step="")]
+    line, last = 1, 0
+    for match in _TOKEN.finditer(text):
+        line += text.count("\n", last, match.start())
+        last = match.start()
+        path = _read(match[0], stack)
+        if path is not None:
+            yield path, line
+
+
+def _read(piece: str, stack: list[_Container]) -> str | None:
+    """Take one piece of the text; return the path of what begins with it."""
+    inside = stack[-1]
+    if piece in _ENDS:
+        del stack[max(1, len(stack) - 1) :]
+    elif piece == ",":
+        inside.step = inside.step + 1 if isinstance(inside.step, int) else None
+    elif inside.step is None:
+        inside.step = _name(piece)
+        return inside.place()
+    elif piece != ":":
+        path = inside.place() if len(stack) > 1 else ""
+        if piece in _BEGINNINGS:
+            stack.append(_Container(path, _BEGINNINGS[piece]))
+        return path
+    return None
+
+
+_BEGINNINGS: Mapping[str, int | None] = {"{": None, "[": 0}
+_ENDS = frozenset("}]")
+
+
+def _name(piece: str) -> str:
+    try:
+        return str(json.loads(piece))
+    except ValueError:
+        return piece
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """Yield the path and what surrounds it, from the inside out."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""

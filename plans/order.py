@@ -1,0 +1,43 @@
+"""The order that dependencies ask for: circles, and what is over before a step starts."""
+
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+MAX_CYCLES = 20
+
+
+def cycles(graph: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """Return circles of steps, each as [a, b, …, a] where every step waits for the next; at most MAX_CYCLES."""
+    left = {step: set(needed) for step, needed in graph.items()}
+    found: list[list[int]] = []
+    while len(found) < MAX_CYCLES:
+        circle = _first_cycle(left)
+        if circle is None:
+            break
+        found.append(circle)
+        left[circle[-2]].discard(circle[-1])
+    return found
+
+
+def ancestors(graph: Mapping[int, Sequence[int]]) -> dict[int, frozenset[int]]:
+    """Return step → every step it waits for, directly or not. The graph has no circles."""
+    found: dict[int, frozenset[int]] = {}
+    for step in TopologicalSorter(graph).static_order():
+        needed = graph[step]
+        found[step] = frozenset(needed).union(*(found[each] for each in needed))
+    return found
+
+
+def _first_cycle(graph: Mapping[int, set[int]]) -> list[int] | None:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle: list[int] = error.args[1]
+        return _from_smallest(circle[::-1])
+    return None
+
+
+def _from_smallest(circle: Sequence[int]) -> list[int]:
+    around = list(circle[:-1])
+    start = around.index(min(around))
+    return [*around[start:], *around[:start], around[start]]

@@ -1,0 +1,232 @@
+"""Checking a plan as a whole before anything runs: every problem with its path, as a person can act on it.
+
+Reads documents and tools; stores nothing and knows no rows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from catalog.canonical import Json
+from catalog.definitions import SafetyLevel, Tool
+from catalog.errors import ParameterError
+from plans import conditions, references
+from plans.arguments import argument_problems
+from plans.lines import find_lines
+from plans.order import ancestors, cycles
+from plans.shapes import MAX_PROBLEMS, Draft, Problem, did_you_mean, read_draft
+from plans.spec import PlanDocument, StepDocument
+
+__all__ = ["Problem", "check_plan", "with_lines"]
+
+MAX_OFFERS = 50
+
+Tools = Mapping[str, Tool[Any, Any]]
+
+
+def check_plan(document: Json | PlanDocument, tools: Tools, *, disabled: Set[str] = frozenset()) -> list[Problem]:
+    """Return every problem of a plan; it can be stored when none has the severity `error`."""
+    draft = read_draft(document)
+    check = _Check(draft, tools, disabled)
+    found = [*draft.problems, *check.numbers(), *check.circles(), *check.keys()]
+    for index, step in draft.steps.items():
+        found += check.step(index, step)
+    if len(found) > MAX_PROBLEMS:
+        found.sort(key=lambda problem: problem.severity != "error")
+    return found[:MAX_PROBLEMS]
+
+
+def with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
+    """Return the problems with the line of the JSON text that each of them is about."""
+    lines = find_lines(text, {problem.path for problem in problems})
+    return [replace(problem, line=lines[problem.path]) for problem in problems]
+
+
+class _Check:
+    """One check: the draft, the tools, and what every rule needs to know about the whole plan."""
+
+    def __init__(self, draft: Draft, tools: Tools, disabled: Set[str]) -> None:
+        self.draft = draft
+        self.tools = tools
+        self.disabled = disabled
+        self.steps = draft.steps
+        self.by_id = {step.step_id: step for step in draft.steps.values()}
+        self.offers_left = MAX_OFFERS
+
+    def nearest(self, name: str, known: Iterable[str]) -> str | None:
+        """Offer the names most like this one, as long as the search is affordable."""
+        self.offers_left -= 1
+        return did_you_mean(name, list(known)) if self.offers_left >= 0 else None
+
+    @cached_property
+    def graph(self) -> dict[int, list[int]]:
+        """Step → the steps it waits for; only those that exist, and not itself."""
+        return {
+            number: [needed for needed in step.dependencies if needed in self.by_id and needed != number]
+            for number, step in self.by_id.items()
+        }
+
+    @cached_property
+    def writers(self) -> dict[str, list[int]]:
+        """Memory key → the steps that may write it."""
+        found: dict[str, list[int]] = {}
+        for step in self.steps.values():
+            key = self.key_of(step)
+            if key:
+                found.setdefault(key, []).append(step.step_id)
+        return found
+
+    def key_of(self, step: StepDocument) -> str | None:
+        """Return where the step's result will be stored."""
+        tool = self.tools.get(step.tool or "")
+        return step.expected_key or (tool.output_key if tool else None)
+
+    @cached_property
+    def before(self) -> dict[int, frozenset[int]] | None:
+        """Step → all the steps that are over when it starts; None where there is a circle."""
+        return None if self.circular else ancestors(self.graph)
+
+    @cached_property
+    def circular(self) -> list[list[int]]:
+        """The circles of steps that wait for each other."""
+        return cycles(self.graph)
+
+    def numbers(self) -> Iterator[Problem]:
+        """Every number is used once."""
+        seen: set[int] = set()
+        for index, step in self.steps.items():
+            if step.step_id in seen and step.step_id > 0:
+                message = f"Two steps have the number {step.step_id}; number them apart."
+                yield _error(f"steps.{index}.step_id", "duplicate_step_id", message)
+            seen.add(step.step_id)
+
+    def circles(self) -> Iterator[Problem]:
+        """No step waits for itself by way of others."""
+        places = {step.step_id: index for index, step in self.steps.items()}
+        for circle in self.circular:
+            chain = " → ".join(str(number) for number in circle)
+            path = f"steps.{places[circle[0]]}.dependencies"
+            yield _error(path, "circular_dependency", f"These steps wait for each other: {chain}.")
+
+    def keys(self) -> Iterator[Problem]:
+        """Every explicit key is written once."""
+        first: dict[str, int] = {}
+        for index, step in self.steps.items():
+            key = step.expected_key
+            if key and key in first:
+                message = f"Step {first[key]} already writes '{key}'; choose another key."
+                yield _error(f"steps.{index}.expected_key", "duplicate_key", message)
+            elif key:
+                first[key] = step.step_id
+
+    def step(self, index: int, step: StepDocument) -> Iterator[Problem]:
+        """Judge one step in the plan."""
+        here = f"steps.{index}"
+        yield from self.dependencies(here, step)
+        yield from self.actor(here, step)
+        yield from self.parameters(here, step)
+        yield from _done_check(here, step)
+        yield from self.output(here, step)
+
+    def dependencies(self, here: str, step: StepDocument) -> Iterator[Problem]:
+        """A step waits for other steps of the plan, for each once."""
+        for place, needed in enumerate(step.dependencies):
+            path = f"{here}.dependencies.{place}"
+            if needed == step.step_id:
+                yield _error(path, "self_dependency", f"Step {needed} waits for itself.")
+            elif needed in step.dependencies[:place]:
+                yield _error(path, "duplicate_dependency", f"Step {needed} is named twice.")
+            elif needed not in self.by_id and self.draft.reads_all("step_id"):
+                message = f"Step {step.step_id} depends on step {needed}, which does not exist."
+                known = ", ".join(str(number) for number in sorted(self.by_id)[:20])
+                yield _error(path, "unknown_dependency", message, f"Known steps: {known}.")
+
+    def actor(self, here: str, step: StepDocument) -> Iterator[Problem]:
+        """A step names a tool that can run, or neither tool nor agent."""
+        if step.agent is not None:
+            yield _agent_problem(here, step)
+        if step.tool is None:
+            return
+        tool, path = self.tools.get(step.tool), f"{here}.tool"
+        if tool is None:
+            message = f"There is no tool called {step.tool}."
+            yield _error(path, "unknown_tool", message, self.nearest(step.tool, self.tools))
+        elif step.tool in self.disabled:
+            message = f"{step.tool} is switched off; the step will fail unless it is switched on again."
+            yield Problem(path, "tool_disabled", "warning", message)
+        elif tool.safety_level is SafetyLevel.DANGEROUS:
+            message = f"Step {step.step_id} will stop and wait for approval."
+            reason = f"{step.tool} is dangerous. Someone other than you has to approve it."
+            yield Problem(path, "waits_for_approval", "warning", message, reason)
+
+    def parameters(self, here: str, step: StepDocument) -> Iterator[Problem]:
+        """The tool takes the parameters, and every reference has something to refer to."""
+        path, found, readable = f"{here}.parameters", [], True
+        for where, text in references.texts(step.parameters):
+            try:
+                found += references.find_in(text, where)
+            except ParameterError as refusal:
+                readable = False
+                yield _error(f"{path}.{where}", "reference_malformed", refusal.message)
+        for reference in found:
+            yield from self.reference(path, step, reference)
+        tool = self.tools.get(step.tool or "")
+        if tool and readable:
+            for problem in argument_problems(tool, step.parameters, found):
+                yield replace(problem, path=f"{path}.{problem.path}" if problem.path else path)
+
+    def reference(self, path: str, step: StepDocument, reference: references.Reference) -> Iterator[Problem]:
+        """What a reference names is in memory by the time the step starts."""
+        key, where = reference.key, f"{path}.{reference.where}"
+        writers = self.writers.get(key, [])
+        if key in self.draft.memory:
+            return
+        if not writers:
+            if self.draft.reads_all("expected_key"):
+                message = f"{reference}: no step writes '{key}'."
+                yield _error(
+                    where, "unknown_reference", message, self.nearest(key, [*self.writers, *self.draft.memory])
+                )
+        elif self.before is not None and not self.before[step.step_id].intersection(writers):
+            message = f"{reference}: '{key}' may not be there yet when step {step.step_id} starts."
+            remedy = f"Add {writers[0]} to the dependencies of step {step.step_id}."
+            yield _error(where, "reference_not_before", message, remedy)
+
+    def output(self, here: str, step: StepDocument) -> Iterator[Problem]:
+        """What a step finds out is kept somewhere."""
+        if self.key_of(step) is not None:
+            return
+        if step.output_path:
+            message = "Nothing is stored, so there is nothing to take this path from."
+            yield Problem(f"{here}.output_path", "output_path_unused", "warning", message, _KEEP)
+        elif step.tool in self.tools and "expected_key" not in step.model_fields_set:
+            message = f"The result of step {step.step_id} is not kept in memory."
+            yield Problem(here, "no_output_key", "info", message, _KEEP)
+
+
+_KEEP = "Give the step an expected_key."
+
+
+def _agent_problem(here: str, step: StepDocument) -> Problem:
+    if step.tool is not None:
+        message = "A step names a tool or an agent, not both."
+        return _error(f"{here}.agent", "tool_and_agent", message)
+    return _error(f"{here}.agent", "agent_unavailable", f"There is no agent called {step.agent}.")
+
+
+def _done_check(here: str, step: StepDocument) -> Iterator[Problem]:
+    if step.done_check is None:
+        return
+    try:
+        constant = conditions.is_constant(step.done_check)
+    except conditions.ConditionError as refusal:
+        yield _error(f"{here}.done_check", "done_check_invalid", str(refusal))
+        return
+    if constant:
+        message = "This check looks at nothing in memory: its answer is always the same."
+        yield Problem(f"{here}.done_check", "done_check_constant", "warning", message)
+
+
+def _error(path: str, code: str, message: str, suggestion: str | None = None) -> Problem:
+    return Problem(path, code, "error", message, suggestion)

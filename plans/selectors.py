@@ -1,0 +1,101 @@
+"""What may be read of plans, by whom. Access is part of every query: what one may not see is not found."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from catalog.access import has_role, sees_all
+from catalog.models import ApiToken, Call
+from plans.models import Event, MemoryItem, Plan, Step
+from plans.states import PLAN_TERMINAL, PlanStatus
+
+RUNNING_SHOWN = 5
+
+
+def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
+    """Return the plans the viewer may see: all for any role, else their own; an agent token sees what is its own."""
+    plans = Plan.objects.select_related("author", "token").order_by("-created_at", "-id")
+    if token is not None and token.kind == ApiToken.Kind.AGENT:
+        return plans.filter(token=token)
+    return plans if sees_all(viewer) else plans.filter(Q(author=viewer) | Q(token__user=viewer))
+
+
+def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
+    """Return one plan. Raises Plan.DoesNotExist when there is none the viewer may see."""
+    return plans_for(viewer, token).get(public_id=public_id)
+
+
+def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
+    """Return one call with what its representation needs. Raises Call.DoesNotExist for what is not the viewer's."""
+    calls = Call.objects.select_related(
+        "version", "implementation", "requested_by", "approval", "replaced_by", "replaces"
+    )
+    if token is not None and token.kind == ApiToken.Kind.AGENT:
+        calls = calls.filter(token=token)
+    elif not sees_all(viewer):
+        calls = calls.filter(requested_by=viewer)
+    return calls.get(public_id=public_id)
+
+
+def may_control(viewer: User, token: ApiToken | None, plan: Plan) -> bool:
+    """Say whether the viewer may start, cancel or settle: the plan's owner or an administrator."""
+    if token is not None and token.kind == ApiToken.Kind.AGENT:
+        return plan.token_id == token.pk
+    owns = viewer.pk in (plan.author_id, plan.token.user_id if plan.token else None)
+    return owns or has_role(viewer, "administrator")
+
+
+def steps_of(plan: Plan) -> list[Step]:
+    """Return the plan's steps in order, with their calls, requests and dependencies, in two queries."""
+    steps = plan.steps.select_related("call__version", "call__approval").prefetch_related("dependencies__needs")
+    return list(steps)
+
+
+def events_after(plan: Plan, seq: int, limit: int = 1000) -> list[Event]:
+    """Return the plan's events numbered above `seq`, oldest first."""
+    return list(plan.events.filter(seq__gt=seq).order_by("seq")[:limit])
+
+
+def memory_of(plan: Plan) -> dict[str, Any]:
+    """Return the plan's memory: `values` by key, and `items`, the notes of what was written, skipped or failed."""
+    rows = list(plan.memory.order_by("id"))
+    values = {row.key: row.value_json for row in rows if row.type == MemoryItem.Type.VALUE}
+    return {"values": values, "items": [_item(row) for row in rows]}
+
+
+def _item(row: MemoryItem) -> dict[str, Any]:
+    item = {"type": row.type, "step_id": row.step_id, "key": row.key or None, "at": row.at}
+    if row.type == MemoryItem.Type.VALUE:
+        return item
+    expected = {"expected_key": row.key or None} if row.type == MemoryItem.Type.STEP_SKIPPED else {}
+    return {**item, **expected, **row.value_json}
+
+
+def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
+    """Return the newest running plans for the sidebar: public id, goal, status and what they wait for."""
+    if not isinstance(viewer, User):
+        return []
+    recent = timezone.now() - timedelta(days=7)
+    plans = plans_for(viewer).filter(kind=Plan.Kind.PLAN, status=PlanStatus.IN_PROGRESS, created_at__gt=recent)
+    waiting = set(
+        Step.objects.filter(plan__in=plans[:RUNNING_SHOWN].values("pk"))
+        .exclude(waiting_for="")
+        .values_list("plan_id", flat=True)
+    )
+    return [
+        {
+            "id": plan.public_id,
+            "goal": plan.goal,
+            "status": plan.status,
+            "waiting_for": "approval" if plan.pk in waiting else "",
+        }
+        for plan in plans[:RUNNING_SHOWN]
+    ]
+
+
+def is_over(plan: Plan) -> bool:
+    """Say whether the plan has ended."""
+    return plan.status in PLAN_TERMINAL

@@ -1,0 +1,125 @@
+"""What people and agents do to plans: create, start, cancel, settle. Each is one transaction with its events."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from catalog import snapshot
+from catalog.canonical import canonical_text
+from catalog.errors import ToolError
+from catalog.models import ApiToken
+from catalog.registry import get_all_tools
+from catalog.transitions import move
+from plans import carriers
+from plans.endings import end_plan
+from plans.events import Recording, recording, recording_new
+from plans.models import MemoryItem, Plan, Step, StepDependency
+from plans.problems import Problem, check_plan
+from plans.spec import PlanDocument, StepDocument
+from plans.states import PlanStatus, StepStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asks, with which token, over which door, and in which named session."""
+
+    user: User
+    token: ApiToken | None = None
+    via: str = "page"
+    session: str = ""
+
+
+class PlanProblems(ToolError):
+    """The plan cannot be stored; `problems` has every one of them."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("The plan has problems.")
+        self.problems = problems
+
+
+def problems_of(document: PlanDocument) -> list[Problem]:
+    """Check a plan against the tools of this process."""
+    disabled = {name for name, target in snapshot.all_current().items() if not target.enabled}
+    return check_plan(document, get_all_tools(), disabled=disabled)
+
+
+def create_plan(document: PlanDocument, *, by: Requester) -> Plan:
+    """Store a plan with its steps and memory, and start it unless it says otherwise. Raises PlanProblems."""
+    problems = [problem for problem in problems_of(document) if problem.severity == "error"]
+    if problems:
+        raise PlanProblems(problems)
+    plan = new_plan(document.goal, by)
+    plan.owner, plan.can_modify = document.owner or "agent", document.can_modify
+    if document.deadline_seconds:
+        plan.deadline_at = plan.created_at + timedelta(seconds=document.deadline_seconds)
+    with recording_new(plan) as batch:
+        _store_steps(plan, document.steps)
+        MemoryItem.objects.bulk_create(
+            MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=batch.now)
+            for key, value in (document.memory or {}).items()
+        )
+        batch.add("plan.created")
+        if document.start:
+            start(plan, batch)
+    return plan
+
+
+def new_plan(goal: str, by: Requester, kind: Plan.Kind = Plan.Kind.PLAN) -> Plan:
+    """Return a plan of the requester, not yet stored."""
+    return Plan(
+        goal=goal,
+        kind=kind,
+        author=by.user,
+        token=by.token,
+        via=by.via,
+        session=by.session,
+        created_at=timezone.now(),
+    )
+
+
+def _store_steps(plan: Plan, steps: Sequence[StepDocument]) -> None:
+    rows = Step.objects.bulk_create(_step_row(plan, step) for step in steps)
+    by_id = {row.step_id: row for row in rows}
+    StepDependency.objects.bulk_create(
+        StepDependency(step=by_id[step.step_id], needs=by_id[needed]) for step in steps for needed in step.dependencies
+    )
+
+
+def _step_row(plan: Plan, step: StepDocument) -> Step:
+    return Step(
+        plan=plan,
+        step_id=step.step_id,
+        description=step.description,
+        tool=step.tool or "",
+        agent=step.agent or "",
+        parameters=canonical_text(step.parameters),
+        expected_key=step.expected_key or "",
+        output_path=json.dumps(step.output_path) if step.output_path else "",
+        done_check=step.done_check or "",
+        dependencies_left=len(step.dependencies),
+    )
+
+
+def start_plan(plan: Plan, *, by: Requester) -> None:
+    """Start a plan that has not started. Raises Conflict when it has."""
+    with recording(plan.pk, plan.public_id) as batch:
+        start(plan, batch)
+
+
+def start(plan: Plan, batch: Recording) -> None:
+    """Start a plan inside its recording: the steps that need nothing become ready."""
+    move(Plan.objects.filter(pk=plan.pk), to=PlanStatus.IN_PROGRESS, started_at=batch.now)
+    first = Step.objects.filter(plan=plan, status=StepStatus.PENDING, dependencies_left=0)
+    ready = first.update(ready_at=batch.now)
+    batch.add("plan.started")
+    carriers.hint(plan.pk, max(ready, 1))
+
+
+def cancel_plan(plan: Plan, *, by: Requester) -> None:
+    """Cancel a plan: nothing more starts, held calls are withdrawn, running handlers end by themselves."""
+    with recording(plan.pk, plan.public_id) as batch:
+        end_plan(plan, batch, to=PlanStatus.CANCELLED, reason="The plan was cancelled.", by=by.user)

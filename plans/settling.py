@@ -1,0 +1,98 @@
+"""Unknown outcomes: a person says what happened, and the plan goes on."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.db import connection
+from django.db.backends.utils import CursorWrapper
+
+from catalog import facts
+from catalog.errors import Conflict
+from catalog.models import Call
+from catalog.results import format_success_response
+from catalog.states import CallStatus
+from catalog.transitions import move
+from plans import carriers, claims, finishing
+from plans.claims import Claimed
+from plans.events import Recording, recording
+from plans.models import Plan, Step
+from plans.services import Requester
+from plans.states import WaitingFor
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a person says of an unknown outcome: it happened (with this result), it did not, or ask again."""
+
+    verdict: Literal["happened", "did_not_happen", "request_again"]
+    result: Any = None
+    comment: str = ""
+
+
+def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
+    """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
+    with recording(plan.pk, plan.public_id) as batch, connection.cursor() as cursor:
+        row = plan.steps.select_related("call").get(step_id=step_id)
+        if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
+            raise Conflict("This step has no unknown outcome to settle.")
+        step = claims.look_at(cursor, row.pk)
+        facts.record("call.settled", call=row.call, by=by.user, verdict=settlement.verdict, reason=settlement.comment)
+        SETTLE[settlement.verdict](Settling(batch, cursor, step, row.call, settlement))
+        finishing.settle_plan(cursor, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """One settlement inside its transaction."""
+
+    batch: Recording
+    cursor: CursorWrapper
+    step: Claimed
+    call: Call
+    settlement: Settlement
+
+
+def _happened(settling: Settling) -> None:
+    call, now = settling.call, settling.batch.now
+    result = settling.settlement.result
+    response = format_success_response(
+        call.query_type,
+        call.arguments_json,
+        [] if result is None else [result],
+        tool_name=call.tool_name,
+        settled=True,
+    )
+    move(
+        Call.objects.filter(pk=call.pk), to=CallStatus.COMPLETED, response=json.dumps(response), finished_at=now,
+        message="A person settled that it happened.",
+    )  # fmt: skip
+    carriers.hint(settling.batch.plan_pk, finishing.complete(settling.cursor, settling.batch, settling.step, response))
+
+
+def _did_not_happen(settling: Settling) -> None:
+    message = f"A person settled that it did not happen. {settling.settlement.comment}".strip()
+    _fail_call(settling, message)
+    finishing.fail(settling.cursor, settling.batch, settling.step, message)
+
+
+def _request_again(settling: Settling) -> None:
+    """End the old call; the step is claimed again, and its new call passes the gate as any other."""
+    _fail_call(settling, "A person asked for it again.")
+    Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.batch.now)
+    carriers.hint(settling.batch.plan_pk)
+
+
+def _fail_call(settling: Settling, message: str) -> None:
+    move(
+        Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind="settled",
+        finished_at=settling.batch.now,
+    )  # fmt: skip
+
+
+SETTLE: dict[str, Callable[[Settling], None]] = {
+    "happened": _happened,
+    "did_not_happen": _did_not_happen,
+    "request_again": _request_again,
+}

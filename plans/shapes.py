@@ -1,0 +1,129 @@
+"""Reading a submitted plan, however broken: every problem of shape, and as many steps as can still be judged."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from catalog.canonical import check_json
+from catalog.errors import MalformedJSON
+from plans.spec import RUN_TIME_FIELDS, PlanDocument, StepDocument
+
+MAX_PROBLEMS = 500
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing to know about a plan: where (dotted), how bad, and a sentence; `line` counts from 1."""
+
+    path: str
+    code: str
+    severity: Severity
+    message: str
+    suggestion: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What could be read of a plan: steps by their place in the document, and what is wrong with the rest."""
+
+    steps: Mapping[int, StepDocument]
+    memory: Mapping[str, Any]
+    problems: Sequence[Problem] = ()
+    broken: Mapping[int, frozenset[str]] = field(default_factory=dict)
+
+    def reads_all(self, name: str) -> bool:
+        """Say whether this field could be read in every step; a step that is no object has none."""
+        return not any(name in fields or not fields for fields in self.broken.values())
+
+
+def read_draft(document: object) -> Draft:
+    """Return what can be judged of a document; nothing it holds makes this fail."""
+    if isinstance(document, PlanDocument):
+        return Draft(dict(enumerate(document.steps)), document.memory)
+    try:
+        check_json(document)
+        plan = PlanDocument.model_validate(document)
+    except MalformedJSON as malformed:
+        return Draft({}, {}, [Problem(malformed.path, malformed.code, "error", malformed.message)])
+    except ValidationError as error:
+        return _salvage(document, error.errors(include_url=False))
+    return Draft(dict(enumerate(plan.steps)), plan.memory)
+
+
+def _salvage(document: object, errors: Sequence[ErrorDetails]) -> Draft:
+    problems = [_problem_of(error) for error in errors[:MAX_PROBLEMS]]
+    if not isinstance(document, dict) or any(error["loc"] == ("steps",) for error in errors):
+        return Draft({}, {}, problems)
+    broken: dict[int, set[str]] = {}
+    for error in errors:
+        if error["loc"][0] == "steps" and isinstance(error["loc"][1], int):
+            broken.setdefault(error["loc"][1], set()).update(str(step) for step in error["loc"][2:3])
+    steps = document.get("steps", [])
+    whole = {index: step for index, step in enumerate(steps) if isinstance(step, dict)}
+    memory = document.get("memory")
+    return Draft(
+        {index: _sound_part(step, broken.get(index, set())) for index, step in whole.items()},
+        memory if isinstance(memory, dict) else {},
+        problems,
+        {index: frozenset(fields) for index, fields in broken.items()},
+    )
+
+
+def _sound_part(step: dict[str, Any], broken: set[str]) -> StepDocument:
+    """Return the step without its broken fields; a step without a readable number gets 0, which no step has."""
+    sound: dict[str, Any] = {"step_id": 0, "description": ""}
+    sound |= {name: value for name, value in step.items() if name not in broken}
+    return StepDocument.model_construct(**sound)
+
+
+def _problem_of(error: ErrorDetails) -> Problem:
+    place = [str(step) for step in error["loc"] if step != "[key]"]
+    code, message, suggestion = error["type"], error["msg"], None
+    if code == "extra_forbidden":
+        code, message, suggestion = _unknown_field(place)
+    elif code in _MESSAGES:
+        code, template = _MESSAGES[code]
+        message = template.format(**error.get("ctx", {}))
+    return Problem(".".join(place), code, "error", message, suggestion)
+
+
+def _unknown_field(place: Sequence[str]) -> tuple[str, str, str | None]:
+    if place[-1] in RUN_TIME_FIELDS:
+        return "run_time_field", "Toolgate fills this in while the plan runs; leave it out.", None
+    document: type[BaseModel] = StepDocument if len(place) > 2 else PlanDocument
+    known = list(document.model_fields)
+    return "unknown_field", "There is no field of this name.", did_you_mean(place[-1], known)
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str | None:
+    """Return the question that offers the names most like this one, None without any."""
+    nearest = difflib.get_close_matches(name, known, n=2)
+    return f"Did you mean {' or '.join(nearest)}?" if nearest else None
+
+
+_MESSAGES: Mapping[str, tuple[str, str]] = {
+    "missing": ("required", "This is required."),
+    "string_type": ("type", "This must be a text."),
+    "int_type": ("type", "This must be an integer."),
+    "bool_type": ("type", "This must be true or false."),
+    "list_type": ("type", "This must be a list."),
+    "dict_type": ("type", "This must be an object."),
+    "model_type": ("type", "This must be an object."),
+    "string_too_short": ("minLength", "This must not be empty."),
+    "string_too_long": ("maxLength", "This may have at most {max_length} characters."),
+    "too_short": ("minItems", "This needs at least {min_length} entry."),
+    "too_long": ("maxItems", "This may have at most {max_length} entries."),
+    "greater_than_equal": ("minimum", "This must be at least {ge}."),
+    "less_than_equal": ("maximum", "This must be at most {le}."),
+    "string_pattern_mismatch": (
+        "pattern",
+        "A key has 1 to 128 letters, digits and '_', and does not begin with a digit.",
+    ),
+}

@@ -1,0 +1,188 @@
+"""From a ready step to work: claim it, check whether it is done, resolve, validate, gate, start.
+
+Everything here happens inside one open recording of the plan, normally the transaction in which the step before it
+was finished. What needs the outside (a preview, a handler) is returned as work, to be done after commit.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.backends.utils import CursorWrapper
+
+from approvals.gate import gate
+from catalog import dispatch, snapshot
+from catalog.canonical import canonical_text
+from catalog.errors import ToolDisabled, ToolError, UnknownTool
+from catalog.models import Call, new_call_id
+from catalog.registry import nearest_names
+from catalog.states import TERMINAL, CallStatus
+from plans import carriers, claims, conditions, finishing, references
+from plans.claims import Claimed, Lease
+from plans.events import Recording, tell
+from plans.work import Hold, Memory, Order, PlanFacts, Resume, Run, Work
+
+SETTLED_AT_ONCE = 50
+"""Steps that may be skipped or failed in one transaction before others get their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One attempt to begin a claimed step inside an open recording."""
+
+    cursor: CursorWrapper
+    batch: Recording
+    plan: PlanFacts
+    step: Claimed
+
+
+def next_work(cursor: CursorWrapper, batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
+    """Claim the plan's ready steps until one is work; None when none is ready (any more)."""
+    for _ in range(SETTLED_AT_ONCE):
+        step = claims.claim_next(cursor, plan.pk, lease(owner, batch))
+        if step is None:
+            return None
+        work = _begin(Start(cursor, batch, plan, step))
+        if work is not None:
+            return work
+    carriers.hint(plan.pk)
+    return None
+
+
+def lease(owner: str, batch: Recording) -> Lease:
+    """Return a lease of the usual length from the recording's moment on."""
+    return Lease(owner, batch.now, batch.now + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS))
+
+
+def _begin(start: Start) -> Work | None:
+    """Take one claimed step as far as it goes without leaving the transaction."""
+    step = start.step
+    try:
+        if step.call_pk is not None:
+            return _continue(start)
+        note = _skip_reason(start)
+        start.batch.add("step.started", step.step_id, attempt=step.attempt, **note.event)
+        if note.done:
+            finishing.skip(start.cursor, start.batch, step)
+            return None
+        if not step.tool:
+            finishing.complete_note(start.cursor, start.batch, step)
+            return None
+        return _admit(start, _order(start))
+    except ToolError as error:
+        finishing.refuse(start.cursor, start.batch, step, error)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    done: bool
+    event: dict[str, str]
+
+
+def _skip_reason(start: Start) -> _Check:
+    step = start.step
+    if not step.done_check:
+        return _Check(done=False, event={})
+    memory = dict(Memory(step.plan_pk))
+    verdict = conditions.evaluate(step.done_check, memory, expected_key=step.expected_key or None)
+    return _Check(done=verdict.done, event={} if verdict.done else {"check": verdict.reason})
+
+
+def _order(start: Start) -> Order:
+    """Resolve references and validate the arguments against the tool as it is now."""
+    parameters = json.loads(start.step.parameters)
+    if not start.plan.is_call and "${" in start.step.parameters:
+        parameters = references.resolve(parameters, Memory(start.step.plan_pk))
+    return order_for(start.step.tool, parameters)
+
+
+def order_for(tool_name: str, arguments: Mapping[str, Any], *, replaces: Call | None = None) -> Order:
+    """Look the tool up and check the arguments. Raises UnknownTool, ToolDisabled, ParameterError and the like."""
+    target = snapshot.current(tool_name)
+    if target is None:
+        raise UnknownTool(tool_name, nearest_names(tool_name))
+    if not target.enabled:
+        raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
+    if target.drifted:
+        raise ToolError(f"The loaded code of {tool_name} is not its current version: run sync_tools, then try again.")
+    checked = dispatch.check(target.tool, arguments)
+    return Order(target=target, arguments=checked, text=canonical_text(checked), replaces=replaces)
+
+
+def facts_for(order: Order, plan: PlanFacts) -> dispatch.CallFacts:
+    """Return what the gate judges."""
+    target = order.target
+    return dispatch.CallFacts(
+        tool_name=target.tool.name,
+        safety_level=target.tool.safety_level,
+        categories=target.tool.categories,
+        arguments=order.arguments,
+        requested_by=plan.token_user_id or plan.author_id,
+        plan_ref=plan.ref,
+        source="",
+    )
+
+
+def _admit(start: Start, order: Order) -> Work | None:
+    """Ask the gate: start the call, hand it to people, or refuse it."""
+    verdict = gate(facts_for(order, start.plan))
+    if isinstance(verdict, dispatch.Deny):
+        raise ToolError(verdict.message)
+    if isinstance(verdict, dispatch.Hold):
+        return Hold(start.step, start.plan, order, verdict.terms)
+    call = new_call(start.plan, start.step, order, status=CallStatus.RUNNING)
+    call.created_at = call.started_at = start.batch.now
+    claims.insert_call(start.cursor, call, step_pk=start.step.pk)
+    return _started(start, call, order)
+
+
+def _started(start: Start, call: Call, order: Order) -> Run:
+    tell(start.batch, "call.started", call, level=order.level, attempt=call.attempt)
+    return Run(start.step, start.plan, call, order)
+
+
+def new_call(plan: PlanFacts, step: Claimed, order: Order, *, status: CallStatus) -> Call:
+    """Return the call of a step, not yet stored."""
+    target = order.target
+    return Call(
+        public_id=new_call_id(),
+        tool_name=target.tool.name,
+        version_id=target.version_pk,
+        implementation_id=target.implementation_pk,
+        query_type=str(order.arguments.get("query_type", "")) if target.tool.query_types else "",
+        arguments=order.text,
+        status=status,
+        requested_by_id=plan.token_user_id or plan.author_id,
+        token_id=plan.token_id,
+        via=plan.via,
+        session=plan.session,
+        reason=order.replaces.reason if order.replaces else order.reason,
+        plan_ref=plan.ref,
+        step_ref=str(step.step_id),
+        attempt=1 if status == CallStatus.RUNNING else 0,
+        fence=step.attempt,
+        replaces=order.replaces,
+    )
+
+
+def _continue(start: Start) -> Work | None:
+    """Go on with a step that already has a call: start it, ask about it again, or compare it with its approval."""
+    call = Call.objects.select_related("approval").get(pk=start.step.call_pk or 0)
+    start.batch.add("step.started", start.step.step_id, attempt=start.step.attempt)
+    if call.status in TERMINAL:
+        return _admit(start, order_for(call.tool_name, call.arguments_json, replaces=call))
+    if call.status == CallStatus.READY and hasattr(call, "approval"):
+        return Resume(start.step, start.plan, call)
+    return _start_stored(start, call, order_for(call.tool_name, call.arguments_json))
+
+
+def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
+    """Start a stored call that needs nobody: a direct call, or one whose worker was lost."""
+    if not claims.start_call(start.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
+        raise ToolError("The call was settled before it could start.")
+    call.fence, call.attempt, call.started_at = start.step.attempt, call.attempt + 1, start.batch.now
+    return _started(start, call, order)

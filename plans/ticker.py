@@ -1,0 +1,112 @@
+"""What is due now: leases to renew, decisions to apply, requests to expire, plans to wake, leases that were lost.
+
+One thread in every serving and working process. Everything it does is a conditional UPDATE, so that duplicates
+between processes are harmless and a tick that fails is made up for by the next.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from approvals import decisions, expiry
+from plans import carriers, claims, recovery
+from plans.endings import end_overdue_plans
+from plans.executor import Executor
+
+log = logging.getLogger("toolgate.ticker")
+TICK_SECONDS = 1.0
+SHORTEST_SECONDS = 0.05
+PLANS_WOKEN = 100
+
+
+class Ticker:
+    """The clock of one process; `executor` is None where nothing runs."""
+
+    def __init__(self, executor: Executor | None) -> None:
+        self._executor = executor
+        self._stopping = threading.Event()
+        self._renewed_at = monotonic()
+        self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
+
+    def start(self) -> None:
+        """Start ticking."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the tick that is under way."""
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def _live(self) -> None:
+        while not self._stopping.is_set():
+            self.tick()
+            self._stopping.wait(self._pause())
+        connection.close()
+
+    def tick(self) -> None:
+        """Do everything that is due; one that fails is logged and does not stop the others."""
+        for job in (
+            self._renew,
+            self._end_overdue,
+            self._apply,
+            self._expire,
+            self._overdue,
+            self._recover,
+            self._wake,
+        ):
+            _safely(job)
+
+    def _pause(self) -> float:
+        """Return the seconds until something is due, between 0.05 and 1."""
+        try:
+            due = expiry.next_due(timezone.now())
+        except Exception:
+            log.exception("the next due time could not be read")
+            return TICK_SECONDS
+        seconds = (due - timezone.now()).total_seconds() if due else TICK_SECONDS
+        return min(TICK_SECONDS, max(SHORTEST_SECONDS, seconds))
+
+    def _renew(self) -> None:
+        if self._executor is None or monotonic() - self._renewed_at < settings.TOOLGATE_LEASE_SECONDS / 3:
+            return
+        lease_until = timezone.now() + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
+        with connection.cursor() as cursor:
+            steps = self._executor.working_on()
+            claims.renew_leases(cursor, steps, owner=self._executor.owner, lease_until=lease_until)
+        self._renewed_at = monotonic()
+
+    def _end_overdue(self) -> None:
+        if self._executor is not None:
+            self._executor.end_overdue()
+
+    def _apply(self) -> None:
+        decisions.apply_due(timezone.now())
+
+    def _expire(self) -> None:
+        expiry.expire_due(timezone.now())
+
+    def _overdue(self) -> None:
+        end_overdue_plans(timezone.now())
+
+    def _recover(self) -> None:
+        recovery.take_back_lost_steps(timezone.now())
+
+    def _wake(self) -> None:
+        with connection.cursor() as cursor:
+            due = claims.due_plans(cursor, now=timezone.now(), limit=PLANS_WOKEN)
+        for plan_pk in due:
+            carriers.send(plan_pk)
+
+
+def _safely(job: Callable[[], None]) -> None:
+    try:
+        job()
+    except Exception:
+        log.exception("a tick was cut short")
+        connection.close()

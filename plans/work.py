@@ -1,0 +1,123 @@
+"""What an executor thread holds in its hands: a claimed step with its plan's fixed facts, and what is to be done."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from approvals.policy import Rule
+from catalog.models import Call
+from catalog.snapshot import CallableTool
+from plans import claims
+from plans.claims import Claimed
+from plans.models import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What never changes about a plan once it is stored."""
+
+    pk: int
+    ref: str
+    author_id: int
+    token_id: int | None
+    token_user_id: int | None
+    via: str
+    session: str
+    is_call: bool
+    deadline_at: datetime | None
+
+
+def plan_facts(plan_pk: int) -> PlanFacts:
+    """Return the plan's fixed facts."""
+    return facts_of(Plan.objects.select_related("token").get(pk=plan_pk))
+
+
+def facts_of(plan: Plan) -> PlanFacts:
+    """Return the fixed facts of a plan at hand, stored or about to be."""
+    return PlanFacts(
+        pk=plan.pk or 0,
+        ref=plan.public_id,
+        author_id=plan.author_id,
+        token_id=plan.token_id,
+        token_user_id=plan.token.user_id if plan.token else None,
+        via=plan.via,
+        session=plan.session,
+        is_call=plan.kind == Plan.Kind.CALL,
+        deadline_at=plan.deadline_at,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be called: the catalog's target and the arguments, already resolved and valid."""
+
+    target: CallableTool
+    arguments: dict[str, Any]
+    text: str
+    replaces: Call | None = None
+    reason: str = ""
+
+    @property
+    def level(self) -> str:
+        """The safety level of the version that is to run."""
+        return str(self.target.tool.safety_level)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A call that has started: its handler is to be run."""
+
+    step: Claimed
+    plan: PlanFacts
+    call: Call
+    order: Order
+    target_state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A call that needs people: its preview is to be computed and its request stored."""
+
+    step: Claimed
+    plan: PlanFacts
+    order: Order
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """An approved call: what it would change is to be compared with what was approved before it starts."""
+
+    step: Claimed
+    plan: PlanFacts
+    call: Call
+
+
+Work = Run | Hold | Resume
+
+
+class Memory(Mapping[str, Any]):
+    """A plan's values by key, read from the database when first asked for."""
+
+    def __init__(self, plan_pk: int) -> None:
+        self._plan_pk = plan_pk
+        self._values: dict[str, Any] | None = None
+
+    def _loaded(self) -> dict[str, Any]:
+        if self._values is None:
+            with connection.cursor() as cursor:
+                self._values = {key: json.loads(text) for key, text in claims.read_memory(cursor, self._plan_pk)}
+        return self._values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._loaded()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded())
+
+    def __len__(self) -> int:
+        return len(self._loaded())

@@ -1,0 +1,101 @@
+"""The cast: six people with their roles, the shipped tools in the catalog, and a real executor."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from approvals import gate
+from catalog import snapshot
+from catalog.registry import initialize_tools
+from catalog.sync import sync_tools
+from plans.executor import Executor
+from plans.ticker import Ticker
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test that commits the rows that migrations made: emptying the tables took them away."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "transactional_db" in item.fixturenames:
+            item.fixturenames.insert(0, "django_db_serialized_rollback")
+
+
+def person(username: str, *roles: str) -> User:
+    """Make someone with a name, a password `secret-<username>` and roles."""
+    user = User.objects.create_user(username, password=f"secret-{username}", first_name=username.title())
+    user.groups.set(Group.objects.get_or_create(name=role)[0] for role in roles)
+    return user
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    """An operator."""
+    return person("ada", "operator")
+
+
+@pytest.fixture
+def ben(db: None) -> User:
+    """Another operator."""
+    return person("ben", "operator")
+
+
+@pytest.fixture
+def rosa(db: None) -> User:
+    """A reviewer."""
+    return person("rosa", "reviewer")
+
+
+@pytest.fixture
+def tomas(db: None) -> User:
+    """Another reviewer."""
+    return person("tomas", "reviewer")
+
+
+@pytest.fixture
+def vera(db: None) -> User:
+    """A viewer."""
+    return person("vera", "viewer")
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    """An administrator."""
+    return person("admin", "administrator")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, settings: object) -> Path:
+    """An empty workspace of this test's own."""
+    root = tmp_path / "workspace"
+    root.mkdir()
+    settings.TOOLGATE_WORKSPACE = root  # type: ignore[attr-defined]
+    return root
+
+
+@pytest.fixture
+def catalog(db: None) -> Iterator[None]:
+    """The shipped tools, registered and synced into the database."""
+    initialize_tools()
+    forget_what_was_read()
+    sync_tools()
+    yield
+    forget_what_was_read()
+
+
+def forget_what_was_read() -> None:
+    """Drop what this process remembers of the tables that the next test starts without."""
+    snapshot.forget()
+    gate._view = gate._View()
+
+
+@pytest.fixture
+def executor(transactional_db: None, catalog: None, workspace: Path) -> Iterator[Executor]:
+    """Threads that claim and run for real, with their ticker; everything is committed."""
+    pool = Executor(threads=2)
+    ticker = Ticker(pool)
+    pool.start()
+    ticker.start()
+    yield pool
+    ticker.stop()
+    pool.stop(seconds=10)
