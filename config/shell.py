@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from approvals.selectors import waiting_count
+from catalog.access import ADMINISTRATOR, name_of, roles_of
 from catalog.words import say_initials
 from plans.selectors import running_plans
 
@@ -41,14 +42,13 @@ def shell_for(user: "User | AnonymousUser") -> Shell:
     now = f"{timezone.now():%Y-%m-%dT%H:%M:%S.%fZ}"
     if not user.is_authenticated:
         return Shell(now=now)
-    roles = frozenset(user.groups.values_list("name", flat=True))
-    name = user.get_full_name() or user.get_username()
+    roles, name = roles_of(user), name_of(user)
     return Shell(
         signed_in=True,
         waiting=waiting_count(user),
         running_plans=running_plans(user),
         roles=roles,
-        reads_audit=user.is_superuser or "administrator" in roles,
+        reads_audit=ADMINISTRATOR in roles,
         display_name=name,
         initials=say_initials(name),
         now=now,
