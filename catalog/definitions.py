@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from catalog.canonical import canonical_text, digest
 from catalog.context import Deadline, ToolContext
-from catalog.errors import ParameterError, ToolDefinitionError, ToolError
+from catalog.errors import ParameterError, ToolDefinitionError
 from catalog.results import Preview, format_error_response, format_success_response
 from catalog.runners.python import settle
 from catalog.schemas import Validator
@@ -196,16 +196,11 @@ class Tool(Generic[ParamsT, ResultT]):
         return function
 
     def preview_for(self, arguments: dict[str, Any], context: ToolContext) -> Preview | None:
-        """Return what the call would do, None without a hook; raise ToolError when the hook fails."""
+        """Return what the call would do, None without a hook; raise whatever the hook raises."""
         if self._previewer is None:
             return None
-        try:
-            shown = self.binding.call(self._previewer, arguments, context)
-            return _as_preview(settle(shown, Deadline.after(min(self.timeout, PREVIEW_SECONDS))))
-        except ToolError:
-            raise
-        except Exception as error:  # a hook may raise anything; its text may hold what must not be shown
-            raise ToolError(f"The preview of '{self.name}' failed with {type(error).__name__}.") from error
+        shown = self.binding.call(self._previewer, arguments, context)
+        return _as_preview(settle(shown, Deadline.after(min(self.timeout, PREVIEW_SECONDS))))
 
     def check(self, arguments: dict[str, Any]) -> None:
         """Raise ParameterError or QueryTypeUnsupported unless the arguments fit."""
@@ -236,7 +231,7 @@ def _member(kind: type[MemberT], value: str, what: str) -> MemberT:
 
 def _as_preview(shown: object) -> Preview:
     if not isinstance(shown, Preview):
-        raise ToolError(f"A preview hook must return a Preview, not {type(shown).__name__}.")
+        raise TypeError(f"A preview hook must return a Preview, not {type(shown).__name__}.")
     return shown
 
 

@@ -76,7 +76,7 @@ def render_value(value: object) -> str:
 def format_for_model(value: object, limit: int = 2000) -> str:
     """Return text of at most `limit` characters: text as it is, None as nil, the rest as indented JSON."""
     text = value if isinstance(value, str) else "nil" if value is None else _as_json(value, indent=2)
-    return text if len(text) <= limit else text[: max(0, limit - len(CUT_MARK))] + CUT_MARK[-limit:]
+    return text if len(text) <= limit else text[: max(0, limit - len(CUT_MARK))] + CUT_MARK[: max(0, limit)]
 
 
 def format_success_response(
@@ -135,5 +135,12 @@ def _as_json(value: object, indent: int | None = None) -> str:
 
 
 def _plain(value: object) -> object:
-    typed = isinstance(value, BaseModel) or dataclasses.is_dataclass(value)
-    return to_jsonable_python(value, exclude_none=typed, inf_nan_mode="strings", fallback=str)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value, dict_factory=_without_none)
+    return to_jsonable_python(
+        value, exclude_none=isinstance(value, BaseModel), inf_nan_mode="strings", fallback=str
+    )
+
+
+def _without_none(fields: list[tuple[str, object]]) -> dict[str, object]:
+    return {name: value for name, value in fields if value is not None}

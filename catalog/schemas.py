@@ -4,6 +4,7 @@ Messages never repeat the value they judge: it may be a secret.
 """
 
 import difflib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from catalog.canonical import canonical_text, parse_json
+from catalog.canonical import canonical_text
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
 from catalog.schema_rules import build, check_schema, subschemas
 
@@ -125,7 +126,7 @@ def refuse(problems: Sequence[Problem]) -> None:
 
 @lru_cache(maxsize=4096)
 def _compiled(text: str) -> Validator:
-    schema: Any = parse_json(text)
+    schema: dict[str, Any] = json.loads(text)
     check_schema(schema)
     return Validator(schema)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-from simpleeval import EvalWithCompoundTypes, InvalidExpression
+from simpleeval import EvalWithCompoundTypes, InvalidExpression  # type: ignore[import-untyped]
 
 from catalog.errors import ToolError
 

@@ -1,0 +1,126 @@
+"""What counts as JSON here, and that equal values give equal bytes."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.canonical import MAX_INTEGER, canonical_text, check_json, digest, parse_json, size_of
+from catalog.errors import MalformedJSON, TooLarge
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+numbers = st.integers(-MAX_INTEGER, MAX_INTEGER) | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=20,
+)
+
+REFUSED = [
+    ('{"a": 1, "a": 2}', "duplicate_key"),
+    ('{"x": {"a": 1, "\\u0061": 2}}', "duplicate_key"),
+    ("NaN", "not_finite"),
+    ("[Infinity]", "not_finite"),
+    ("-Infinity", "not_finite"),
+    ("1e400", "not_finite"),
+    ("-1e400", "not_finite"),
+    ('"\\ud800"', "lone_surrogate"),
+    ('{"\\udc00": 1}', "lone_surrogate"),
+    ('"\ud83d"', "lone_surrogate"),
+    ("9007199254740992", "integer_range"),
+    ("-9007199254740992", "integer_range"),
+    ("1" * 5000, "integer_range"),
+    ("[" * 65 + "]" * 65, "too_deep"),
+    ('{"a":' * 65 + "1" + "}" * 65, "too_deep"),
+    ("[" * 100_000, "too_deep"),
+    (b'"\xff"', "invalid_utf8"),
+    (b"\xff\xfe1\x00", "invalid_utf8"),
+    (b'"\xed\xa0\x80"', "invalid_utf8"),
+    ("1 2", "invalid_json"),
+    ("{} x", "invalid_json"),
+    ("", "invalid_json"),
+    ("{'a': 1}", "invalid_json"),
+    ("[1,]", "invalid_json"),
+    ('"\t"', "invalid_json"),
+    ("\ufeff1", "invalid_json"),
+    ("01", "invalid_json"),
+    ("tru", "invalid_json"),
+]
+
+
+@pytest.mark.parametrize(("text", "code"), REFUSED)
+def test_a_document_that_is_not_strict_json_is_refused_with_its_reason(text, code):
+    with pytest.raises(MalformedJSON) as caught:
+        parse_json(text)
+
+    assert caught.value.code == code
+    assert caught.value.message.endswith(".")
+
+
+def test_a_syntax_error_says_line_and_column():
+    with pytest.raises(MalformedJSON) as caught:
+        parse_json('{"a": 1,\n "b" 2}')
+
+    assert (caught.value.line, caught.value.column) == (2, 6)
+
+
+def test_a_bad_value_says_its_path():
+    with pytest.raises(MalformedJSON) as caught:
+        parse_json('{"steps": [{"text": "\\ud800"}]}')
+
+    assert caught.value.path == "steps.0.text"
+
+
+def test_a_document_over_the_limit_is_too_large():
+    with pytest.raises(TooLarge, match="11 bytes; at most 10"):
+        parse_json('"123456789"', max_bytes=10)
+
+
+def test_the_limits_themselves_are_accepted():
+    assert parse_json("[" * 64 + "]" * 64)
+    assert parse_json(str(MAX_INTEGER)) == MAX_INTEGER
+    assert parse_json('"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@given(values)
+def test_whatever_json_holds_survives_writing_and_reading(value):
+    assert parse_json(json.dumps(value)) == value
+    assert canonical_text(parse_json(json.dumps(value))) == canonical_text(value)
+
+
+@given(st.text() | st.binary())
+def test_no_input_breaks_the_parser(text):
+    try:
+        parse_json(text)
+    except MalformedJSON as problem:
+        assert problem.message
+
+
+@pytest.mark.parametrize("value", [{1}, (1,), b"x", object(), {1: "a"}, 1j, {"a": [{2}]}])
+def test_a_python_value_that_is_not_json_is_refused_by_type(value):
+    with pytest.raises(MalformedJSON) as caught:
+        check_json(value)
+
+    assert caught.value.code == "not_json"
+
+
+def test_a_value_that_contains_itself_is_too_deep():
+    loop: list[object] = []
+    loop.append(loop)
+
+    with pytest.raises(MalformedJSON, match="deeper"):
+        check_json(loop)
+
+
+def test_the_order_of_keys_does_not_change_the_canonical_text():
+    assert canonical_text({"b": 1, "a": 2.0}) == canonical_text({"a": 2, "b": 1}) == '{"a":2,"b":1}'
+
+
+@given(st.lists(texts), st.lists(texts))
+def test_digests_are_equal_only_for_equal_fields(left, right):
+    assert (digest(*left) == digest(*right)) == (left == right)
+
+
+def test_size_counts_bytes_not_characters():
+    assert size_of({"a": "é"}) == len('{"a":"é"}'.encode())

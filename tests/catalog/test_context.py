@@ -1,0 +1,79 @@
+"""What a handler is given: deadlines, resources and an unchangeable context."""
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from catalog.context import Budget, Deadline, Filesystem, Resources, ToolContext
+
+
+class Closing:
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class FailsToClose:
+    def close(self) -> None:
+        raise RuntimeError
+
+
+def test_a_deadline_counts_down_to_zero():
+    assert 9 < Deadline.after(10).remaining() <= 10
+    assert not Deadline.after(10).expired()
+
+    past = Deadline(datetime.now(UTC) - timedelta(seconds=1))
+    assert past.expired() and past.remaining() == 0
+
+
+def test_resources_are_made_once_when_asked_for_and_closed_at_the_end():
+    resources = Resources(makers={Closing: Closing})
+
+    made = resources.get(Closing)
+
+    assert resources.get(Closing) is made and made.closed == 0
+    resources.close()
+    assert made.closed == 1
+
+
+def test_a_missing_resource_is_none_or_an_error():
+    assert Resources().get_optional(Closing) is None
+    with pytest.raises(LookupError, match="Closing"):
+        Resources().get(Closing)
+
+
+def test_a_resource_is_found_by_a_type_it_extends():
+    class Special(Closing):
+        pass
+
+    special = Special()
+    assert Resources([special]).get(Closing) is special
+
+
+def test_one_resource_that_fails_to_close_does_not_stop_the_others():
+    closing = Closing()
+
+    Resources([closing, FailsToClose()]).close()
+
+    assert closing.closed == 1
+
+
+def test_the_workspace_is_opened_only_when_used(settings, tmp_path):
+    settings.TOOLGATE_WORKSPACE = tmp_path / "later"
+    context = ToolContext()
+
+    assert not (tmp_path / "later").exists()
+    assert context.filesystem is not None
+    assert context.filesystem is context.resources.get(Filesystem)
+    assert context.filesystem.list() == [] and (tmp_path / "later").is_dir()
+
+
+def test_a_context_and_its_memory_cannot_be_changed():
+    context = ToolContext(call_id="call_1", memory={"a": 1}, budget=Budget(seconds=5))
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        context.call_id = "call_2"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        context.memory["b"] = 2  # type: ignore[index]
