@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
+from plans.spec import below
+
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 
 
@@ -27,7 +29,7 @@ class _Container:
 
     def place(self) -> str:
         """Return the path of the value that comes next."""
-        return f"{self.path}.{self.step}" if self.path else str(self.step)
+        return below(self.path, self.step or 0)
 
 
 def _values(text: str) -> Iterator[tuple[str, int]]:

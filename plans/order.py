@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-MAX_CYCLES = 20
+MAX_CYCLES = 10
 
 
 def cycles(graph: Mapping[int, Sequence[int]]) -> list[list[int]]:

@@ -32,9 +32,10 @@ def check_plan(document: Json | PlanDocument, tools: Tools, *, disabled: Set[str
     found = [*draft.problems, *check.numbers(), *check.circles(), *check.keys()]
     for index, step in draft.steps.items():
         found += check.step(index, step)
-    if len(found) > MAX_PROBLEMS:
-        found.sort(key=lambda problem: problem.severity != "error")
-    return found[:MAX_PROBLEMS]
+        if len(found) > MAX_PROBLEMS:  # errors stay: whoever stores the plan relies on them
+            found.sort(key=lambda problem: problem.severity != "error")
+            del found[MAX_PROBLEMS:]
+    return found
 
 
 def with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
@@ -58,6 +59,13 @@ class _Check:
         """Offer the names most like this one, as long as the search is affordable."""
         self.offers_left -= 1
         return did_you_mean(name, list(known)) if self.offers_left >= 0 else None
+
+    @cached_property
+    def known_steps(self) -> str:
+        """The numbers there are, as a remedy."""
+        numbers = sorted(self.by_id)
+        shown = [str(number) for number in numbers[:20]] + ["…"] * (len(numbers) > 20)
+        return f"Known steps: {', '.join(shown)}."
 
     @cached_property
     def graph(self) -> dict[int, list[int]]:
@@ -125,22 +133,25 @@ class _Check:
         here = f"steps.{index}"
         yield from self.dependencies(here, step)
         yield from self.actor(here, step)
-        yield from self.parameters(here, step)
         yield from _done_check(here, step)
-        yield from self.output(here, step)
+        if self.draft.reads(index, "parameters"):
+            yield from self.parameters(here, step)
+        if self.draft.reads(index, "expected_key"):
+            yield from self.output(here, step)
 
     def dependencies(self, here: str, step: StepDocument) -> Iterator[Problem]:
         """A step waits for other steps of the plan, for each once."""
+        named: set[int] = set()
         for place, needed in enumerate(step.dependencies):
             path = f"{here}.dependencies.{place}"
             if needed == step.step_id:
                 yield _error(path, "self_dependency", f"Step {needed} waits for itself.")
-            elif needed in step.dependencies[:place]:
+            elif needed in named:
                 yield _error(path, "duplicate_dependency", f"Step {needed} is named twice.")
             elif needed not in self.by_id and self.draft.reads_all("step_id"):
                 message = f"Step {step.step_id} depends on step {needed}, which does not exist."
-                known = ", ".join(str(number) for number in sorted(self.by_id)[:20])
-                yield _error(path, "unknown_dependency", message, f"Known steps: {known}.")
+                yield _error(path, "unknown_dependency", message, self.known_steps)
+            named.add(needed)
 
     def actor(self, here: str, step: StepDocument) -> Iterator[Problem]:
         """A step names a tool that can run, or neither tool nor agent."""
@@ -179,19 +190,22 @@ class _Check:
     def reference(self, path: str, step: StepDocument, reference: references.Reference) -> Iterator[Problem]:
         """What a reference names is in memory by the time the step starts."""
         key, where = reference.key, f"{path}.{reference.where}"
-        writers = self.writers.get(key, [])
         if key in self.draft.memory:
             return
-        if not writers:
+        writers = self.writers.get(key)
+        if writers is None:
             if self.draft.reads_all("expected_key"):
-                message = f"{reference}: no step writes '{key}'."
-                yield _error(
-                    where, "unknown_reference", message, self.nearest(key, [*self.writers, *self.draft.memory])
-                )
+                nearest = self.nearest(key, [*self.writers, *self.draft.memory])
+                yield _error(where, "unknown_reference", f"{reference}: no step writes '{key}'.", nearest)
         elif self.before is not None and not self.before[step.step_id].intersection(writers):
             message = f"{reference}: '{key}' may not be there yet when step {step.step_id} starts."
-            remedy = f"Add {writers[0]} to the dependencies of step {step.step_id}."
-            yield _error(where, "reference_not_before", message, remedy)
+            yield _error(where, "reference_not_before", message, self.remedy(writers, step))
+
+    def remedy(self, writers: Sequence[int], step: StepDocument) -> str | None:
+        """Say which step to wait for, unless all who write the key wait for this one."""
+        later = {number for number, needed in (self.before or {}).items() if step.step_id in needed}
+        free = [number for number in writers if number != step.step_id and number not in later]
+        return f"Add {free[0]} to the dependencies of step {step.step_id}." if free else None
 
     def output(self, here: str, step: StepDocument) -> Iterator[Problem]:
         """What a step finds out is kept somewhere."""
@@ -200,7 +214,7 @@ class _Check:
         if step.output_path:
             message = "Nothing is stored, so there is nothing to take this path from."
             yield Problem(f"{here}.output_path", "output_path_unused", "warning", message, _KEEP)
-        elif step.tool in self.tools and "expected_key" not in step.model_fields_set:
+        elif step.tool in self.tools:
             message = f"The result of step {step.step_id} is not kept in memory."
             yield Problem(here, "no_output_key", "info", message, _KEEP)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from catalog.canonical import size_of
 from catalog.errors import ParameterError
-from plans.spec import follow
+from plans.spec import below, follow
 
 MAX_BYTES = 256 * 1024
 
@@ -50,7 +50,7 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
             yield where, value
     elif isinstance(value, dict | list):
         for step, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from texts(child, _inside(where, step))
+            yield from texts(child, below(where, step))
 
 
 def resolve(value: Any, memory: Mapping[str, Any]) -> Any:
@@ -69,9 +69,9 @@ class _Resolver:
         if isinstance(value, str):
             return self.fill(value, where) if "${" in value else value
         if isinstance(value, dict):
-            return {key: self.resolve(child, _inside(where, key)) for key, child in value.items()}
+            return {key: self.resolve(child, below(where, key)) for key, child in value.items()}
         if isinstance(value, list):
-            return [self.resolve(child, _inside(where, index)) for index, child in enumerate(value)]
+            return [self.resolve(child, below(where, index)) for index, child in enumerate(value)]
         return value
 
     def fill(self, text: str, where: str) -> Any:
@@ -113,10 +113,6 @@ def _read(inside: str | None, where: str, *, whole: bool) -> Reference:
         message = "'${' begins a reference such as ${key} or ${key.path.0}; write '$${' for the characters."
         raise _refusal(message, "reference_malformed", where)
     return Reference(parts["key"], tuple(parts["path"].split(".")[1:]), where, whole)
-
-
-def _inside(where: str, step: str | int) -> str:
-    return f"{where}.{step}" if where else str(step)
 
 
 def _written(value: object) -> str:

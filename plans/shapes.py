@@ -38,6 +38,10 @@ class Draft:
     problems: Sequence[Problem] = ()
     broken: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
+    def reads(self, index: int, name: str) -> bool:
+        """Say whether this field could be read in the step at this place."""
+        return name not in self.broken.get(index, ())
+
     def reads_all(self, name: str) -> bool:
         """Say whether this field could be read in every step; a step that is no object has none."""
         return not any(name in fields or not fields for fields in self.broken.values())

@@ -15,6 +15,7 @@ from catalog.errors import MalformedJSON
 MAX_STEPS = 500
 MAX_BYTES = 256 * 1024
 MAX_STEP_ID = 2**31 - 1
+MAX_PATH = 500
 MAX_SECONDS = 30 * 24 * 3600
 KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 
@@ -69,6 +70,14 @@ def follow(value: Any, path: Sequence[str | int]) -> Any:
         else:
             raise LookupError(step)
     return value
+
+
+def below(path: str, step: str | int) -> str:
+    """Return the dotted path of a member; cut where a hostile document would make it long, for paths are copied."""
+    if len(path) > MAX_PATH:
+        return path
+    name = str(step)[:MAX_PATH]
+    return f"{path}.{name}" if path else name
 
 
 def _index(step: str | int) -> int:

@@ -1,0 +1,79 @@
+"""A path in a JSON text is found on its line, whatever the layout."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plans.lines import find_lines
+
+TEXT = """{
+  "goal": "a, \\"b\\": {[",
+  "steps": [
+    {"step_id": 1, "tool": "x",
+     "dependencies": [1,
+        9]},
+    {
+      "na\\u006de": null
+    }
+  ]
+}"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("", 1),
+        ("goal", 2),
+        ("steps", 3),
+        ("steps.0", 4),
+        ("steps.0.tool", 4),
+        ("steps.0.dependencies", 5),
+        ("steps.0.dependencies.0", 5),
+        ("steps.0.dependencies.1", 6),
+        ("steps.1", 7),
+        ("steps.1.name", 8),
+        ("steps.1.missing", 7),
+        ("steps.5.missing", 3),
+        ("missing", 1),
+    ],
+)
+def test_a_path_is_found_on_its_line(path: str, line: int) -> None:
+    assert find_lines(TEXT, {path}) == {path: line}
+
+
+@pytest.mark.parametrize("text", ["", "}", "]]", '"', "{{{", '{"a"', ":,:", "[1 2", '{"\\x": 1}'])
+def test_text_that_is_no_json_gives_some_line(text: str) -> None:
+    assert find_lines(text, {"a.b"}) == {"a.b": 1}
+
+
+@pytest.mark.parametrize("part", ['"', '\\"', "[", "{", '{"a":', "1", ",", '"\\'])
+def test_reading_takes_time_in_line_with_the_length(part: str) -> None:
+    started = time.perf_counter()
+    find_lines(part * (100_000 // len(part)), {"a"})
+    assert time.perf_counter() - started < 3
+
+
+def lines_of(value: Any, path: str, line: int, found: dict[str, int]) -> int:
+    """Note the line of every value as json.dumps(indent=0) lays them out; return the line it ends on."""
+    found.setdefault(path, line)
+    if not isinstance(value, dict | list) or not value:
+        return line
+    for step, child in value.items() if isinstance(value, dict) else enumerate(value):
+        line = lines_of(child, f"{path}.{step}" if path else str(step), line + 1, found)
+    return line + 1
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.floats(allow_nan=False),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='ab"\\{[:,', min_size=1), inner),
+    )
+)
+def test_every_value_is_found(value: Any) -> None:
+    expected: dict[str, int] = {}
+    lines_of(value, "", 1, expected)
+    assert find_lines(json.dumps(value, indent=0), set(expected)) == expected
