@@ -1,0 +1,71 @@
+"""Requests, reviews and the audit log in Django's admin: for looking, never for changing."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from approvals.models import ApprovalRequest, AuditEntry, Review
+from catalog.access import ADMINISTRATOR, has_role
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic for the type checker only
+    """Lists and shows to administrators; changes go through the services and their rules."""
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Let administrators look."""
+        return has_role(request.user, ADMINISTRATOR)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """List the tables for those who may look."""
+        return has_role(request.user, ADMINISTRATOR)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody adds a row by hand."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody changes a row by hand."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody deletes a row by hand."""
+        return False
+
+
+@admin.register(ApprovalRequest)
+class ApprovalRequestAdmin(ReadOnlyAdmin):
+    """Approval requests."""
+
+    list_display = (
+        "public_id",
+        "status",
+        "tool_version",
+        "plan_ref",
+        "opened_at",
+        "expires_at",
+        "decided_at",
+    )
+    list_filter = ("status",)
+    list_select_related = ("tool_version__tool",)
+    search_fields = ("public_id", "plan_ref", "call__public_id")
+    ordering = ("-id",)
+
+
+@admin.register(Review)
+class ReviewAdmin(ReadOnlyAdmin):
+    """Reviews."""
+
+    list_display = ("request", "person", "verdict", "channel", "at", "undone_at")
+    list_filter = ("verdict", "channel")
+    list_select_related = ("request", "person")
+    ordering = ("-id",)
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(ReadOnlyAdmin):
+    """The audit log."""
+
+    list_display = ("seq", "at", "actor_name", "action", "object_ref", "tool_name", "plan_ref")
+    list_filter = ("action",)
+    search_fields = ("object_ref", "actor_name", "plan_ref")

@@ -1,0 +1,33 @@
+"""`manage.py verify_audit`: exit 0 when the audit log is intact, 1 and the first bad entry when it is not."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from approvals.verification import verify
+
+
+class Command(BaseCommand):
+    """Verifies the audit log."""
+
+    help = "Recompute the audit log's chain and compare it with its head."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Verify, say what was found, and exit with 1 when it is bad."""
+        found = verify()
+        if options["json"]:
+            shown = {name: value for name, value in asdict(found).items() if value is not None}
+            self.stdout.write(json.dumps(shown))
+        elif found.intact:
+            self.stdout.write(f"intact: {found.entries:,} entries")
+        else:
+            self.stdout.write(f"not intact: entry {found.first_bad} is the first that is wrong or missing")
+        if not found.intact:
+            sys.exit(1)

@@ -1,0 +1,46 @@
+"""Who signed in and out, and who failed to, in the audit log."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth import get_user_model
+from django.http import HttpRequest
+
+from approvals.audit import Line, append
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+def on_sign_in(sender: object, *, request: HttpRequest, user: "User", **kwargs: Any) -> None:
+    """Keep that a person signed in."""
+    append(Line(action="sign_in.succeeded", by=user, object_ref=_ref(user), details=_origin(request)))
+
+
+def on_sign_out(sender: object, *, request: HttpRequest, user: "User | None", **kwargs: Any) -> None:
+    """Keep that a person signed out; without one there was no session to end."""
+    if user is not None:
+        append(Line(action="sign_in.ended", by=user, object_ref=_ref(user), details=_origin(request)))
+
+
+def on_failure(
+    sender: object, *, credentials: Mapping[str, Any], request: HttpRequest | None = None, **kwargs: Any
+) -> None:
+    """Keep that someone failed to sign in; the name only if it is one, as people type passwords there too."""
+    typed = str(credentials.get("username", ""))[:150].replace("\x00", "")
+    user = get_user_model().objects.filter(username=typed).first()
+    line = Line(
+        action="sign_in.failed",
+        actor_name=user.get_username() if user else "unknown",
+        object_ref=_ref(user) if user else "",
+        details=_origin(request),
+    )
+    append(line)
+
+
+def _ref(user: "User") -> str:
+    return f"user_{user.pk}"
+
+
+def _origin(request: HttpRequest | None) -> dict[str, str]:
+    return {"address": str(request.META.get("REMOTE_ADDR") or "")} if request is not None else {}

@@ -1,0 +1,206 @@
+"""One answer decides, once, by the right people, about exactly what they saw."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals.decisions import apply_due, decide, undo
+from approvals.models import ApprovalRequest, AuditEntry, Review
+from approvals.selectors import request_for
+from catalog.access import NotAllowed
+from catalog.errors import Conflict, ParameterError
+from catalog.models import Call
+from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
+
+
+def call_of(request: ApprovalRequest) -> Call:
+    """Return the request's call as it is now."""
+    return Call.objects.get(approval=request)
+
+
+def test_an_approval_releases_the_call_at_once(ada, rosa):
+    """Over REST there is no undo window."""
+    request = ask(ada)
+    decided = decide(request, by=rosa, decision=approval(request, "Looks right."))
+    assert (decided.status, call_of(request).status) == ("approved", "ready")
+    assert decided.effective_at == decided.decided_at == decided.reviews.get().at
+    assert decided.not_after - decided.effective_at == timedelta(minutes=15)
+    assert decided.applied_at == decided.decided_at
+
+
+def test_a_rejection_fails_the_call_with_its_reason(ada, rosa):
+    """The agent is told who and why, in the standard shape."""
+    request = ask(ada)
+    decided = decide(request, by=rosa, decision=rejection(request, "Wrong folder."))
+    call = call_of(request)
+    assert (decided.status, call.status, call.error_kind) == ("rejected", "failed", "rejected")
+    assert call.message == "Rejected by Rosa: Wrong folder."
+    assert call.response_json["error"] == call.message
+    assert call.response_json["success"] is False
+    assert call.finished_at is not None
+
+
+def test_a_rejection_without_reason_says_who(ada, rosa):
+    """A full stop, not a colon and nothing."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=rejection(request))
+    assert call_of(request).message == "Rejected by Rosa."
+
+
+@pytest.mark.parametrize(("first", "verb"), [(approval, "approved"), (rejection, "rejected")])
+def test_the_second_answer_is_told_who_was_first(ada, rosa, tomas, first, verb):
+    """And is not recorded."""
+    request = ask(ada)
+    decide(request, by=tomas, decision=first(request, "because"))
+    with pytest.raises(Conflict, match=f"^Tomas {verb} this just now. Your answer was not recorded.$"):
+        decide(request, by=rosa, decision=approval(request))
+    assert Review.objects.count() == 1
+
+
+def test_what_was_seen_must_be_what_is_asked(ada, rosa):
+    """A review of an older round, or of another request, counts nothing."""
+    request, other = ask(ada), ask(ada)
+    with pytest.raises(Conflict, match="changed since you looked"):
+        decide(request, by=rosa, decision=approval(other))
+    request.refresh_from_db()
+    assert (request.status, request.reviews.count()) == ("pending", 0)
+
+
+@pytest.mark.parametrize("terms", [{"reason_required": True}, {}], ids=["the rule", "an irreversible tool"])
+def test_a_reason_may_be_required_for_a_rejection(ada, rosa, terms):
+    """By the rule, or because nothing takes the call back; never for an approval."""
+    set_rule(**terms)
+    tool = make_tool(reversibility="restorable" if terms else "irreversible")
+    request = ask(ada, tool)
+    with pytest.raises(ParameterError) as refused:
+        decide(request, by=rosa, decision=rejection(request, "  "))
+    assert refused.value.details["field"] == "comment"
+    assert decide(request, by=rosa, decision=approval(request)).status == "approved"
+
+
+@pytest.mark.parametrize("comment", ["x" * 4001, "a\x00b", "half \ud800 a pair"])
+def test_a_comment_that_cannot_be_kept_is_refused(ada, rosa, comment):
+    """By name, and nothing is stored."""
+    request = ask(ada)
+    with pytest.raises(ParameterError) as refused:
+        decide(request, by=rosa, decision=approval(request, comment))
+    assert refused.value.details["errors"][0]["path"] == "comment"
+    assert Review.objects.count() == 0
+
+
+def test_the_longest_comment_is_kept(ada, rosa):
+    """Whole."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request, "é" * 4000))
+    assert Review.objects.get().comment == "é" * 4000
+
+
+def test_two_people_where_the_rule_asks_for_two(ada, rosa, tomas):
+    """The first answer waits for the second; nobody answers twice."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    assert decide(request, by=rosa, decision=approval(request)).status == "pending"
+    with pytest.raises(Conflict, match="already answered"):
+        decide(request, by=rosa, decision=approval(request))
+    assert call_of(request).status == "held"
+    assert decide(request, by=tomas, decision=approval(request)).status == "approved"
+
+
+def test_one_rejection_beats_every_approval(ada, rosa, tomas):
+    """Deny beats approve."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    assert decide(request, by=tomas, decision=rejection(request)).status == "rejected"
+
+
+def test_a_page_decision_takes_effect_after_the_undo_window(ada, rosa):
+    """Until then the call stays held; afterwards the ticker applies it, once."""
+    request = ask(ada)
+    decided = decide(request, by=rosa, decision=approval(request, channel="page"))
+    assert (decided.status, call_of(request).status) == ("approved", "held")
+    assert decided.effective_at - decided.decided_at == timedelta(seconds=5)
+    assert apply_due(timezone.now()) == 0
+    later = timezone.now() + timedelta(seconds=6)
+    assert (apply_due(later), apply_due(later)) == (1, 0)
+    assert call_of(request).status == "ready"
+
+
+def test_no_undo_window_when_it_is_switched_off(ada, rosa, settings):
+    """TOOLGATE_UNDO_SECONDS=0."""
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request, channel="page"))
+    assert call_of(request).status == "ready"
+
+
+def test_a_rejection_on_a_page_is_applied_too(ada, rosa):
+    """With its reason, by who gave it."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=rejection(request, "No.", channel="page"))
+    apply_due(timezone.now() + timedelta(seconds=6))
+    assert call_of(request).message == "Rejected by Rosa: No."
+    assert AuditEntry.objects.get(action="call.refused").actor == rosa
+
+
+def test_undo_makes_it_wait_again(ada, rosa, tomas):
+    """The review is kept and no longer counts; its author, too, may answer again."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=rejection(request, "Oops.", channel="page"))
+    undone = undo(request, by=rosa)
+    assert (undone.status, undone.decided_at, undone.effective_at, undone.not_after) == ("pending", None, None, None)
+    assert request.reviews.get().undone_at is not None
+    assert apply_due(timezone.now() + timedelta(minutes=1)) == 0
+    assert decide(request, by=rosa, decision=approval(request)).status == "approved"
+
+
+def test_only_the_author_undoes(ada, rosa, tomas):
+    """Tomas may not take Rosa's answer back."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request, channel="page"))
+    with pytest.raises(NotAllowed, match="Only Rosa"):
+        undo(request, by=tomas)
+
+
+def test_undo_ends_with_its_window(ada, rosa):
+    """When it is over, and when there never was one."""
+    request, at_once, undecided = ask(ada), ask(ada), ask(ada)
+    decide(request, by=rosa, decision=approval(request, channel="page"))
+    ApprovalRequest.objects.filter(pk=request.pk).update(effective_at=timezone.now())
+    decide(at_once, by=rosa, decision=approval(at_once))
+    for each in (request, at_once):
+        with pytest.raises(Conflict, match="^The time to undo is over. Rosa approved this"):
+            undo(each, by=rosa)
+    with pytest.raises(Conflict, match="no decision to undo"):
+        undo(undecided, by=rosa)
+
+
+def test_undoing_one_of_two_approvals(ada, rosa, tomas):
+    """The first still counts, so one more is enough."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    decide(request, by=tomas, decision=approval(request, channel="page"))
+    undo(request, by=tomas)
+    assert decide(request, by=tomas, decision=approval(request)).status == "approved"
+
+
+def test_every_decision_is_in_the_audit_log(ada, rosa):
+    """Who, what, on which digest, and why."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request, "Checked."))
+    kept = AuditEntry.objects.filter(object_ref=request.public_id).order_by("seq")
+    opened, reviewed, decided, released = kept
+    assert [opened.action, released.action] == ["approval.opened", "call.released"]
+    assert (reviewed.actor, reviewed.digest, reviewed.details_json["reason"]) == (rosa, request.digest, "Checked.")
+    assert decided.details_json["verdict"] == "approve"
+    assert decided.details_json["call"] == request.call.public_id
+    assert "hello" not in "".join(kept.values_list("details", flat=True))
+
+
+def test_the_decided_request_is_seen_with_its_review(ada, rosa):
+    """What comes back is what the next reader sees."""
+    request = ask(ada)
+    decided = decide(request, by=rosa, decision=approval(request))
+    assert request_for(rosa, request.public_id).effective_at == decided.effective_at
