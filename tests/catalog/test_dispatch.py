@@ -1,0 +1,350 @@
+"""The pipeline: refusals before anything runs, every way a handler can fail, and that nothing half-done stays."""
+
+import asyncio
+import dataclasses
+import sys
+import threading
+import time
+import timeit
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from catalog.context import Deadline, Filesystem, Resources, ToolContext
+from catalog.dispatch import CallFacts, Deny, Hold, Outcome, check, dispatch, run, standard_response
+from catalog.errors import (
+    DataNotFound,
+    DeadlineExceededError,
+    ParameterError,
+    PromptEvaluationError,
+    QueryTypeUnsupported,
+    ToolError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
+from catalog.testing import allow_all, clean_registry, invoke, make_context
+from catalog.tools import SafetyLevel, Tool, ToolResult, define_tool, tool
+
+
+@pytest.fixture(autouse=True)
+def registry():
+    with clean_registry():
+        yield
+
+
+def returning(value: Any) -> Tool[Any, Any]:
+    return define_tool("x", "Give a value.", [], handler=lambda arguments: value)
+
+
+def raising(error: BaseException) -> Tool[Any, Any]:
+    def fail(arguments: dict[str, Any]) -> None:
+        raise error
+
+    return define_tool("x", "Fail.", [], handler=fail)
+
+
+def outcome_of(tool: Tool[Any, Any], **fields: Any) -> Outcome:
+    return run(tool, {}, make_context(**fields))
+
+
+FAILURES = [
+    (ToolError("As it is."), "As it is.", "tool_error", False),
+    (ToolValidationError("No plan."), "Tool validation failed: No plan.", "validation_error", False),
+    (
+        ParameterError("bad", {"field": "a"}),
+        "Tool validation failed: The parameter 'a' is invalid: bad",
+        "parameter_error",
+        False,
+    ),
+    (
+        QueryTypeUnsupported("q", "x"),
+        "Tool validation failed: Query type 'q' is not supported by the x tool.",
+        "query_type_error",
+        False,
+    ),
+    (DataNotFound("Nothing."), "Nothing.", "data_not_found", False),
+    (DeadlineExceededError("late"), "Tool 'x' exceeded the deadline.", "timeout", True),
+    (TypeError("two arguments"), "Tool 'x' raised TypeError: two arguments", "unknown_error", True),
+    (ValueError("odd"), "Tool 'x' execution failed: odd", "unknown_error", True),
+    (RuntimeError(), "Tool 'x' execution failed: RuntimeError", "unknown_error", True),
+    (RecursionError("deep"), "Tool 'x' execution failed: deep", "unknown_error", True),
+    (SystemExit(3), "Tool 'x' execution failed: 3", "unknown_error", True),
+    (asyncio.CancelledError(), "Tool 'x' execution failed: CancelledError", "unknown_error", True),
+    (TimeoutError("socket"), "Tool 'x' execution failed: socket", "unknown_error", True),
+]
+
+
+@pytest.mark.parametrize(("error", "message", "kind", "retryable"), FAILURES)
+def test_whatever_a_handler_raises_becomes_an_outcome(error, message, kind, retryable):
+    outcome = outcome_of(raising(error))
+
+    assert not outcome.success
+    assert (outcome.message, outcome.error_kind, outcome.retryable) == (message, kind, retryable)
+
+
+def test_a_person_reads_the_error_without_the_prefix_for_the_model():
+    assert outcome_of(raising(ParameterError("bad", {"field": "a"}))).error == "The parameter 'a' is invalid: bad"
+
+
+def test_a_failed_result_is_returned_unchanged():
+    outcome = outcome_of(returning(ToolResult.error("No luck.")))
+
+    assert (outcome.success, outcome.message, outcome.error_kind) == (False, "No luck.", "tool_error")
+
+
+class Model(BaseModel):
+    at: datetime
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    inner: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (None, None),
+        (7, 7),
+        ((1, 2), [1, 2]),
+        (Point(1, Model(at=datetime(2022, 1, 1, tzinfo=UTC))), {"x": 1, "inner": {"at": "2022-01-01T00:00:00Z"}}),
+        (ToolResult.ok([Point(1)]), [{"x": 1, "inner": None}]),
+        (SafetyLevel.SAFE, "safe"),
+    ],
+)
+def test_values_are_stored_as_plain_json(value, stored):
+    assert outcome_of(returning(value)).value == stored
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), "\ud800", 2**60, [[object()]], threading.Lock()])
+def test_a_value_that_is_not_json_fails_with_its_type(value):
+    outcome = outcome_of(returning(value))
+
+    assert outcome.error_kind == "result_not_json"
+    assert type(value).__name__ in outcome.message
+
+
+def test_a_value_that_nests_without_end_fails():
+    loop: list[Any] = []
+    loop.append(loop)
+
+    assert outcome_of(returning(loop)).error_kind == "result_not_json"
+
+
+def test_a_value_over_a_mebibyte_fails_with_its_size():
+    outcome = outcome_of(returning("x" * 1_100_000))
+
+    assert outcome.error_kind == "result_too_large"
+    assert "1,100,002 bytes" in outcome.message
+
+
+def writing(then: Callable[[], object]) -> Tool[Any, Any]:
+    def write(arguments: dict[str, Any], context: ToolContext) -> object:
+        context.resources.get(Filesystem).write_text("made/note", "half done")
+        return then()
+
+    return define_tool("x", "Write, then do something.", [], handler=write)
+
+
+def fail() -> None:
+    raise ValueError("after writing")
+
+
+@pytest.mark.parametrize("then", [fail, lambda: ToolResult.error("no"), object])
+def test_a_failed_call_leaves_the_workspace_as_it_was(tmp_path, then):
+    outcome = outcome_of(writing(then), resources=Resources([Filesystem(tmp_path)]))
+
+    assert not outcome.success and outcome.restored
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_call_that_succeeds_keeps_what_it_wrote(tmp_path):
+    outcome = outcome_of(writing(lambda: None), resources=Resources([Filesystem(tmp_path)]))
+
+    assert outcome.success and not outcome.restored
+    assert (tmp_path / "made" / "note").read_text() == "half done"
+
+
+def test_a_call_past_its_deadline_is_not_begun():
+    ran: list[int] = []
+    late = define_tool("x", "Run.", [], handler=lambda arguments: ran.append(1))
+
+    outcome = outcome_of(late, deadline=Deadline(datetime.now(UTC) - timedelta(seconds=1)))
+
+    assert (outcome.error_kind, outcome.message) == (
+        "deadline_exceeded",
+        "Deadline expired before executing tool 'x'.",
+    )
+    assert ran == []
+
+
+def test_an_async_handler_is_stopped_at_its_deadline():
+    stopped = threading.Event()
+
+    @tool(timeout=0.05)
+    async def hang() -> None:
+        """Hang."""
+        try:
+            await asyncio.sleep(30)
+        finally:
+            stopped.set()
+
+    started = time.perf_counter()
+    outcome = outcome_of(hang)
+
+    assert (outcome.error_kind, outcome.message) == ("timeout", "Tool 'hang' exceeded the deadline.")
+    assert stopped.wait(1) and time.perf_counter() - started < 1
+
+
+def test_an_async_handler_that_will_not_stop_is_left_behind():
+    release = threading.Event()
+
+    @tool(timeout=0.05)
+    async def stubborn() -> None:
+        """Refuse to stop."""
+        while not release.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    assert outcome_of(stubborn).error_kind == "timeout"
+    release.set()
+
+
+def test_a_timeout_that_the_handler_raises_itself_is_its_own_failure():
+    @tool
+    async def times_out() -> None:
+        """Raise TimeoutError."""
+        raise TimeoutError("the server did not answer")
+
+    assert outcome_of(times_out).message == "Tool 'times_out' execution failed: the server did not answer"
+
+
+def test_async_handlers_run_side_by_side_on_one_loop():
+    loops: set[int] = set()
+
+    @tool
+    async def wait() -> None:
+        """Wait."""
+        loops.add(id(asyncio.get_running_loop()))
+        await asyncio.sleep(0.2)
+
+    threads = [threading.Thread(target=outcome_of, args=(wait,)) for _ in range(8)]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(loops) == 1 and time.perf_counter() - started < 1
+
+
+def test_arguments_that_are_not_an_object_or_not_json_are_refused():
+    for arguments in ([], None, "text", {"a": float("inf")}, {1: 2}):
+        with pytest.raises(ParameterError):
+            check(returning(1), arguments)
+
+
+def test_arguments_over_the_limit_are_refused_by_name():
+    echo = define_tool("x", "Echo.", [{"name": "a", "type": "string"}], handler=lambda arguments: 1)
+
+    with pytest.raises(ParameterError, match="at most 262,144") as caught:
+        check(echo, {"a": "x" * 270_000})
+
+    assert caught.value.details["errors"][0]["code"] == "too_large"
+
+
+def facts() -> CallFacts:
+    return CallFacts(tool_name="x", safety_level=SafetyLevel.SAFE, categories=(), arguments={})
+
+
+def test_a_gate_judges_checked_arguments_before_the_handler_runs():
+    ran: list[int] = []
+    counting = define_tool("x", "Run.", [], handler=lambda arguments: ran.append(1))
+    hold = Hold("two reviewers")
+
+    held = dispatch(counting, {}, gate=lambda call: hold, context=make_context(), facts=facts())
+    denied = dispatch(counting, {}, gate=lambda call: Deny("Not today."), context=make_context(), facts=facts())
+    invalid = dispatch(counting, {"y": 1}, gate=lambda call: fail(), context=make_context(), facts=facts())  # type: ignore[arg-type,return-value,func-returns-value]
+
+    assert held is hold and ran == []
+    assert isinstance(denied, Outcome) and (denied.message, denied.error_kind) == ("Not today.", "denied")
+    assert isinstance(invalid, Outcome) and invalid.error_kind == "parameter_error"
+    assert isinstance(dispatch(counting, {}, gate=allow_all, context=make_context(), facts=facts()), Outcome)
+    assert ran == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "results", "extra"),
+    [
+        (None, [], {}),
+        ([1, 2], [1, 2], {}),
+        ("text", ["text"], {}),
+        ({"a": 1}, [{"a": 1}], {}),
+        ({"results": [1], "data": {"x": 2}}, [1], {"data": {"x": 2}}),
+        ({"results": None}, [], {}),
+    ],
+)
+def test_the_standard_response_of_any_value(value, results, extra):
+    giving = returning(value)
+
+    assert (
+        standard_response(giving, {"a": 1}, outcome_of(giving))
+        == {
+            "query_type": None,
+            "parameters": {"a": 1},
+            "results": results,
+            "output_key": "x",
+            "success": True,
+        }
+        | extra
+    )
+
+
+def test_nothing_found_is_a_warning_with_empty_results():
+    missing = raising(DataNotFound("Nothing."))
+    response = standard_response(missing, {}, outcome_of(missing))
+
+    assert response["results"] == [] and response["success"] is False
+    assert response["warning"] == "Nothing." and "error" not in response
+
+
+def test_a_response_the_handler_formatted_itself_is_understood():
+    failed = returning(returning(1).format_error_response("q", {}, "Storage is away.", hint="later"))
+    response = standard_response(failed, {}, outcome_of(failed))
+
+    assert (response["success"], response["error"], response["hint"]) == (False, "Storage is away.", "later")
+
+
+def test_invoke_raises_what_ends_an_evaluation_and_returns_the_rest():
+    for error in (PromptEvaluationError("over"), VisibilityExpansionRequired("show more")):
+        with pytest.raises(type(error), match=str(error)):
+            invoke(raising(error), {})
+    with pytest.raises(PromptEvaluationError, match=r"Tool 'x' exceeded the deadline\."):
+        invoke(raising(DeadlineExceededError()), {})
+    with pytest.raises(PromptEvaluationError, match="Unknown tool 'nope' requested by provider"):
+        invoke("nope", {})
+    with pytest.raises(PromptEvaluationError, match="Deadline expired before executing tool 'x'"):
+        invoke(returning(1), {}, deadline=Deadline(datetime.now(UTC) - timedelta(seconds=1)))
+
+    assert invoke(raising(ValueError("odd")), {}) == ToolResult.error("Tool 'x' execution failed: odd")
+    assert invoke(returning(1), {}, gate=lambda call: Hold(None)).message == "Tool 'x' waits for approval."
+
+
+def test_checking_and_running_a_plain_tool_takes_microseconds():
+    @tool
+    def noop(a: int, b: str | None = None) -> int:
+        """Do nothing."""
+        return a
+
+    def once() -> None:
+        run(noop, check(noop, {"a": 1, "b": "x"}), ToolContext())
+
+    tracing = sys.gettrace() is not None  # measuring coverage slows every line down
+    seconds = min(timeit.repeat(once, number=500, repeat=5)) / 500
+    assert tracing or seconds < 60e-6
