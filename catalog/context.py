@@ -117,7 +117,8 @@ class ToolContext:
     adapter: Any = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "memory", MappingProxyType(dict(self.memory)))
+        if isinstance(self.memory, dict):  # anything else is a read-only mapping already, perhaps one that reads late
+            object.__setattr__(self, "memory", MappingProxyType(self.memory.copy()))
 
     @property
     def filesystem(self) -> Filesystem | None:

@@ -109,15 +109,9 @@ class Tool(Generic[ParamsT, ResultT]):
 
     def __post_init__(self) -> None:
         if not CATALOG_NAME.fullmatch(self.name):
-            raise ToolDefinitionError(
-                f"The tool name {self.name!r} must be 1 to 64 letters, digits, '_' or '-'."
-            )
+            raise ToolDefinitionError(f"The tool name {self.name!r} must be 1 to 64 letters, digits, '_' or '-'.")
         self.safety_level = level_of(self.safety_level)
-        usual = (
-            Reversibility.IRREVERSIBLE
-            if self.safety_level is SafetyLevel.DANGEROUS
-            else Reversibility.REVERSIBLE
-        )
+        usual = Reversibility.IRREVERSIBLE if self.safety_level is SafetyLevel.DANGEROUS else Reversibility.REVERSIBLE
         self.reversibility = _member(Reversibility, self.reversibility or usual, "reversibility")
         self.categories, self.secret = tuple(self.categories), tuple(self.secret)
         self.examples = tuple(self.examples)

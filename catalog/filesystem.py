@@ -130,9 +130,7 @@ class Filesystem:
         entries: Entries = []
         for entry in self._walk(() if path in (".", "") else split_path(path), recursive=recursive):
             if len(entries) == MAX_ENTRIES:
-                raise FilesystemError(
-                    f"{path!r} holds more than {MAX_ENTRIES} entries; list a folder inside it."
-                )
+                raise FilesystemError(f"{path!r} holds more than {MAX_ENTRIES} entries; list a folder inside it.")
             entries.append(entry)
         return entries
 
@@ -171,9 +169,7 @@ class Filesystem:
         with opened_folder(self.root, parts[:-1], made=made) as folder, _locked(folder):
             before = _look(folder, parts)
             if expect is not None and _token(before) != expect:
-                raise FilesystemError(
-                    f"{path!r} has changed since it was approved; look at it again and decide again."
-                )
+                raise FilesystemError(f"{path!r} has changed since it was approved; look at it again and decide again.")
             _put(folder, parts, data)
         change = self._changes.setdefault(parts, _Change(before, ABSENT))
         change.wrote = _token(data)
@@ -214,9 +210,7 @@ def _read(folder: int, parts: Parts) -> bytes:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         path = "/".join(parts)
-        raise FilesystemError(
-            f"{path!r} has {size:,} bytes; files over {MAX_FILE_BYTES:,} are left alone here."
-        )
+        raise FilesystemError(f"{path!r} has {size:,} bytes; files over {MAX_FILE_BYTES:,} are left alone here.")
     return data
 
 

@@ -60,21 +60,15 @@ def is_plain_name(name: str) -> bool:
 
 def _judge_part(part: str, path: str) -> None:
     if part == "..":
-        raise FilesystemError(
-            f"The path {path!r} leads out of its folder with '..'; name the file from the root."
-        )
+        raise FilesystemError(f"The path {path!r} leads out of its folder with '..'; name the file from the root.")
     if part in ("", "."):
-        raise FilesystemError(
-            f"The path {path!r} has an empty part; write each folder once, without '.' or '//'."
-        )
+        raise FilesystemError(f"The path {path!r} has an empty part; write each folder once, without '.' or '//'.")
     if len(part.encode()) > MAX_NAME_BYTES:
         raise FilesystemError(f"The name {part[:40]!r}… is longer than {MAX_NAME_BYTES} bytes.")
     if part.partition(".")[0].rstrip().lower() in _DEVICES:
         raise FilesystemError(f"The path {path!r} names a device ({part}); choose another name.")
     if ":" in part or part != part.strip() or part.endswith("."):
-        raise FilesystemError(
-            f"The name {part!r} has a colon, a space at an end or a final dot; choose another name."
-        )
+        raise FilesystemError(f"The name {part!r} has a colon, a space at an end or a final dot; choose another name.")
     if part.startswith(TEMPORARY):
         raise FilesystemError(f"Names that begin with {TEMPORARY!r} are the workspace's own.")
 

@@ -68,9 +68,7 @@ def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ToolDefinitionError(
-            f"TOOLGATE_TOOLS names '{name}', which cannot be imported: {error}"
-        ) from error
+        raise ToolDefinitionError(f"TOOLGATE_TOOLS names '{name}', which cannot be imported: {error}") from error
 
 
 def _register_from(source: object) -> None:

@@ -137,9 +137,7 @@ def _as_json(value: object, indent: int | None = None) -> str:
 def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value, dict_factory=_without_none)
-    return to_jsonable_python(
-        value, exclude_none=isinstance(value, BaseModel), inf_nan_mode="strings", fallback=str
-    )
+    return to_jsonable_python(value, exclude_none=isinstance(value, BaseModel), inf_nan_mode="strings", fallback=str)
 
 
 def _without_none(fields: list[tuple[str, object]]) -> dict[str, object]:

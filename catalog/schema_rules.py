@@ -89,9 +89,7 @@ def _judge_with_metaschema(schema: Mapping[str, Any]) -> None:
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
-        raise SchemaProblem(
-            error.message[:300], ".".join(str(step) for step in error.absolute_path)
-        ) from None
+        raise SchemaProblem(error.message[:300], ".".join(str(step) for step in error.absolute_path)) from None
 
 
 def _judge_references(schema: dict[str, Any], path: str) -> None:

@@ -85,14 +85,8 @@ class Validator:
             for problem in closer[0]:
                 yield from self._explain(problem)
             return
-        wanted = (
-            []
-            if closer
-            else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
-        )
-        message = (
-            _wrong(wanted, error.instance) if wanted else "This fits none of the forms that are allowed here."
-        )
+        wanted = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
+        message = _wrong(wanted, error.instance) if wanted else "This fits none of the forms that are allowed here."
         yield Problem(_dotted(here), "type" if wanted else error.kind.name, message)
 
     def _unknown(self, name: str) -> str:

@@ -95,9 +95,7 @@ class QueryBinding(Binding):
         branches = [
             _branch(
                 name,
-                schema_of(
-                    self.adapters[name], model, f"#/oneOf/{index}/properties/parameters/$defs/{{model}}"
-                ),
+                schema_of(self.adapters[name], model, f"#/oneOf/{index}/properties/parameters/$defs/{{model}}"),
             )
             for index, (name, model) in enumerate(models.items())
         ]
@@ -130,9 +128,7 @@ def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) 
     parameters = [each for each in inspect.signature(handler).parameters.values() if each.name != "context"]
     if len(parameters) == 1 and parameters[0].name == "params":
         if "params" not in hints:
-            raise ToolDefinitionError(
-                f"{handler.__name__}: annotate params with its pydantic model or dataclass."
-            )
+            raise ToolDefinitionError(f"{handler.__name__}: annotate params with its pydantic model or dataclass.")
         return ModelBinding(hints["params"])
     fields = {each.name: _field(each, hints) for each in parameters}
     model = create_model(handler.__name__, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
@@ -149,9 +145,7 @@ def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "") -> Any
         found = error.errors(include_url=False, include_input=False, include_context=False)
     except Exception as error:
         raise ParameterError(f"A validator of the tool failed with {type(error).__name__}.") from error
-    refuse(
-        [Problem(_below(prefix, _dotted(each["loc"])), each["type"], _text(each["msg"])) for each in found]
-    )
+    refuse([Problem(_below(prefix, _dotted(each["loc"])), each["type"], _text(each["msg"])) for each in found])
     raise ParameterError("The parameters do not fit.")
 
 
@@ -168,9 +162,7 @@ def schema_of(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_RE
     if "$ref" in schema:  # a type that contains itself is one of its own definitions
         schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
     if schema.get("type") != "object":
-        raise ToolDefinitionError(
-            f"{kind!r} is not a pydantic model or dataclass, so it has no named parameters."
-        )
+        raise ToolDefinitionError(f"{kind!r} is not a pydantic model or dataclass, so it has no named parameters.")
     return schema | {"properties": schema.get("properties", {}), "additionalProperties": False}
 
 
@@ -203,9 +195,7 @@ def hints_of(handler: Handler) -> dict[str, Any]:
     try:
         return get_type_hints(handler, include_extras=True)
     except NameError as error:
-        raise ToolDefinitionError(
-            f"{handler.__qualname__}: an annotation cannot be resolved: {error}"
-        ) from None
+        raise ToolDefinitionError(f"{handler.__qualname__}: an annotation cannot be resolved: {error}") from None
 
 
 _names: dict[Handler, frozenset[str]] = {}
@@ -233,9 +223,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any,
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
         raise ToolDefinitionError(f"{parameter}: a tool's parameters are named one by one.")
     if parameter.name not in hints:
-        raise ToolDefinitionError(
-            f"The parameter {parameter.name} has no annotation, so it has no type to check."
-        )
+        raise ToolDefinitionError(f"The parameter {parameter.name} has no annotation, so it has no type to check.")
     return hints[parameter.name], ... if parameter.default is _MISSING else parameter.default
 
 

@@ -45,9 +45,7 @@ def invoke(
         categories=found.categories,
         arguments=arguments,
     )
-    outcome = dispatch(
-        found, dict(arguments), gate=circumstances.get("gate", allow_all), context=context, facts=facts
-    )
+    outcome = dispatch(found, dict(arguments), gate=circumstances.get("gate", allow_all), context=context, facts=facts)
     if isinstance(outcome, Hold):
         return ToolResult.error(f"Tool '{found.name}' waits for approval.")
     _raise_again(outcome.cause, outcome.message)

@@ -90,9 +90,7 @@ class Declaration(TypedDict, total=False):
 def tool(function: Handler, /) -> Tool[Any, Any]: ...
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Handler], Tool[Any, Any]]: ...
-def tool(
-    function: Handler | None = None, /, **options: Any
-) -> Tool[Any, Any] | Callable[[Handler], Tool[Any, Any]]:
+def tool(function: Handler | None = None, /, **options: Any) -> Tool[Any, Any] | Callable[[Handler], Tool[Any, Any]]:
     """Make a function a registered tool: `@tool` or `@tool(safety_level="dangerous", …)`."""
 
     def declare(handler: Handler) -> Tool[Any, Any]:
@@ -110,9 +108,7 @@ def define_tool(
     """
     handler, required = declaration["handler"], list(declaration.get("required", ()))
     if not SNAKE_CASE.fullmatch(name):
-        raise ToolDefinitionError(
-            f"The tool name {name!r} must be snake_case: a-z, 0-9 and '_', a letter first."
-        )
+        raise ToolDefinitionError(f"The tool name {name!r} must be snake_case: a-z, 0-9 and '_', a letter first.")
     if not description.strip():
         raise ToolDefinitionError(f"The tool {name} needs a description: models choose tools by it.")
     if not callable(handler):
@@ -183,9 +179,7 @@ def _schema_from(parameters: Sequence[Mapping[str, Any]], required: list[str]) -
     for parameter in parameters:
         name = parameter.get("name")
         if not isinstance(name, str) or not name or name in properties:
-            raise ToolDefinitionError(
-                f"Each parameter needs a name of its own; {name!r} is missing or given twice."
-            )
+            raise ToolDefinitionError(f"Each parameter needs a name of its own; {name!r} is missing or given twice.")
         properties[name] = _property_from(parameter)
     missing = [name for name in required if name not in properties]
     if missing:
@@ -201,9 +195,7 @@ def _property_from(parameter: Mapping[str, Any]) -> dict[str, Any]:
         raise ToolDefinitionError(f"The type of {parameter['name']} must be one of {choices}, not {kind!r}.")
     unknown = sorted(set(parameter) - _PARAMETER_KEYS)
     if unknown:
-        raise ToolDefinitionError(
-            f"The parameter {parameter['name']} has unknown keys: {', '.join(unknown)}."
-        )
+        raise ToolDefinitionError(f"The parameter {parameter['name']} has unknown keys: {', '.join(unknown)}.")
     schema = {key: value for key, value in parameter.items() if key != "name"}
     if kind == "array":
         schema.setdefault("items", {"type": "string"})

@@ -25,9 +25,7 @@ class _Loop:
         with self._lock:
             if self._loop is None or self._owner != os.getpid():
                 self._loop, self._owner = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(
-                    target=self._loop.run_forever, name="toolgate-async-tools", daemon=True
-                ).start()
+                threading.Thread(target=self._loop.run_forever, name="toolgate-async-tools", daemon=True).start()
             return self._loop
 
 

@@ -70,7 +70,9 @@ def _parsed(form: str) -> ast.Expression:
         raise ToolError(f"An expression may have at most {MAX_FORM} characters.")
     try:
         return ast.parse(form.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except SyntaxError as error:
+        raise ToolError(f"This is not an expression: {error.msg}.") from None
+    except (ValueError, RecursionError, MemoryError) as error:
         raise ToolError(f"This is not an expression: {_first_line(error)}") from None
 
 

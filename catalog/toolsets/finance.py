@@ -35,7 +35,7 @@ class FinancialFactsParams(BaseModel):
         try:
             written = date.fromisoformat(value).isoformat()
         except ValueError:
-            written = ""
+            written = None
         if written != value:
             raise ValueError("Date must be a real day in YYYY-MM-DD format")
         return value

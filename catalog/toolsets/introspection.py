@@ -25,9 +25,7 @@ MAX_DOCUMENTATION = 4000
 Symbol = Annotated[
     str, Field(description="Dotted name in the Python standard library, such as json.dumps", max_length=200)
 ]
-Query = Annotated[
-    str, Field(description="Part of a name; letter case is ignored", min_length=2, max_length=100)
-]
+Query = Annotated[str, Field(description="Part of a name; letter case is ignored", min_length=2, max_length=100)]
 Module = Annotated[str | None, Field(description="Look only into this module", max_length=100)]
 Form = Annotated[
     str,

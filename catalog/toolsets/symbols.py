@@ -139,7 +139,5 @@ def _attribute(owner: object, part: str, name: str) -> object:
     found = inspect.getattr_static(owner, part, None)
     if found is None:
         where = getattr(owner, "__name__", type(owner).__name__)
-        raise DataNotFound(
-            f"'{name}' does not exist in the Python standard library: {where} has no '{part}'."
-        )
+        raise DataNotFound(f"'{name}' does not exist in the Python standard library: {where} has no '{part}'.")
     return found.__func__ if isinstance(found, staticmethod | classmethod) else found

@@ -29,9 +29,7 @@ def render_text(template: Template, values: Values) -> str:
     """Fill the {name} placeholders of a template from values; numbers take formats such as {n:,.1f}."""
     text = _TOKEN.sub(lambda token: _filled(token, values), template)
     if len(text) > MAX_TEXT:
-        raise _refused(
-            "values", f"The text would have {len(text):,} characters; at most {MAX_TEXT:,} are made."
-        )
+        raise _refused("values", f"The text would have {len(text):,} characters; at most {MAX_TEXT:,} are made.")
     return text
 
 
@@ -40,29 +38,21 @@ def _filled(token: re.Match[str], values: dict[str, Any]) -> str:
         return token[0][0]
     if token[0] in ("{", "}"):
         place = f"character {token.start() + 1}"
-        raise _refused(
-            "template", f"The brace at {place} belongs to no {{name}}; write it twice for a brace."
-        )
+        raise _refused("template", f"The brace at {place} belongs to no {{name}}; write it twice for a brace.")
     name, form = token[1], token[2]
     if name not in values:
         known = ", ".join(sorted(values)[:20]) or "none"
-        raise _refused(
-            f"values.{name}", f"The template needs '{name}', which values does not have (it has: {known})."
-        )
+        raise _refused(f"values.{name}", f"The template needs '{name}', which values does not have (it has: {known}).")
     return _shown(values[name]) if form is None else _formatted(name, values[name], form)
 
 
 def _formatted(name: str, value: object, form: str) -> str:
     if not _NUMBER_FORMAT.fullmatch(form):
-        raise _refused(
-            "template", f"'{form}' is not a number format; use one such as ',', '.2f', ',.1f' or '.1%'."
-        )
+        raise _refused("template", f"'{form}' is not a number format; use one such as ',', '.2f', ',.1f' or '.1%'.")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refused(f"values.{name}", f"The template formats '{name}' as a number, and it is not one.")
     if form.endswith("d") and not isinstance(value, int):
-        raise _refused(
-            f"values.{name}", f"The template formats '{name}' as a whole number, and it is not one."
-        )
+        raise _refused(f"values.{name}", f"The template formats '{name}' as a whole number, and it is not one.")
     try:
         return format(value, form)
     except ValueError:

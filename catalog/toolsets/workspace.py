@@ -18,9 +18,7 @@ Recursive = Annotated[bool, Field(description="Also list what lies in the folder
 
 
 @tool(categories=["filesystem"], retry_safe=True)
-def list_files(
-    path: FolderPath = ".", *, recursive: Recursive = False, context: ToolContext
-) -> list[dict[str, Any]]:
+def list_files(path: FolderPath = ".", *, recursive: Recursive = False, context: ToolContext) -> list[dict[str, Any]]:
     """List the files and folders of a workspace folder with their sizes in bytes."""
     entries = _workspace(context).list(path, recursive=recursive)
     return [{"path": entry.path, "kind": entry.kind, "size": entry.size} for entry in entries]

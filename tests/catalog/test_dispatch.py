@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from catalog.context import Deadline, Filesystem, Resources, ToolContext
-from catalog.dispatch import CallFacts, Deny, Hold, Outcome, check, dispatch, run, standard_response
+from catalog.dispatch import CallFacts, Deny, Gate, Hold, Outcome, check, dispatch, run, standard_response
 from catalog.errors import (
     DataNotFound,
     DeadlineExceededError,
@@ -244,10 +244,10 @@ def test_async_handlers_run_side_by_side_on_one_loop():
     assert len(loops) == 1 and time.perf_counter() - started < 1
 
 
-def test_arguments_that_are_not_an_object_or_not_json_are_refused():
-    for arguments in ([], None, "text", {"a": float("inf")}, {1: 2}):
-        with pytest.raises(ParameterError):
-            check(returning(1), arguments)
+@pytest.mark.parametrize("arguments", [[], None, "text", {"a": float("inf")}, {1: 2}])
+def test_arguments_that_are_not_an_object_or_not_json_are_refused(arguments):
+    with pytest.raises(ParameterError):
+        check(returning(1), arguments)
 
 
 def test_arguments_over_the_limit_are_refused_by_name():
@@ -265,18 +265,21 @@ def facts() -> CallFacts:
 
 def test_a_gate_judges_checked_arguments_before_the_handler_runs():
     ran: list[int] = []
+    judged: list[CallFacts] = []
     counting = define_tool("x", "Run.", [], handler=lambda arguments: ran.append(1))
     hold = Hold("two reviewers")
 
-    held = dispatch(counting, {}, gate=lambda call: hold, context=make_context(), facts=facts())
-    denied = dispatch(counting, {}, gate=lambda call: Deny("Not today."), context=make_context(), facts=facts())
-    invalid = dispatch(counting, {"y": 1}, gate=lambda call: fail(), context=make_context(), facts=facts())  # type: ignore[arg-type,return-value,func-returns-value]
+    def holding(call: CallFacts) -> Hold:
+        judged.append(call)
+        return hold
 
-    assert held is hold and ran == []
-    assert isinstance(denied, Outcome) and (denied.message, denied.error_kind) == ("Not today.", "denied")
-    assert isinstance(invalid, Outcome) and invalid.error_kind == "parameter_error"
-    assert isinstance(dispatch(counting, {}, gate=allow_all, context=make_context(), facts=facts()), Outcome)
-    assert ran == [1]
+    def through(arguments: object, gate: Gate) -> Any:
+        return dispatch(counting, arguments, gate=gate, context=make_context(), facts=facts())
+
+    assert through({}, holding) is hold and through({}, lambda call: Deny("Not today.")).error_kind == "denied"
+    assert through({"y": 1}, holding).error_kind == "parameter_error"
+    assert (len(judged), ran) == (1, [])
+    assert through({}, allow_all).success and ran == [1]
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_temporary_one(workspace, 
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(filesystem_module.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(FilesystemError, match="No space left"):
         workspace.write_text("note", "new")
 

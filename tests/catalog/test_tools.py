@@ -140,7 +140,10 @@ def test_a_spec_joins_query_types_to_their_handler():
 
     assert (facts.name, facts.description, facts.output_key) == ("facts", "Answer.", "facts")
     assert set(facts.query_types or {}) == {"f", "n"}
-    assert invoke(facts, {"query_type": "f", "parameters": {"ticker": "A"}}).value["results"] == ["Facts", "f"]
+    assert invoke(facts, {"query_type": "f", "parameters": {"ticker": "A"}}).value == {
+        "results": ["Facts", "f"],
+        "data": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -237,7 +240,7 @@ def test_a_preview_takes_what_the_handler_takes():
 
 
 def test_define_tool_takes_a_parameter_list():
-    parameters = [
+    parameters: list[dict[str, Any]] = [
         {"name": "symbol", "type": "string", "description": "what"},
         {"name": "tags", "type": "array"},
         {"name": "mode", "type": "string", "enum": ["a", "b"]},
@@ -286,7 +289,7 @@ def documented(a: int) -> int:
     return a
 
 
-def untyped(a, b=1):  # type: ignore[no-untyped-def]
+def untyped(a, b=1):
     """Text."""
 
 
