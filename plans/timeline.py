@@ -1,0 +1,151 @@
+"""When the steps of a plan ran, as percentages of a lane. Long waits are drawn short, so that work stays readable.
+
+Pure arithmetic over intervals; what a bar looks like is the template's business.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate, pairwise
+from typing import Literal
+
+Kind = Literal["working", "waiting", "retry"]
+
+NOW = 94.0
+WAITS_PER_WORK = 0.5
+MOST_TICKS = 4
+LABEL_WIDTH = 7.0
+_STEPS = (
+    *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
+    *(60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200),
+)
+_DAY = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A stretch of one step's life; `end` is None while it lasts."""
+
+    step_id: int
+    kind: Kind
+    start: datetime
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval on its lane: offset and width in percent."""
+
+    step_id: int
+    kind: Kind
+    offset: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A label on the axis at an offset in percent."""
+
+    offset: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Bars in the order of the intervals, the axis, and where the present is, None when all is over."""
+
+    bars: tuple[Bar, ...]
+    ticks: tuple[Tick, ...]
+    now: float | None
+
+
+def draw_timeline(
+    intervals: Sequence[Interval], *, start: datetime, until: datetime, running: bool, compress: bool = True
+) -> Timeline:
+    """Draw intervals from `start` to `until`, the end of the plan or the present while it runs."""
+    length = max((until - start).total_seconds(), 0.001)
+    spans = [(_within(each.start, start, length), _within(each.end or until, start, length)) for each in intervals]
+    work = _union([span for span, each in zip(spans, intervals, strict=True) if each.kind != "waiting"])
+    scale = _Scale(work if compress and work else [(0.0, length)], length, NOW if running else 100.0)
+    bars = (
+        Bar(each.step_id, each.kind, scale.at(begin), round(max(0.0, scale.at(end) - scale.at(begin)), 2))
+        for each, (begin, end) in zip(intervals, spans, strict=True)
+    )
+    return Timeline(tuple(bars), tuple(_ticks(scale, running=running)), NOW if running else None)
+
+
+def _within(moment: datetime, start: datetime, length: float) -> float:
+    return min(max((moment - start).total_seconds(), 0.0), length)
+
+
+Span = tuple[float, float]
+
+
+def _union(spans: Sequence[Span]) -> list[Span]:
+    """Return the spans sorted, those that touch made one, those without length left out."""
+    joined: list[Span] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        elif end > begin:
+            joined.append((begin, end))
+    return joined
+
+
+class _Scale:
+    """Seconds of the plan → percent of the lane: work to scale, all long waits together half as wide as the work."""
+
+    def __init__(self, work: Sequence[Span], length: float, width: float) -> None:
+        self.length = length
+        edges = [0.0, *(edge for span in work for edge in span), length]
+        self.stretches = [(begin, end, bool(place % 2)) for place, (begin, end) in enumerate(pairwise(edges))]
+        working = sum(end - begin for begin, end in work)
+        share = working * WAITS_PER_WORK / len(work)
+        self.waits = [(begin, end) for begin, end, works in self.stretches if not works and end - begin > share]
+        drawn = [end - begin if works else min(end - begin, share) for begin, end, works in self.stretches]
+        self.per_second = width / sum(drawn)
+        self.offsets = [0.0, *(seconds * self.per_second for seconds in accumulate(drawn))]
+        self.working = working
+
+    def at(self, seconds: float) -> float:
+        """Return the offset of a moment."""
+        place = max(0, bisect_right(self.stretches, (seconds, float("inf"), True)) - 1)
+        begin, end, _ = self.stretches[place]
+        part = (seconds - begin) / (end - begin) if end > begin else 0.0
+        return round(self.offsets[place] + part * (self.offsets[place + 1] - self.offsets[place]), 2)
+
+
+def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
+    """Yield 0, the end, where waits begin, and round times between; none where it would cover another."""
+    end = Tick(scale.at(scale.length), "now" if running else _label(scale.length))
+    placed = [Tick(0.0, "0"), end]
+    step = next((each for each in _STEPS if scale.working / each <= MOST_TICKS), None)
+    step = step or _DAY * max(1, round(scale.working / _DAY / MOST_TICKS))
+    for seconds in [*(begin for begin, _ in scale.waits), *_round_times(scale, step)]:
+        offset = scale.at(seconds)
+        if all(abs(offset - tick.offset) >= LABEL_WIDTH for tick in placed):
+            placed.append(Tick(offset, _label(seconds)))
+    yield from sorted(placed, key=lambda tick: tick.offset)
+
+
+def _round_times(scale: _Scale, step: float) -> Iterator[float]:
+    """Yield the multiples of a step that fall outside the short-drawn waits."""
+    for begin, end, works in scale.stretches:
+        if works or (begin, end) not in scale.waits:
+            first, last = int(begin // step) + 1, int(end // step)
+            yield from (number * step for number in range(first, last + 1))
+
+
+def _label(seconds: float) -> str:
+    """Return a time since the start as people say it: 0.2 s, 30 s, 1 min, 1:31, 2 h, 1:02:05, 3 d."""
+    if seconds < 10 and round(seconds, 1) % 1:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, name in ((_DAY, "d"), (3600, "h"), (60, "min")):
+        if whole >= unit and whole % unit == 0:
+            return f"{whole // unit} {name}"
+    if whole < 60:
+        return f"{whole} s"
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

@@ -1,0 +1,126 @@
+"""The drawing of a plan: the prototype's geometry, nothing on top of anything, the same every time."""
+
+import re
+import time
+from itertools import combinations
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plans.graph import COLUMN, Graph, lay_out
+
+PROTOTYPE = {1: [], 2: [], 3: [], 4: [1, 2], 5: [3, 4], 6: [5], 7: [6]}
+
+
+@st.composite
+def acyclic(draw: st.DrawFn) -> dict[int, list[int]]:
+    """Return a graph in which every step waits for smaller numbers only."""
+    size = draw(st.integers(1, 60))
+    return {step: draw(st.lists(st.integers(1, step), max_size=4)) for step in range(1, size + 1)}
+
+
+def drawn(graph: dict[int, list[int]], done: frozenset[int] = frozenset()) -> Graph:
+    """Return a drawing that must exist."""
+    drawing = lay_out(graph, done)
+    assert drawing is not None
+    return drawing
+
+
+def test_the_prototypes_plan_is_drawn_as_in_the_prototype() -> None:
+    drawing = drawn(PROTOTYPE)
+    assert (drawing.width, drawing.height) == (854, 202)
+    assert [(node.x, node.y) for node in drawing.nodes] == [
+        (1, 8),
+        (1, 76),
+        (1, 144),
+        (177, 42),
+        (353, 76),
+        (529, 76),
+        (705, 76),
+    ]
+    paths = {(edge.source, edge.target): edge.d for edge in drawing.edges}
+    assert paths[1, 4] == "M149 33 C163 33 161 67 175 67"
+    assert paths[3, 5] == "M149 169 C163 169 161 135 175 135 L325 135 C339 135 337 101 351 101"
+
+
+def test_a_plan_of_one_step_is_drawn() -> None:
+    drawing = drawn({5: []})
+    assert (drawing.width, drawing.height, len(drawing.nodes), drawing.edges) == (150, 66, 1, ())
+
+
+def test_steps_are_ordered_to_avoid_crossings() -> None:
+    rows = {node.step_id: node.y for node in drawn({1: [], 2: [], 3: [2], 4: [1]}).nodes}
+    assert (rows[1] < rows[2]) == (rows[4] < rows[3])
+
+
+@given(acyclic())
+def test_every_dependency_is_an_edge_from_left_to_right(graph: dict[int, list[int]]) -> None:
+    drawing = drawn(graph)
+    columns = {node.step_id: node.x for node in drawing.nodes}
+    assert {(edge.source, edge.target) for edge in drawing.edges} == {
+        (needed, step) for step, needs in graph.items() for needed in needs if needed != step
+    }
+    assert all(columns[edge.source] + COLUMN <= columns[edge.target] for edge in drawing.edges)
+
+
+@given(acyclic(), st.sets(st.integers(1, 60)))
+def test_no_box_covers_another_and_all_lie_inside(graph: dict[int, list[int]], done: set[int]) -> None:
+    drawing = drawn(graph, frozenset(done))
+    for one, other in combinations(drawing.nodes, 2):
+        assert one.x != other.x or abs(one.y - other.y) > one.height
+    assert all(node.x + node.width < drawing.width and node.y + node.height < drawing.height for node in drawing.nodes)
+    assert sorted(step for node in drawing.nodes for step in node.members) == sorted(graph)
+
+
+@given(acyclic(), st.randoms())
+def test_the_drawing_depends_on_the_plan_alone(graph: dict[int, list[int]], random: Random) -> None:
+    shuffled = list(graph.items())
+    random.shuffle(shuffled)
+    assert lay_out(dict(shuffled)) == lay_out(graph)
+
+
+def test_over_forty_steps_the_finished_ones_of_a_layer_become_one() -> None:
+    graph = {1: [], **{step: [1] for step in range(2, 42)}, 42: list(range(2, 42))}
+    drawing = drawn(graph, frozenset(range(1, 14)))
+    together = next(node for node in drawing.nodes if node.step_id == 2)
+    assert together.members == tuple(range(2, 14))
+    assert len(drawing.nodes) == 42 - 11
+    assert sum(edge.target == 2 for edge in drawing.edges) == 1
+
+
+def test_up_to_forty_steps_nothing_is_collapsed() -> None:
+    graph: dict[int, list[int]] = {step: [] for step in range(1, 41)}
+    assert len(drawn(graph, frozenset(graph)).nodes) == 40
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        {},
+        {1: [2], 2: [1]},
+        {step: [] for step in range(201)},
+        {step: list(range(step)) for step in range(50)},
+    ],
+)
+def test_what_cannot_be_drawn_well_is_not_drawn(graph: dict[int, list[int]]) -> None:
+    assert lay_out(graph) is None
+
+
+def test_unknown_steps_are_left_out() -> None:
+    assert drawn({1: [9], 2: [1, 1, 2]}) == drawn({1: [], 2: [1]})
+
+
+def test_the_largest_drawing_is_made_in_time() -> None:
+    started = time.perf_counter()
+    drawing = drawn({step: list(range(max(1, step - 4), step)) for step in range(1, 201)})
+    assert time.perf_counter() - started < 1
+    assert all(re.fullmatch(r"M[\d. ]+(?: [CL][\d. ]+)+", edge.d) for edge in drawing.edges)
+
+
+def test_a_plan_of_long_edges_is_drawn_in_time() -> None:
+    started = time.perf_counter()
+    drawing = drawn({step: [1, step - 1] for step in range(2, 201)} | {1: []})
+    assert time.perf_counter() - started < 1
+    assert len(drawing.edges) == 2 * 199 - 1
