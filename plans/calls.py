@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db import connection
 from django.db.models import Max
 
 from approvals.gate import gate
@@ -98,14 +97,13 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission) -> Call:
         parameters=order.text,
         ready_at=batch.now,
     )
-    with connection.cursor() as cursor:
-        if admission.rule is not None:
-            claimed = claims.claim_step(cursor, step.pk, starting.lease("door", batch))
-            if claimed is None:
-                raise Conflict("The step was taken before its call could be held.")
-            return engine.store_held(batch, cursor, Hold(claimed, facts, order, admission.rule), admission.shown)
-        call = starting.new_call(facts, claims.look_at(cursor, step.pk), order, status=CallStatus.CREATED)
-        call.created_at = batch.now
-        claims.insert_call(cursor, call, step_pk=step.pk)
+    if admission.rule is not None:
+        claimed = claims.claim_step(batch.cursor, step.pk, starting.lease("door", batch))
+        if claimed is None:
+            raise Conflict("The step was taken before its call could be held.")
+        return engine.store_held(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
+    call = starting.new_call(facts, claims.look_at(batch.cursor, step.pk), order, status=CallStatus.CREATED)
+    call.created_at = batch.now
+    claims.insert_call(batch.cursor, call, step_pk=step.pk)
     carriers.hint(plan.pk)
     return call

@@ -6,6 +6,7 @@ Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, lru_cache
 from typing import Any
 
 from django.db import connection
@@ -92,8 +93,20 @@ WRITE_MEMORY = (
 )
 
 
+@cache
+def on_sqlite() -> bool:
+    """Say whether this process works on SQLite; a process never changes its database."""
+    return connection.vendor == "sqlite"
+
+
 def stamp(moment: datetime) -> Any:
     """Return `moment` as the database's driver wants it bound."""
+    return _stamp(moment) if on_sqlite() else moment
+
+
+@lru_cache(maxsize=256)
+def _stamp(moment: datetime) -> Any:
+    """Adapt a moment once: one transaction binds the same one many times."""
     return connection.ops.adapt_datetimefield_value(moment)
 
 
@@ -113,7 +126,7 @@ class Lease:
 
 def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | None:
     """Claim the plan's next ready step; None when none is ready."""
-    skip = " FOR UPDATE SKIP LOCKED" if connection.vendor == "postgresql" else ""
+    skip = "" if on_sqlite() else " FOR UPDATE SKIP LOCKED"
     which = NEXT_READY.replace("{skip}", skip)
     return _claim(cursor, which, [plan_pk, stamp(lease.now)], lease)
 
@@ -172,7 +185,7 @@ def park_step(cursor: CursorWrapper, step: Claimed, parking: Parking) -> bool:
 
 def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> int:
     """Count one dependency less for each dependent; return how many became ready."""
-    cast = "%s::timestamptz" if connection.vendor == "postgresql" else "%s"
+    cast = "%s" if on_sqlite() else "%s::timestamptz"
     cursor.execute(READY_DEPENDENTS.replace("{now}", cast), [stamp(now), step_pk])
     return sum(1 for _, left in cursor.fetchall() if left == 0)
 

@@ -1,7 +1,5 @@
 """What decisions about a call mean for its plan, carried out in the decision's own transaction."""
 
-from django.db import connection
-
 from catalog.facts import Fact
 from plans import carriers, finishing
 from plans.events import Recording, on_consequence
@@ -20,8 +18,7 @@ def refuse(batch: Recording, fact: Fact) -> None:
     if fact.call is None:
         return
     finishing.fail_held_step(batch, fact.call, str(fact.data["message"]))
-    with connection.cursor() as cursor:
-        finishing.settle_plan(cursor, batch)
+    finishing.settle_plan(batch)
 
 
 on_consequence("call.released", release)

@@ -8,9 +8,8 @@ import threading
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from time import monotonic
+from typing import Any
 
-from django.db import connection
-from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
 from approvals import expiry, requests, starts
@@ -54,14 +53,14 @@ class Turn:
 def claim(plan_pk: int, *, owner: str) -> Work | None:
     """Claim the plan's next ready step and take it as far as it goes inside one transaction."""
     plan = plan_facts(plan_pk)
-    with recording(plan.pk, plan.ref) as batch, connection.cursor() as cursor:
-        return _next(batch, cursor, plan, owner)
+    with recording(plan.pk, plan.ref) as batch:
+        return _next(batch, plan, owner)
 
 
-def _next(batch: Recording, cursor: CursorWrapper, plan: PlanFacts, owner: str) -> Work | None:
-    work = starting.next_work(cursor, batch, plan, owner=owner)
+def _next(batch: Recording, plan: PlanFacts, owner: str) -> Work | None:
+    work = starting.next_work(batch, plan, owner=owner)
     if work is None:
-        finishing.settle_plan(cursor, batch)
+        finishing.settle_plan(batch)
     return work
 
 
@@ -81,20 +80,19 @@ def perform(run: Run) -> dispatch.Outcome:
 
 def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
-    with recording(run.plan.pk, run.plan.ref) as batch, connection.cursor() as cursor:
-        ready = finishing.finish(cursor, batch, run, outcome)
+    with recording(run.plan.pk, run.plan.ref) as batch:
+        ready = finishing.finish(batch, run, outcome)
         if not turn.goes_on():
             carriers.hint(run.plan.pk)
             return None
         carriers.hint(run.plan.pk, ready - 1)
-        return _next(batch, cursor, run.plan, turn.owner)
+        return _next(batch, run.plan, turn.owner)
 
 
 def _context(run: Run) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
-    context = _preview_context(run.plan, run.step.step_id, run.order)
-    return replace(
-        context,
+    return ToolContext(
+        **_surroundings(run.plan, run.step.step_id, run.order),
         call_id=run.call.public_id,
         idempotency_key=run.call.public_id,
         attempt=run.call.attempt,
@@ -102,15 +100,15 @@ def _context(run: Run) -> ToolContext:
     )
 
 
-def _preview_context(plan: PlanFacts, step_id: int, order: Order) -> ToolContext:
-    return ToolContext(
-        plan_id=plan.ref,
-        step_id=step_id,
-        requested_by=plan.token_user_id or plan.author_id,
-        session=plan.session or None,
-        memory=Memory(plan.pk),
-        deadline=_deadline(plan, order.target.tool.timeout),
-    )
+def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]:
+    return {
+        "plan_id": plan.ref,
+        "step_id": step_id,
+        "requested_by": plan.token_user_id or plan.author_id,
+        "session": plan.session or None,
+        "memory": Memory(plan.pk),
+        "deadline": _deadline(plan, order.target.tool.timeout),
+    }
 
 
 def _deadline(plan: PlanFacts, seconds: float) -> Deadline:
@@ -120,7 +118,7 @@ def _deadline(plan: PlanFacts, seconds: float) -> Deadline:
 
 def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
     """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
-    return dispatch.preview(order.target.tool, order.arguments, _preview_context(plan, step_id, order))
+    return dispatch.preview(order.target.tool, order.arguments, ToolContext(**_surroundings(plan, step_id, order)))
 
 
 def _hold(hold: Hold, turn: Turn) -> Work | None:
@@ -129,23 +127,23 @@ def _hold(hold: Hold, turn: Turn) -> Work | None:
         shown = preview(hold.plan, hold.step.step_id, hold.order)
     except ToolError as error:
         return _refuse(hold, error, turn)
-    with recording(hold.plan.pk, hold.plan.ref) as batch, connection.cursor() as cursor:
-        store_held(batch, cursor, hold, shown)
-        return _next(batch, cursor, hold.plan, turn.owner)
+    with recording(hold.plan.pk, hold.plan.ref) as batch:
+        store_held(batch, hold, shown)
+        return _next(batch, hold.plan, turn.owner)
 
 
 def _refuse(work: Hold | Resume, error: ToolError, turn: Turn) -> Work | None:
-    with recording(work.plan.pk, work.plan.ref) as batch, connection.cursor() as cursor:
-        finishing.refuse(cursor, batch, work.step, error)
-        return _next(batch, cursor, work.plan, turn.owner)
+    with recording(work.plan.pk, work.plan.ref) as batch:
+        finishing.refuse(batch, work.step, error)
+        return _next(batch, work.plan, turn.owner)
 
 
-def store_held(batch: Recording, cursor: CursorWrapper, hold: Hold, shown: Preview | None) -> Call:
+def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     """Store a held call, its requester set and its approval request. Raises Conflict when the lease was lost."""
     call = starting.new_call(hold.plan, hold.step, hold.order, status=CallStatus.HELD)
     call.created_at = batch.now
-    claims.insert_call(cursor, call, step_pk=hold.step.pk)
-    if not claims.park_step(cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
+    claims.insert_call(batch.cursor, call, step_pk=hold.step.pk)
+    if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
     people = {hold.plan.author_id, hold.plan.token_user_id or hold.plan.author_id}
     CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
@@ -174,9 +172,9 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
     call, target = resume.call, order.target
     state = (shown.state_token or "") if shown else ""
     binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
-    with recording(resume.plan.pk, resume.plan.ref) as batch, connection.cursor() as cursor:
+    with recording(resume.plan.pk, resume.plan.ref) as batch:
         starts.consume(call, binding)
-        if not claims.start_call(cursor, call.pk, fence=resume.step.attempt, now=batch.now):
+        if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
         tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
@@ -186,25 +184,25 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
 def _void(resume: Resume, error: ToolError | ApprovalExpired, turn: Turn) -> Work | None:
     """An approved call that can neither start nor be asked again: its approval ends and its step fails."""
     request = resume.call.approval
-    with recording(resume.plan.pk, resume.plan.ref) as batch, connection.cursor() as cursor:
+    with recording(resume.plan.pk, resume.plan.ref) as batch:
         if isinstance(error, ToolError):
             requests.invalidate(request, reason=error.user_message())
-            finishing.refuse(cursor, batch, resume.step, error)
+            finishing.refuse(batch, resume.step, error)
         else:
             expiry.expire_if_due(request, batch.now)
-        return _next(batch, cursor, resume.plan, turn.owner)
+        return _next(batch, resume.plan, turn.owner)
 
 
 def _ask_again(resume: Resume, order: Order, shown: Preview | None, reason: str, turn: Turn) -> Work | None:
     """Something changed after the approval: void it and open a new request, in one transaction."""
-    with recording(resume.plan.pk, resume.plan.ref) as batch, connection.cursor() as cursor:
+    with recording(resume.plan.pk, resume.plan.ref) as batch:
         requests.invalidate(resume.call.approval, reason=reason)
         verdict = gate(starting.facts_for(order, resume.plan))
         if isinstance(verdict, dispatch.Hold):
-            store_held(batch, cursor, Hold(resume.step, resume.plan, order, verdict.terms), shown)
+            store_held(batch, Hold(resume.step, resume.plan, order, verdict.terms), shown)
         else:
-            finishing.refuse(cursor, batch, resume.step, ToolError(reason))
-        return _next(batch, cursor, resume.plan, turn.owner)
+            finishing.refuse(batch, resume.step, ToolError(reason))
+        return _next(batch, resume.plan, turn.owner)
 
 
 def abandon(run: Run) -> None:

@@ -14,12 +14,14 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
 from catalog import facts
 from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
 from catalog.models import Call
+from plans.claims import on_sqlite, stamp
 from plans.models import Plan
 
 EVENT_TYPES = frozenset(
@@ -47,6 +49,7 @@ class Recording:
     plan_pk: int
     plan_ref: str
     now: datetime
+    cursor: CursorWrapper
     rows: list[tuple[str, int | None, str]] = field(default_factory=list)
 
     def add(self, kind: str, step_id: int | None = None, **data: Any) -> None:
@@ -89,21 +92,22 @@ def recording_new(plan: Plan) -> Iterator[Recording]:
 
 @contextmanager
 def _gathering(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
-    batch = Recording(plan_pk, plan_ref, timezone.now())
-    before: Recording | None = getattr(_open, "batch", None)
-    _open.batch = batch
-    try:
-        yield batch
-    finally:
-        _open.batch = before
-    if batch.rows:
-        flush(batch)
+    with connection.cursor() as cursor:
+        batch = Recording(plan_pk, plan_ref, timezone.now(), cursor)
+        before: Recording | None = getattr(_open, "batch", None)
+        _open.batch = batch
+        try:
+            yield batch
+        finally:
+            _open.batch = before
+        if batch.rows:
+            _flush(batch)
 
 
 @contextmanager
 def _turn() -> Iterator[None]:
     """Queue this process's writers on SQLite, whose own waiting is a sleep that grows; not inside a transaction."""
-    if connection.vendor != "sqlite" or connection.in_atomic_block:
+    if not on_sqlite() or connection.in_atomic_block:
         yield
         return
     with _writers:
@@ -120,29 +124,27 @@ def tell(batch: Recording, kind: str, call: Call, *, level: str, **data: Any) ->
 
 def lock_plan(plan_pk: int) -> None:
     """Take the plan's row first: plan → step → call → request → audit head. SQLite's BEGIN IMMEDIATE already has."""
-    if connection.vendor != "sqlite":
+    if not on_sqlite():
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM plans_plan WHERE id = %s FOR NO KEY UPDATE", [plan_pk])
 
 
-def flush(batch: Recording) -> None:
+def _flush(batch: Recording) -> None:
     """Number and write what `batch` holds, and poke the listeners once it is committed."""
-    rows, batch.rows = batch.rows, []
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq",
-            [len(rows), batch.plan_pk],
-        )
-        last = cursor.fetchone()[0]
-        at = connection.ops.adapt_datetimefield_value(batch.now)
-        parameters: list[Any] = []
-        for seq, (kind, step_id, data) in enumerate(rows, last - len(rows) + 1):
-            parameters += (batch.plan_pk, seq, kind, at, step_id, data)
-        cursor.execute(
-            "INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES "
-            + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(rows)),
-            parameters,
-        )
+    batch.cursor.execute(
+        "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq",
+        [len(batch.rows), batch.plan_pk],
+    )
+    last = batch.cursor.fetchone()[0]
+    at = stamp(batch.now)
+    parameters: list[Any] = []
+    for seq, (kind, step_id, data) in enumerate(batch.rows, last - len(batch.rows) + 1):
+        parameters += (batch.plan_pk, seq, kind, at, step_id, data)
+    batch.cursor.execute(
+        "INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES "
+        + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(batch.rows)),
+        parameters,
+    )
     transaction.on_commit(lambda: _poke(batch.plan_ref, last))
 
 

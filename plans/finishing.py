@@ -9,12 +9,11 @@ import random
 from datetime import timedelta
 from typing import Any
 
-from django.db.backends.utils import CursorWrapper
-
 from catalog import dispatch
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolError
 from catalog.models import Call
+from catalog.registry import get_tool
 from catalog.states import CallStatus
 from catalog.transitions import try_move
 from plans import carriers, claims
@@ -25,34 +24,35 @@ from plans.spec import extract_value
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.work import Order, Run
 
+as_json = json.JSONEncoder(ensure_ascii=False).encode
 TRIES = 3
 CRASHES = 3
 """A call that loses its worker this often is parked for a person."""
 
 
-def finish(cursor: CursorWrapper, batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
+def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     """Write down how a call went; return how many steps became ready. Nothing changes when the lease was lost."""
     if _must_retry(run, outcome):
-        _retry(cursor, batch, run, outcome)
+        _retry(batch, run, outcome)
         return 0
     if _is_unknown(run, outcome):
-        park_as_unknown(cursor, batch, run.step, run.call)
+        park_as_unknown(batch, run.step, run.call)
         return 0
     response = dispatch.standard_response(run.order.target.tool, run.order.arguments, outcome)
     ending = CallEnding(
         status=CallStatus.COMPLETED if outcome.success else CallStatus.FAILED,
-        response=json.dumps(response, ensure_ascii=False),
+        response=as_json(response),
         message=outcome.message,
         error_kind=outcome.error_kind or "",
         now=batch.now,
     )
-    if not claims.end_call(cursor, run.call, ending):
+    if not claims.end_call(batch.cursor, run.call, ending):
         _keep_as_evidence(run.call, ending)
         return 0
     _tell_end(batch, run, outcome)
     if outcome.success:
-        return complete(cursor, batch, run.step, response)
-    fail(cursor, batch, run.step, outcome.message)
+        return complete(batch, run.step, response)
+    fail(batch, run.step, outcome.message)
     return 0
 
 
@@ -80,10 +80,10 @@ def harmless(order: Order) -> bool:
     return tool.safety_level == SafetyLevel.SAFE or tool.retry_safe
 
 
-def _retry(cursor: CursorWrapper, batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
+def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
     delay = 2 ** (run.call.attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter, not a secret)
     ready_at = batch.now + timedelta(seconds=delay)
-    if not claims.park_step(cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
+    if not claims.park_step(batch.cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
         return
     try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
     batch.add(
@@ -112,37 +112,43 @@ def _keep_as_evidence(call: Call, ending: CallEnding) -> None:
     Call.objects.filter(pk=call.pk, late_evidence="").update(late_evidence=ending.response or ending.message)
 
 
-def complete(cursor: CursorWrapper, batch: Recording, step: Claimed, response: dict[str, Any]) -> int:
+def complete(batch: Recording, step: Claimed, response: dict[str, Any]) -> int:
     """Complete a step with its response: memory, dependents, event. Returns how many steps became ready."""
-    if not claims.complete_step(cursor, step, now=batch.now, skipped=False):
+    if not claims.complete_step(batch.cursor, step, now=batch.now, skipped=False):
         return 0
-    key = _remember(cursor, batch, step, response)
-    ready = claims.ready_dependents(cursor, step.pk, now=batch.now)
+    key = _remember(batch, step, response)
+    ready = claims.ready_dependents(batch.cursor, step.pk, now=batch.now)
     batch.add("step.completed", step.step_id, **({"key": key} if key else {}))
     return ready
 
 
-def _remember(cursor: CursorWrapper, batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
+def _remember(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
     """Store what the step is to leave behind; an empty key means nothing was stored."""
-    key = step.expected_key or response.get("output_key") or ""
+    key = step.expected_key or _output_key(step.tool)
     if not key:
         return ""
     value = extract_value(response, json.loads(step.output_path) if step.output_path else None)
-    claims.write_memory(cursor, step, key, json.dumps(value, ensure_ascii=False), now=batch.now)
+    claims.write_memory(batch.cursor, step, key, as_json(value), now=batch.now)
     batch.add("memory.written", step.step_id, key=key)
-    return str(key)
+    return key
 
 
-def complete_note(cursor: CursorWrapper, batch: Recording, step: Claimed) -> None:
+def _output_key(tool_name: str) -> str:
+    """Return the key under which the tool itself wants its results kept; empty when it has none."""
+    tool = get_tool(tool_name)
+    return (tool.output_key or "") if tool else ""
+
+
+def complete_note(batch: Recording, step: Claimed) -> None:
     """Complete a step that names neither tool nor agent: a note to self."""
-    if claims.complete_step(cursor, step, now=batch.now, skipped=False):
-        _wake_dependents(cursor, batch, step)
+    if claims.complete_step(batch.cursor, step, now=batch.now, skipped=False):
+        _wake_dependents(batch, step)
         batch.add("step.completed", step.step_id)
 
 
-def skip(cursor: CursorWrapper, batch: Recording, step: Claimed) -> None:
+def skip(batch: Recording, step: Claimed) -> None:
     """Complete a step whose done_check holds: keep the value under its key, or write that it was skipped."""
-    if not claims.complete_step(cursor, step, now=batch.now, skipped=True):
+    if not claims.complete_step(batch.cursor, step, now=batch.now, skipped=True):
         return
     reason = "Success criterion already satisfied"
     note = {
@@ -163,28 +169,28 @@ def skip(cursor: CursorWrapper, batch: Recording, step: Claimed) -> None:
         )  # fmt: skip
         if made:
             batch.add("memory.written", step.step_id, key=step.expected_key)
-    _wake_dependents(cursor, batch, step)
+    _wake_dependents(batch, step)
     batch.add("step.skipped", step.step_id, done_check=step.done_check)
 
 
-def _wake_dependents(cursor: CursorWrapper, batch: Recording, step: Claimed) -> None:
+def _wake_dependents(batch: Recording, step: Claimed) -> None:
     """Ready what waited for the step; whoever settled it claims one of them, the others get hints."""
-    carriers.hint(batch.plan_pk, claims.ready_dependents(cursor, step.pk, now=batch.now) - 1)
+    carriers.hint(batch.plan_pk, claims.ready_dependents(batch.cursor, step.pk, now=batch.now) - 1)
 
 
-def refuse(cursor: CursorWrapper, batch: Recording, step: Claimed, error: ToolError) -> None:
+def refuse(batch: Recording, step: Claimed, error: ToolError) -> None:
     """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
     if step.call_pk is not None:
         try_move(
             Call.objects.filter(pk=step.call_pk), to=CallStatus.FAILED, message=error.user_message(),
             error_kind="refused", finished_at=batch.now,
         )  # fmt: skip
-    fail(cursor, batch, step, error.user_message())
+    fail(batch, step, error.user_message())
 
 
-def fail(cursor: CursorWrapper, batch: Recording, step: Claimed, message: str) -> None:
+def fail(batch: Recording, step: Claimed, message: str) -> None:
     """Fail a step with a sentence for people, kept in memory too; its dependents stay pending."""
-    if not claims.fail_step(cursor, step, now=batch.now, error=message):
+    if not claims.fail_step(batch.cursor, step, now=batch.now, error=message):
         return
     MemoryItem.objects.create(
         plan_id=step.plan_pk, type=MemoryItem.Type.STEP_FAILED,
@@ -193,17 +199,17 @@ def fail(cursor: CursorWrapper, batch: Recording, step: Claimed, message: str) -
     batch.add("step.failed", step.step_id)
 
 
-def park_as_unknown(cursor: CursorWrapper, batch: Recording, step: Claimed, call: Call) -> None:
+def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> None:
     """Let a person say what happened: the call may have had its effect, and must not run again by itself."""
-    if not claims.park_step(cursor, step, Parking(WaitingFor.OUTCOME, call.pk, batch.now)):
+    if not claims.park_step(batch.cursor, step, Parking(WaitingFor.OUTCOME, call.pk, batch.now)):
         return
     try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN)
     batch.add("step.outcome_unknown", step.step_id, call=call.public_id)
 
 
-def settle_plan(cursor: CursorWrapper, batch: Recording) -> None:
+def settle_plan(batch: Recording) -> None:
     """End the plan when nothing in it runs, waits or is ready."""
-    progress = claims.progress(cursor, batch.plan_pk)
+    progress = claims.progress(batch.cursor, batch.plan_pk)
     if progress.active:
         return
     whole = not progress.failed and not progress.pending

@@ -90,7 +90,7 @@ class Step(models.Model):
         ordering: ClassVar = ["step_id"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["plan", "step_id"], name="step_once")]
         indexes: ClassVar = [
-            models.Index(fields=["plan", "ready_at"], name="step_ready", condition=Q(ready_at__isnull=False)),
+            models.Index(fields=["plan", "id"], name="step_ready", condition=Q(ready_at__isnull=False)),
             models.Index(fields=["lease_until"], name="step_leased", condition=Q(lease_until__isnull=False)),
         ]
 

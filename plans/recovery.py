@@ -3,7 +3,6 @@
 from datetime import datetime
 
 from django.db import connection
-from django.db.backends.utils import CursorWrapper
 
 from catalog.definitions import SafetyLevel
 from catalog.models import Call
@@ -23,19 +22,19 @@ def take_back_lost_steps(now: datetime) -> int:
         lost = claims.lost_steps(cursor, now=now, limit=BATCH)
     for step in lost:
         plan = plan_facts(step.plan_pk)
-        with recording(plan.pk, plan.ref) as batch, connection.cursor() as cursor:
-            _take_back(batch, cursor, step)
+        with recording(plan.pk, plan.ref) as batch:
+            _take_back(batch, step)
     return len(lost)
 
 
-def _take_back(batch: Recording, cursor: CursorWrapper, step: Claimed) -> None:
+def _take_back(batch: Recording, step: Claimed) -> None:
     """Give the step to another worker when its call may run (again), else to a person."""
     call = Call.objects.select_related("version").filter(pk=step.call_pk or 0).first()
     running = call is not None and call.status == CallStatus.RUNNING
     if call is not None and running and not _may_run_again(call):
-        finishing.park_as_unknown(cursor, batch, step, call)
+        finishing.park_as_unknown(batch, step, call)
         return
-    if not claims.take_back(cursor, step, now=batch.now):
+    if not claims.take_back(batch.cursor, step, now=batch.now):
         return
     if call is not None and running:
         try_move(Call.objects.filter(pk=call.pk), to=CallStatus.READY)

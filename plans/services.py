@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from catalog import snapshot
-from catalog.canonical import canonical_text
+from catalog.canonical import Json, canonical_text
 from catalog.errors import ToolError
 from catalog.models import ApiToken
 from catalog.registry import get_all_tools
@@ -41,8 +41,8 @@ class PlanProblems(ToolError):
         self.problems = problems
 
 
-def problems_of(document: PlanDocument) -> list[Problem]:
-    """Check a plan against the tools of this process."""
+def problems_of(document: Json | PlanDocument) -> list[Problem]:
+    """Check a plan, also one of the wrong shape, against the tools of this process."""
     disabled = {name for name, target in snapshot.all_current().items() if not target.enabled}
     return check_plan(document, get_all_tools(), disabled=disabled)
 

@@ -5,9 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from django.db import connection
-from django.db.backends.utils import CursorWrapper
-
 from catalog import facts
 from catalog.errors import Conflict
 from catalog.models import Call
@@ -33,14 +30,14 @@ class Settlement:
 
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
     """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
-    with recording(plan.pk, plan.public_id) as batch, connection.cursor() as cursor:
+    with recording(plan.pk, plan.public_id) as batch:
         row = plan.steps.select_related("call").get(step_id=step_id)
         if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
             raise Conflict("This step has no unknown outcome to settle.")
-        step = claims.look_at(cursor, row.pk)
+        step = claims.look_at(batch.cursor, row.pk)
         facts.record("call.settled", call=row.call, by=by.user, verdict=settlement.verdict, reason=settlement.comment)
-        SETTLE[settlement.verdict](Settling(batch, cursor, step, row.call, settlement))
-        finishing.settle_plan(cursor, batch)
+        SETTLE[settlement.verdict](Settling(batch, step, row.call, settlement))
+        finishing.settle_plan(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,6 @@ class Settling:
     """One settlement inside its transaction."""
 
     batch: Recording
-    cursor: CursorWrapper
     step: Claimed
     call: Call
     settlement: Settlement
@@ -68,13 +64,13 @@ def _happened(settling: Settling) -> None:
         Call.objects.filter(pk=call.pk), to=CallStatus.COMPLETED, response=json.dumps(response), finished_at=now,
         message="A person settled that it happened.",
     )  # fmt: skip
-    carriers.hint(settling.batch.plan_pk, finishing.complete(settling.cursor, settling.batch, settling.step, response))
+    carriers.hint(settling.batch.plan_pk, finishing.complete(settling.batch, settling.step, response))
 
 
 def _did_not_happen(settling: Settling) -> None:
     message = f"A person settled that it did not happen. {settling.settlement.comment}".strip()
     _fail_call(settling, message)
-    finishing.fail(settling.cursor, settling.batch, settling.step, message)
+    finishing.fail(settling.batch, settling.step, message)
 
 
 def _request_again(settling: Settling) -> None:

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.backends.utils import CursorWrapper
 
 from approvals.gate import gate
 from catalog import dispatch, snapshot
@@ -33,19 +32,18 @@ SETTLED_AT_ONCE = 50
 class Start:
     """One attempt to begin a claimed step inside an open recording."""
 
-    cursor: CursorWrapper
     batch: Recording
     plan: PlanFacts
     step: Claimed
 
 
-def next_work(cursor: CursorWrapper, batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
+def next_work(batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
     """Claim the plan's ready steps until one is work; None when none is ready (any more)."""
     for _ in range(SETTLED_AT_ONCE):
-        step = claims.claim_next(cursor, plan.pk, lease(owner, batch))
+        step = claims.claim_next(batch.cursor, plan.pk, lease(owner, batch))
         if step is None:
             return None
-        work = _begin(Start(cursor, batch, plan, step))
+        work = _begin(Start(batch, plan, step))
         if work is not None:
             return work
     carriers.hint(plan.pk)
@@ -66,14 +64,14 @@ def _begin(start: Start) -> Work | None:
         note = _skip_reason(start)
         start.batch.add("step.started", step.step_id, attempt=step.attempt, **note.event)
         if note.done:
-            finishing.skip(start.cursor, start.batch, step)
+            finishing.skip(start.batch, step)
             return None
         if not step.tool:
-            finishing.complete_note(start.cursor, start.batch, step)
+            finishing.complete_note(start.batch, step)
             return None
         return _admit(start, _order(start))
     except ToolError as error:
-        finishing.refuse(start.cursor, start.batch, step, error)
+        finishing.refuse(start.batch, step, error)
         return None
 
 
@@ -136,7 +134,7 @@ def _admit(start: Start, order: Order) -> Work | None:
         return Hold(start.step, start.plan, order, verdict.terms)
     call = new_call(start.plan, start.step, order, status=CallStatus.RUNNING)
     call.created_at = call.started_at = start.batch.now
-    claims.insert_call(start.cursor, call, step_pk=start.step.pk)
+    claims.insert_call(start.batch.cursor, call, step_pk=start.step.pk)
     return _started(start, call, order)
 
 
@@ -182,7 +180,7 @@ def _continue(start: Start) -> Work | None:
 
 def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
     """Start a stored call that needs nobody: a direct call, or one whose worker was lost."""
-    if not claims.start_call(start.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
+    if not claims.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
         raise ToolError("The call was settled before it could start.")
     call.fence, call.attempt, call.started_at = start.step.attempt, call.attempt + 1, start.batch.now
     return _started(start, call, order)

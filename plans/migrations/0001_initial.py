@@ -296,7 +296,7 @@ class Migration(migrations.Migration):
             model_name="step",
             index=models.Index(
                 condition=models.Q(("ready_at__isnull", False)),
-                fields=["plan", "ready_at"],
+                fields=["plan", "id"],
                 name="step_ready",
             ),
         ),

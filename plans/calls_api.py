@@ -1,0 +1,74 @@
+"""The call paths of the REST API. A view never waits: it names the wait, and the server's outer layer waits."""
+
+from typing import Any, ClassVar
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from catalog.idempotency import answer_once
+from catalog.models import Call
+from plans import selectors
+from plans.api import PlanEndpoint
+from plans.calls import CallOrder, create_call
+from plans.models import Plan
+from plans.serializers import CallBody, CallQuery, CallSerializer
+from plans.waiting import WAIT_HEADER
+
+USUAL_WAIT = 10.0
+OPEN = ("running", "waiting")
+
+
+class CallEndpoint(PlanEndpoint):
+    """What the call paths share."""
+
+    def shown(self, public_id: str, status: int = 200) -> Response:
+        """Answer with the call as it is now; raise Http404."""
+        try:
+            call = selectors.call_for(self.user, self.token, public_id)
+        except Call.DoesNotExist:
+            raise Http404 from None
+        return Response(CallSerializer(call).data, status)
+
+
+class CallList(CallEndpoint):
+    """Direct calls."""
+
+    required_scopes: ClassVar = {"POST": ["calls:create"]}
+
+    @extend_schema("calls_create", request=CallBody, responses={201: CallSerializer})
+    def post(self, request: Request) -> Response:
+        """Call a tool; the answer waits for the result, 10 s unless `wait_seconds` says otherwise."""
+        order = self.body(CallBody)
+        seconds = order.pop("wait_seconds", None)
+        response = answer_once(request, lambda: self._create(order))
+        if seconds is None and response.data["status"] == "running":
+            seconds = USUAL_WAIT
+        return waiting(response, seconds)
+
+    def _create(self, order: dict[str, Any]) -> Response:
+        wanted = CallOrder(plan_ref=order.pop("plan", None), **order)
+        try:
+            call = create_call(wanted, by=self.requester)
+        except Plan.DoesNotExist:
+            raise Http404 from None
+        return self.shown(call.public_id, 201)
+
+
+class CallDetail(CallEndpoint):
+    """One call."""
+
+    required_scopes: ClassVar = {"GET": ["plans:read", "calls:create"]}
+
+    @extend_schema("calls_read", parameters=[CallQuery], responses=CallSerializer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """Show one call; with `wait_seconds`, when it has ended or the time is over."""
+        return waiting(self.shown(public_id), self.query(CallQuery).get("wait_seconds"))
+
+
+def waiting(response: Response, seconds: float | None) -> Response:
+    """Ask the outer layer to wait for a call that has not ended."""
+    if seconds and response.data.get("status") in OPEN:
+        response[WAIT_HEADER] = f"{response.data['id']};{seconds}"
+    return response

@@ -1,0 +1,240 @@
+"""Plans, steps, events and calls as the API shows them, and what its plan and call paths take."""
+
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from approvals.models import ApprovalRequest
+from catalog.intake import (
+    MAX_ID,
+    BlankIsNull,
+    Choice,
+    JsonObject,
+    PageQuery,
+    QuerySerializer,
+    Seconds,
+    StrictSerializer,
+    Text,
+)
+from catalog.models import Call
+from catalog.states import PUBLIC_STATUS
+from plans.models import Plan, Step
+from plans.selectors import steps_of
+from plans.states import PlanStatus, StepStatus, WaitingFor
+
+MAX_WAIT = 60.0
+MAX_REASON = 2000
+
+
+class PlanQuery(PageQuery):
+    """How a list of plans is narrowed."""
+
+    kind = Choice(choices=Plan.Kind.values, default=Plan.Kind.PLAN.value)
+    status = Choice(choices=PlanStatus.values, required=False)
+
+
+class EventQuery(QuerySerializer):
+    """Which events: those numbered above `after`."""
+
+    after = serializers.IntegerField(default=0, min_value=0, max_value=2**53 - 1)
+    page_size = serializers.IntegerField(default=200, min_value=1, max_value=1000)
+
+
+class CallQuery(QuerySerializer):
+    """How long an answer may take."""
+
+    wait_seconds = serializers.FloatField(required=False, min_value=0, max_value=MAX_WAIT)
+
+
+class CallBody(StrictSerializer):
+    """A direct call."""
+
+    tool = Text(max_length=MAX_ID)
+    arguments = JsonObject()
+    query_type = Text(required=False, allow_null=True, max_length=128)
+    reason = Text(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+    plan = Text(required=False, allow_null=True, max_length=MAX_ID)
+    wait_seconds = Seconds(required=False, min_value=0, max_value=MAX_WAIT)
+
+
+class ActionBody(StrictSerializer):
+    """An action that needs nothing said."""
+
+
+class OutcomeBody(StrictSerializer):
+    """What a person says of a call whose outcome nobody knows."""
+
+    verdict = Choice(choices=("happened", "did_not_happen", "request_again"))
+    result = serializers.JSONField(required=False, allow_null=True, default=None)
+    comment = Text()
+
+
+class ProblemSerializer(serializers.Serializer[Any]):
+    """One thing to know about a plan."""
+
+    path = serializers.CharField()
+    line = serializers.IntegerField(allow_null=True)
+    code = serializers.CharField()
+    severity = serializers.ChoiceField(choices=("error", "warning", "info"))
+    message = serializers.CharField()
+    suggestion = serializers.CharField(allow_null=True)
+
+
+class CheckSerializer(serializers.Serializer[Any]):
+    """What was found in a plan."""
+
+    valid = serializers.BooleanField()
+    problems = ProblemSerializer(many=True)
+
+
+class EventSerializer(serializers.Serializer[Any]):
+    """One numbered line of a plan's history."""
+
+    seq = serializers.IntegerField()
+    type = serializers.CharField()
+    at = serializers.DateTimeField()
+    step_id = serializers.IntegerField(allow_null=True)
+    data = serializers.JSONField(source="data_json")  # type: ignore[assignment] # a field of that name
+
+
+class EventPageSerializer(serializers.Serializer[Any]):
+    """Events in their order; `next` while there are more."""
+
+    next = serializers.URLField(allow_null=True)
+    previous = serializers.URLField(allow_null=True)
+    results = EventSerializer(many=True)
+
+
+class MemoryItemSerializer(serializers.Serializer[Any]):
+    """A note of what was written, skipped or failed; further fields go with the type."""
+
+    type = serializers.CharField()
+    step_id = serializers.IntegerField(allow_null=True)
+    key = serializers.CharField(allow_null=True)
+    at = serializers.DateTimeField()
+
+
+class MemorySerializer(serializers.Serializer[Any]):
+    """A plan's memory."""
+
+    values = serializers.DictField()
+    items = MemoryItemSerializer(many=True)
+
+
+class StepSerializer(serializers.Serializer[Any]):
+    """One step: what it does, and how far it has come."""
+
+    step_id = serializers.IntegerField()
+    description = serializers.CharField()
+    tool = BlankIsNull()
+    agent = BlankIsNull()
+    parameters = serializers.DictField(source="parameters_json")
+    dependencies = serializers.SerializerMethodField()
+    expected_key = BlankIsNull()
+    output_path = serializers.ListField(child=serializers.CharField(), source="output_path_json", allow_null=True)
+    done_check = BlankIsNull()
+    status = serializers.ChoiceField(choices=StepStatus.values)
+    skipped = serializers.BooleanField()
+    waiting_for = BlankIsNull(help_text=f"One of {', '.join(WaitingFor.values)}, while it waits.")
+    attempt = serializers.IntegerField()
+    error = BlankIsNull()
+    call = serializers.CharField(source="call.public_id", allow_null=True)
+    approval = serializers.CharField(source="call.approval.public_id", allow_null=True)
+    started_at = serializers.DateTimeField(allow_null=True)
+    completed_at = serializers.DateTimeField(allow_null=True)
+
+    def get_dependencies(self, step: Step) -> list[int]:
+        """Return the numbers of the steps it waits for."""
+        return sorted(dependency.needs.step_id for dependency in step.dependencies.all())
+
+
+class CountsSerializer(serializers.Serializer[Any]):
+    """How many steps there are, and how many stand where; waiting is part of in_progress, skipped of completed."""
+
+    steps = serializers.IntegerField()
+    pending = serializers.IntegerField()
+    in_progress = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    completed = serializers.IntegerField()
+    skipped = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    cancelled = serializers.IntegerField()
+
+
+class PlanSerializer(serializers.Serializer[Any]):
+    """A plan in a list; `counts` come by the context, for all plans of the list at once."""
+
+    id = serializers.CharField(source="public_id")
+    goal = serializers.CharField()
+    kind = serializers.ChoiceField(choices=Plan.Kind.values)
+    status = serializers.ChoiceField(choices=PlanStatus.values)
+    owner = serializers.CharField()
+    requested_by = serializers.CharField(source="author.username")
+    can_modify = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    completed_at = serializers.DateTimeField(allow_null=True)
+    deadline_at = serializers.DateTimeField(allow_null=True)
+    last_seq = serializers.IntegerField()
+    counts = serializers.SerializerMethodField()
+
+    @extend_schema_field(CountsSerializer)
+    def get_counts(self, plan: Plan) -> dict[str, int]:
+        """Return how many steps stand where."""
+        counts: dict[str, int] = self.context["counts"][plan.pk]
+        return counts
+
+
+class PlanDetailSerializer(PlanSerializer):
+    """A plan with its steps."""
+
+    steps = serializers.SerializerMethodField()
+
+    @extend_schema_field(StepSerializer(many=True))
+    def get_steps(self, plan: Plan) -> Any:
+        """Return the steps in order."""
+        return StepSerializer(steps_of(plan), many=True).data
+
+
+class CallApprovalSerializer(serializers.Serializer[Any]):
+    """The request that a call waits, or waited, for."""
+
+    id = serializers.CharField(source="public_id")
+    url = serializers.SerializerMethodField()
+    expires_at = serializers.DateTimeField()
+
+    def get_url(self, request: ApprovalRequest) -> str:
+        """Return the page on which people decide."""
+        return f"{settings.TOOLGATE_URL}/approvals/?item={request.public_id}"
+
+
+class CallSerializer(serializers.Serializer[Any]):
+    """One call: what was asked, where it stands, what came of it."""
+
+    id = serializers.CharField(source="public_id")
+    plan = BlankIsNull(source="plan_ref")
+    step_id = serializers.SerializerMethodField()
+    tool = serializers.CharField(source="tool_name")
+    version = serializers.IntegerField(source="version.number")
+    query_type = BlankIsNull()
+    arguments = serializers.DictField(source="arguments_json")
+    status = serializers.ChoiceField(choices=sorted(set(PUBLIC_STATUS.values())), source="public_status")
+    waiting_for = serializers.CharField(allow_null=True)
+    result = serializers.JSONField(source="response_json", allow_null=True)
+    approval = CallApprovalSerializer(allow_null=True)
+    replaces = serializers.CharField(source="replaces.public_id", allow_null=True)
+    replaced_by = serializers.CharField(source="replaced_by.public_id", allow_null=True)
+    attempt = serializers.IntegerField()
+    implementation = serializers.CharField(source="implementation.reference", allow_null=True)
+    reason = serializers.CharField()
+    requested_by = serializers.CharField(source="requested_by.username", allow_null=True)
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    duration_ms = serializers.IntegerField(allow_null=True)
+
+    def get_step_id(self, call: Call) -> int | None:
+        """Return the number of its step."""
+        return int(call.step_ref) if call.step_ref else None

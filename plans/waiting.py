@@ -1,0 +1,129 @@
+"""Requests that wait for a call: coroutines out here, so that no thread of Django's is held while people think.
+
+A view names the wait in a header and answers at once; this layer keeps that answer back, waits, and sends the
+call as it is then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+WAIT_HEADER = "Toolgate-Wait"
+CALL_PATH = "/api/v1/calls/{}/"
+KEPT_HEADERS = frozenset(
+    {b"authorization", b"cookie", b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
+)
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Settled = Callable[[str, float], Awaitable[None]]
+
+
+class WaitForCall:
+    """Wraps an ASGI application; `settled(call id, seconds)` returns when the call has ended or time is over."""
+
+    def __init__(self, app: App, settled: Settled) -> None:
+        self.app = app
+        self.settled = settled
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, later where its view asks for it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answer = Answer(send)
+        await self.app(scope, receive, answer.take)
+        if answer.wait is None:
+            return
+        call_id, seconds = answer.wait
+        if await self._is_still_wanted(call_id, seconds, receive):
+            later = await self._read(call_id, scope)
+            await (later if later.status == 200 else answer).give(send, status=answer.status)
+
+    async def _is_still_wanted(self, call_id: str, seconds: float, receive: Receive) -> bool:
+        """Wait for the call; say whether the client is still there."""
+        waiting = asyncio.ensure_future(self.settled(call_id, seconds))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.done()
+        finally:
+            waiting.cancel()
+            leaving.cancel()
+
+    async def _read(self, call_id: str, scope: Scope) -> "Answer":
+        """Read the call as the same caller would."""
+        path = scope.get("root_path", "") + CALL_PATH.format(call_id)
+        headers = [(name, value) for name, value in scope["headers"] if name.lower() in KEPT_HEADERS]
+        inner = {
+            **scope,
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": headers,
+        }
+        answer = Answer(None)
+        await self.app(inner, _silent(), answer.take)
+        return answer
+
+
+class Answer:
+    """A response on its way: passed on as it comes, unless its view asks to wait or nobody is to get it."""
+
+    def __init__(self, send: Send | None) -> None:
+        self.send = send
+        self.wait: tuple[str, float] | None = None
+        self.messages: list[Message] = []
+
+    @property
+    def status(self) -> int:
+        """The status, 500 while there is none."""
+        return int(self.messages[0]["status"]) if self.messages else 500
+
+    async def take(self, message: Message) -> None:
+        """Take the next message of the response."""
+        if message["type"] == "http.response.start":
+            self.wait = _wait_of(message)
+        if self.send is not None and self.wait is None:
+            await self.send(message)
+        else:
+            self.messages.append(message)
+
+    async def give(self, send: Send, *, status: int) -> None:
+        """Send what was kept back, under this status."""
+        for message in self.messages:
+            await send({**message, "status": status} if message["type"] == "http.response.start" else message)
+
+
+def _wait_of(start: Message) -> tuple[str, float] | None:
+    """Take the wait out of a response's headers."""
+    name = WAIT_HEADER.lower().encode()
+    found = [value for key, value in start["headers"] if key.lower() == name]
+    if not found:
+        return None
+    start["headers"] = [(key, value) for key, value in start["headers"] if key.lower() != name]
+    call_id, _, seconds = found[0].decode().partition(";")
+    return call_id, float(seconds)
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+def _silent() -> Receive:
+    """Return the input of a request without a body, whose client stays."""
+    messages = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    return receive
