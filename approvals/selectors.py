@@ -32,17 +32,17 @@ def _own(viewer: "User") -> Q:
 
 def queue_for(viewer: "User") -> QuerySet[ApprovalRequest]:
     """Return what waits for an answer, oldest first, with all that a page shows of it."""
-    return _whole(requests_for(viewer).filter(status=RequestStatus.PENDING)).order_by("opened_at", "id")
+    return whole(requests_for(viewer).filter(status=RequestStatus.PENDING)).order_by("opened_at", "id")
 
 
 def decided_for(viewer: "User") -> QuerySet[ApprovalRequest]:
     """Return what no longer waits for an answer, newest first, with all that a page shows of it."""
-    return _whole(requests_for(viewer).exclude(status=RequestStatus.PENDING)).order_by("-decided_at", "-id")
+    return whole(requests_for(viewer).exclude(status=RequestStatus.PENDING)).order_by("-decided_at", "-id")
 
 
 def request_for(viewer: "User", public_id: str) -> ApprovalRequest:
     """Return one request with all that a page shows of it. Raises ApprovalRequest.DoesNotExist when not visible."""
-    return _whole(requests_for(viewer)).get(public_id=public_id)
+    return whole(requests_for(viewer)).get(public_id=public_id)
 
 
 def waiting_count(user: "User") -> int:
@@ -50,7 +50,7 @@ def waiting_count(user: "User") -> int:
     return queue_for(user).count()
 
 
-def _whole(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
+def whole(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load a request's relations: a page costs the same few queries however many requests it shows."""
     reviews = Review.objects.select_related("person", "round").order_by("id")
     related = ("call__requested_by", "call__token", "tool_version__tool", "policy_revision__policy", "superseded_by")
@@ -79,7 +79,7 @@ def counted_approvals(round_: Round) -> list[Review]:
 def precedent_for(request: ApprovalRequest, limit: int = 5) -> list[ApprovalRequest]:
     """Return the last answered requests of the same tool, newest first: for who may see them all."""
     same_tool = ApprovalRequest.objects.filter(tool_version__tool=request.tool_version.tool_id)
-    return list(_whole(same_tool.filter(status__in=ANSWERED)).exclude(pk=request.pk).order_by("-decided_at")[:limit])
+    return list(whole(same_tool.filter(status__in=ANSWERED)).exclude(pk=request.pk).order_by("-decided_at")[:limit])
 
 
 def may_decide(request: ApprovalRequest, user: "User") -> str | None:

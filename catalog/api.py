@@ -36,7 +36,7 @@ def tool_or_404(name: str) -> Tool:
 class ToolList(Endpoint):
     """The tools."""
 
-    required_scopes: ClassVar = {"GET": "tools:read"}
+    required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_list", parameters=[ToolQuery], responses=page_schema(ListedToolSerializer))
     def get(self, request: Request) -> Response:
@@ -50,7 +50,7 @@ class ToolList(Endpoint):
 class ToolDetail(Endpoint):
     """One tool."""
 
-    required_scopes: ClassVar = {"GET": "tools:read"}
+    required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_read", responses=ToolDetailSerializer)
     def get(self, request: Request, name: str) -> Response:
@@ -61,7 +61,7 @@ class ToolDetail(Endpoint):
 class ToolVersions(Endpoint):
     """The versions of one tool."""
 
-    required_scopes: ClassVar = {"GET": "tools:read"}
+    required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_versions", parameters=[VersionQuery], responses=page_schema(VersionSerializer))
     def get(self, request: Request, name: str) -> Response:
@@ -74,7 +74,7 @@ class ToolVersions(Endpoint):
 class ToolSchema(Endpoint):
     """One tool as a provider reads it."""
 
-    required_scopes: ClassVar = {"GET": "tools:read"}
+    required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_schema", parameters=[ProviderQuery], responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, name: str) -> Response:
@@ -86,7 +86,7 @@ class ToolSchema(Endpoint):
 class ToolSchemas(Endpoint):
     """Every tool that may be called, as a provider reads it."""
 
-    required_scopes: ClassVar = {"GET": "tools:read"}
+    required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_schemas", parameters=[ProviderQuery], responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:
@@ -98,7 +98,7 @@ class ToolSchemas(Endpoint):
 class ToolValidate(Endpoint):
     """Arguments, judged without a call."""
 
-    required_scopes: ClassVar = {"POST": "tools:read"}
+    required_scopes: ClassVar = {"POST": ["tools:read"]}
 
     @extend_schema("tools_validate", request=ValidateBody, responses=ValidSerializer)
     def post(self, request: Request, name: str) -> Response:

@@ -1,9 +1,10 @@
 """What every API view is: JSON in and out, a scope per method, strict bodies and queries."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.http import HttpRequest
+from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.permissions import IsAuthenticated
@@ -15,6 +16,9 @@ from catalog.intake import PageQuery, QuerySerializer, StrictSerializer
 from catalog.models import ApiToken
 from catalog.pages import Cursor, PageAt
 from catalog.permissions import HasScope
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 class AlwaysJSON(BaseContentNegotiation):
@@ -34,17 +38,29 @@ class AlwaysJSON(BaseContentNegotiation):
 
 
 class Endpoint(APIView):
-    """One path of the API; `required_scopes` names the scope of each method."""
+    """One path of the API; `required_scopes` names the scopes of each method, one of which will do."""
 
     permission_classes = (IsAuthenticated, HasScope)
     content_negotiation_class = AlwaysJSON
-    required_scopes: ClassVar[Mapping[str, str]] = {}
+    required_scopes: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         """Take bodies sent in chunks, whose length nobody announced, for what they are."""
         if not request.META.get("CONTENT_LENGTH") and request.method in ("POST", "PATCH", "PUT"):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
         return super().initialize_request(request, *args, **kwargs)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """After asking who and whether they may, refuse a body of another type, which may have been read already."""
+        super().initial(request, *args, **kwargs)
+        announced = request.META.get("CONTENT_LENGTH") or "0"
+        if announced != "0" and AlwaysJSON().select_parser(request, self.get_parsers()) is None:
+            raise UnsupportedMediaType(request.content_type)
+
+    @property
+    def user(self) -> "User":
+        """Who asks: permissions have let nobody unknown this far."""
+        return cast("User", self.request.user)
 
     @property
     def token(self) -> ApiToken | None:

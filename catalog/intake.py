@@ -1,4 +1,4 @@
-"""How request bodies and queries are read: nothing unknown, nothing coerced, nothing without a limit."""
+"""The fields of bodies, queries and answers: nothing unknown, nothing coerced, nothing without a limit."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -52,6 +52,17 @@ class Choice(serializers.ChoiceField):
         words = list(choices)
         refusal = f"This must be one of {', '.join(words)}."
         super().__init__(choices=words, error_messages={"invalid_choice": refusal}, **options)
+
+
+class BlankIsNull(serializers.CharField):
+    """A text that is told as null while it is blank."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_null=True, **options)
+
+    def to_representation(self, value: str) -> str | None:  # type: ignore[override] # DRF's is never null
+        """Return the text, or None."""
+        return value or None
 
 
 class JsonObject(serializers.DictField):

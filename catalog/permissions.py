@@ -1,23 +1,24 @@
 """What a request may do: a person acts by role; a token needs the scope and its owner's role."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from catalog.access import ADMINISTRATOR, OPERATOR, REVIEWER, ROLES, has_role
+from catalog.access import ADMINISTRATOR, OPERATOR, ROLES, has_role
 from catalog.models import ApiToken
 
 # Reading plans and approvals needs no role: without one, selectors show a person's own things only.
+# Deciding needs what the policy of each request asks for, which the service knows.
 ROLES_FOR: Mapping[str, tuple[str, ...]] = {
     "tools:read": ROLES,
     "calls:create": (OPERATOR, ADMINISTRATOR),
     "plans:read": (),
     "plans:write": (OPERATOR, ADMINISTRATOR),
     "approvals:read": (),
-    "approvals:decide": (REVIEWER, ADMINISTRATOR),
+    "approvals:decide": (),
     "catalog:write": (ADMINISTRATOR,),
     "policies:write": (ADMINISTRATOR,),
     "audit:read": (ADMINISTRATOR,),
@@ -25,16 +26,23 @@ ROLES_FOR: Mapping[str, tuple[str, ...]] = {
 
 
 class HasScope(BasePermission):
-    """Asks for the scope that the view names for the method in `required_scopes`."""
+    """Asks for one of the scopes that the view names for the method in `required_scopes`."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         """Say yes, or raise PermissionDenied naming the missing scope or role."""
-        scope: str | None = view.required_scopes.get(request.method)
-        if scope is None:
+        scopes: Sequence[str] = view.required_scopes.get(request.method, ())
+        if not scopes:
             return True
-        if isinstance(request.auth, ApiToken) and scope not in request.auth.scopes:
-            raise PermissionDenied(f"This token lacks the scope {scope}.")
-        roles = ROLES_FOR[scope]
-        if roles and not has_role(request.user, *roles):
-            raise PermissionDenied(f"This needs the role {' or '.join(roles)}.")
-        return True
+        held = scopes
+        if isinstance(request.auth, ApiToken):
+            held = [scope for scope in scopes if scope in request.auth.scopes]
+        if not held:
+            raise PermissionDenied(f"This token lacks the scope {' or '.join(scopes)}.")
+        if any(_has_role_for(scope, request) for scope in held):
+            return True
+        raise PermissionDenied(f"This needs the role {' or '.join(ROLES_FOR[held[0]])}.")
+
+
+def _has_role_for(scope: str, request: Request) -> bool:
+    roles = ROLES_FOR[scope]
+    return not roles or has_role(request.user, *roles)

@@ -11,7 +11,8 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.http import Http404
+from django.http import Http404, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -53,9 +54,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
     problem = problem_of(error)
     if problem is None:
         log_unexpected(error)
-        problem = Problem(
-            500, "Something went wrong here; nothing about it is your fault. It has been logged."
-        )
+        problem = Problem(500, "Something went wrong here; nothing about it is your fault. It has been logged.")
     return problem.response()
 
 
@@ -73,16 +72,19 @@ def log_unexpected(error: BaseException) -> None:
     log.error("Unexpected %s\n%s", type(error).__name__, where)
 
 
-def _told(status: int, code: str = "") -> Callable[[Any], Problem]:
-    def tell(error: errors.ToolgateError) -> Problem:
-        return Problem(status, error.message, code, _errors_of(error))
+def _told(status: int, code: str) -> Callable[[Any], Problem]:
+    return lambda error: Problem(status, error.message, code)
+
+
+def _refused(code: str, field: str = "") -> Callable[[Any], Problem]:
+    """Tell what a tool refuses, under the paths it names itself or under the field that is known to be wrong."""
+
+    def tell(error: errors.ToolError) -> Problem:
+        message = error.user_message()
+        own = [{"path": field, "code": code, "message": message}] if field else []
+        return Problem(422, message, code, error.details.get("errors", own))
 
     return tell
-
-
-def _errors_of(error: errors.ToolgateError) -> list[Mapping[str, Any]]:
-    details: Mapping[str, Any] = getattr(error, "details", {})
-    return list(details.get("errors", ()))
 
 
 def _malformed(error: errors.MalformedJSON) -> Problem:
@@ -124,9 +126,7 @@ def _from_drf(error: exceptions.APIException) -> Problem:
     challenge = getattr(error, "auth_header", None)
     headers = {"WWW-Authenticate": challenge} if challenge else None
     codes = error.get_codes()
-    return Problem(
-        error.status_code, str(error.detail), codes if isinstance(codes, str) else "", headers=headers
-    )
+    return Problem(error.status_code, str(error.detail), codes if isinstance(codes, str) else "", headers=headers)
 
 
 TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
@@ -134,14 +134,16 @@ TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
     (errors.TooLarge, _told(413, "too_large")),
     (errors.Conflict, _told(409, "conflict")),
     (errors.ToolDisabled, _told(409, "tool_disabled")),
-    (errors.UnknownTool, _told(422, "unknown_tool")),
-    (errors.QueryTypeUnsupported, _told(422, "query_type_unsupported")),
-    (errors.ToolError, _told(422, "invalid")),
+    (errors.UnknownTool, _refused("unknown_tool", "tool")),
+    (errors.QueryTypeUnsupported, _refused("query_type_unsupported", "query_type")),
+    (errors.ToolError, _refused("invalid")),
     (exceptions.ValidationError, _invalid),
     (exceptions.Throttled, _throttled),
     (exceptions.APIException, _from_drf),
     (Http404, lambda error: Problem(404, "There is no such thing, or it is not yours to see.", "not_found")),
     (PermissionDenied, lambda error: Problem(403, str(error) or "You may not do this.", "permission_denied")),
     (RequestDataTooBig, lambda error: Problem(413, "The request body is too large.", "too_large")),
+    (MultiPartParserError, lambda error: Problem(400, "The request was refused as malformed.", "bad_request")),
+    (UnreadablePostError, lambda error: Problem(400, "The request ended before its body did.", "bad_request")),
     (SuspiciousOperation, lambda error: Problem(400, "The request was refused as malformed.", "bad_request")),
 ]

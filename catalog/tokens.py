@@ -38,6 +38,7 @@ TOKEN_BYTES = 32
 SHOWN_CHARACTERS = 10
 DEFAULT_DAYS = 90
 MAX_DAYS = 366
+MAX_NAME = 128
 SECONDS_BETWEEN_USES = 60
 
 
@@ -47,6 +48,7 @@ def create_token(
     """Make a token for `days` days; return it with its text, shown only here. Raises ParameterError."""
     wanted = list(dict.fromkeys(scopes))
     _judge(kind, wanted, days)
+    _judge_name(name)
     text = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     with transaction.atomic():
         token = ApiToken.objects.create(
@@ -65,9 +67,7 @@ def create_token(
 def authenticate(text: str) -> ApiToken | None:
     """Return the live token with this text, its user loaded; None when it or its user is no longer good."""
     now = timezone.now()
-    live = ApiToken.objects.select_related("user").filter(
-        revoked_at=None, expires_at__gt=now, user__is_active=True
-    )
+    live = ApiToken.objects.select_related("user").filter(revoked_at=None, expires_at__gt=now, user__is_active=True)
     token = live.filter(secret_digest=_digest(text)).first()
     if token is not None:
         _note_use(token)
@@ -98,6 +98,11 @@ def _judge(kind: str, scopes: list[str], days: int) -> None:
         raise _refused("scopes", f"An agent token never has {', '.join(forbidden)}; use a personal token.")
     if not 1 <= days <= MAX_DAYS:
         raise _refused("days", f"A token lives 1 to {MAX_DAYS} days.")
+
+
+def _judge_name(name: str) -> None:
+    if len(name) > MAX_NAME or "\0" in name:
+        raise _refused("name", f"A token's name is a text of at most {MAX_NAME} characters.")
 
 
 def _refused(field: str, message: str) -> ParameterError:

@@ -12,6 +12,8 @@ page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSplitV
 
 urlpatterns = [
     path("", include("catalog.api_urls")),
+    path("", include("approvals.api_urls")),
+    path("", include("plans.api_urls")),
     path("schema/", document, name="api-schema"),
     path("docs/", page, name="api-docs"),
 ]

@@ -1,0 +1,152 @@
+"""The approval and audit paths of the REST API. Nothing here decides who may: services and selectors do."""
+
+from dataclasses import asdict
+from typing import ClassVar
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals import selectors
+from approvals.audit_selectors import AuditFilters, entries_for
+from approvals.decisions import Decision, decide, undo
+from approvals.listing import RequestFilters, is_own, listed_for
+from approvals.models import ApprovalRequest
+from approvals.requests import withdraw
+from approvals.serializers import (
+    ApprovalDetailSerializer,
+    ApprovalQuery,
+    ApprovalSerializer,
+    AuditEntrySerializer,
+    AuditQuery,
+    RemarkBody,
+    ReviewBody,
+    VerificationSerializer,
+)
+from approvals.states import Verdict
+from approvals.verification import verify
+from catalog.access import NotAllowed
+from catalog.endpoints import Endpoint
+from catalog.idempotency import answer_once
+from catalog.pages import page_of, page_schema, paged
+
+
+class ApprovalEndpoint(Endpoint):
+    """What the approval paths share."""
+
+    def approval(self, public_id: str) -> ApprovalRequest:
+        """Return a request that the caller may see; raise Http404."""
+        try:
+            return selectors.request_for(self.user, public_id)
+        except ApprovalRequest.DoesNotExist:
+            raise Http404 from None
+
+    def shown(self, public_id: str, status: int = 200) -> Response:
+        """Answer with the request as it is now."""
+        context = {"viewer": self.user}
+        return Response(ApprovalDetailSerializer(self.approval(public_id), context=context).data, status)
+
+
+class ApprovalList(ApprovalEndpoint):
+    """The approval requests."""
+
+    required_scopes: ClassVar = {"GET": ["approvals:read"]}
+
+    @extend_schema("approvals_list", parameters=[ApprovalQuery], responses=page_schema(ApprovalSerializer))
+    def get(self, request: Request) -> Response:
+        """List the requests: what waits is listed oldest first, everything else newest first."""
+        query, at = self.page_query(ApprovalQuery)
+        rows = listed_for(self.user, RequestFilters(**query))
+        order = "id" if query.get("status") == "pending" else "-id"
+        context = {"viewer": self.user}
+        page = page_of(rows, order=order, at=at)
+        return paged(request, page, lambda row: ApprovalSerializer(row, context=context).data)
+
+
+class ApprovalDetail(ApprovalEndpoint):
+    """One approval request."""
+
+    required_scopes: ClassVar = {"GET": ["approvals:read"]}
+
+    @extend_schema("approvals_read", responses=ApprovalDetailSerializer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """Show one request: what would happen, who asks, who must agree."""
+        return self.shown(public_id)
+
+
+class ApprovalReviews(ApprovalEndpoint):
+    """The reviews of one request."""
+
+    required_scopes: ClassVar = {"POST": ["approvals:decide"]}
+
+    @extend_schema("approvals_review", request=ReviewBody, responses={201: ApprovalDetailSerializer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Give one's answer, naming the digest one saw; it takes effect at once."""
+        return answer_once(request, lambda: self._decide(public_id))
+
+    def _decide(self, public_id: str) -> Response:
+        body = self.body(ReviewBody)
+        decision = Decision(Verdict(body["verdict"]), body["seen_digest"], body["comment"], channel="rest")
+        decide(self.approval(public_id), by=self.user, decision=decision)
+        return self.shown(public_id, 201)
+
+
+class ApprovalUndo(ApprovalEndpoint):
+    """Takes a decision back."""
+
+    required_scopes: ClassVar = {"POST": ["approvals:decide"]}
+
+    @extend_schema("approvals_undo", request=RemarkBody, responses=ApprovalDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Take one's own decision back before it takes effect; 409 afterwards."""
+        return answer_once(request, lambda: self._undo(public_id))
+
+    def _undo(self, public_id: str) -> Response:
+        self.body(RemarkBody)
+        undo(self.approval(public_id), by=self.user)
+        return self.shown(public_id)
+
+
+class ApprovalWithdraw(ApprovalEndpoint):
+    """Takes a request back."""
+
+    required_scopes: ClassVar = {"POST": ["calls:create"]}
+
+    @extend_schema("approvals_withdraw", request=RemarkBody, responses=ApprovalDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Take one's own request back: the call will not run."""
+        return answer_once(request, lambda: self._withdraw(public_id))
+
+    def _withdraw(self, public_id: str) -> Response:
+        comment = self.body(RemarkBody)["comment"]
+        approval = self.approval(public_id)
+        if not is_own(approval, self.user):
+            raise NotAllowed("Only who asked for the call may withdraw its request.")
+        withdraw(approval, by=self.user, reason=comment)
+        return self.shown(public_id)
+
+
+class AuditList(Endpoint):
+    """The audit log."""
+
+    required_scopes: ClassVar = {"GET": ["audit:read"]}
+
+    @extend_schema("audit_list", parameters=[AuditQuery], responses=page_schema(AuditEntrySerializer))
+    def get(self, request: Request) -> Response:
+        """List the entries, newest first."""
+        query, at = self.page_query(AuditQuery)
+        page = page_of(entries_for(self.user, AuditFilters(**query)), order="-seq", at=at)
+        return paged(request, page, lambda entry: AuditEntrySerializer(entry).data)
+
+
+class AuditVerify(Endpoint):
+    """The audit log, checked."""
+
+    required_scopes: ClassVar = {"POST": ["audit:read"]}
+
+    @extend_schema("audit_verify", request=None, responses=VerificationSerializer)
+    def post(self, request: Request) -> Response:
+        """Recompute the chain; `first_bad` names the first entry that is wrong or missing."""
+        found = asdict(verify())
+        return Response({name: value for name, value in found.items() if value is not None})

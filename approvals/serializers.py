@@ -1,0 +1,201 @@
+"""Approval requests and audit entries as the API shows them, and what its approval paths take."""
+
+import json
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from approvals.models import ApprovalRequest, PolicyRevision, Review
+from approvals.selectors import current_round, last_review, may_decide, precedent_for
+from approvals.states import RequestStatus, Verdict
+from catalog.access import name_of, sees_all
+from catalog.intake import MAX_ID, BlankIsNull, Choice, PageQuery, StrictSerializer, Text
+
+
+class ApprovalQuery(PageQuery):
+    """How a list of requests is narrowed."""
+
+    status = Choice(choices=RequestStatus.values, required=False)
+    tool = serializers.CharField(required=False, max_length=MAX_ID)
+    plan = serializers.CharField(required=False, max_length=MAX_ID)
+    mine = serializers.BooleanField(default=False, help_text="Only what the caller asked for.")
+
+
+class ReviewBody(StrictSerializer):
+    """One person's answer to what they saw."""
+
+    verdict = Choice(choices=Verdict.values)
+    seen_digest = Text(max_length=64)
+    comment = Text(required=False, allow_blank=True, default="")
+
+
+class RemarkBody(StrictSerializer):
+    """An action, and perhaps why."""
+
+    comment = Text(required=False, allow_blank=True, default="")
+
+
+class PolicyTermsSerializer(serializers.Serializer[Any]):
+    """The rule that held the call, as it was then."""
+
+    name = serializers.CharField(source="policy.name")
+    rule = serializers.SerializerMethodField()
+    sentence = serializers.CharField()
+    quorum = serializers.IntegerField()
+    groups = serializers.ListField(child=serializers.CharField())
+
+    def get_rule(self, revision: PolicyRevision) -> str:
+        """Name the revision."""
+        return str(revision)
+
+
+class VoteSerializer(serializers.Serializer[Any]):
+    """One review; an undone one no longer counts."""
+
+    round = serializers.IntegerField(source="round.number")
+    person = serializers.CharField(source="person.username")
+    verdict = serializers.ChoiceField(choices=Verdict.values)
+    comment = serializers.CharField()
+    at = serializers.DateTimeField()
+    undone_at = serializers.DateTimeField(allow_null=True)
+
+
+class RemarkSerializer(serializers.Serializer[Any]):
+    """One thing somebody said about a request."""
+
+    by = serializers.CharField(source="person.username")
+    text = serializers.CharField(source="comment")
+    at = serializers.DateTimeField()
+
+
+class PrecedentSerializer(serializers.Serializer[Any]):
+    """How an earlier call of the same tool was answered."""
+
+    id = serializers.CharField(source="public_id")
+    status = serializers.ChoiceField(choices=RequestStatus.values)
+    decided_by = serializers.SerializerMethodField()
+    comment = serializers.SerializerMethodField()
+    decided_at = serializers.DateTimeField()
+
+    def get_decided_by(self, request: ApprovalRequest) -> str | None:
+        """Return who decided."""
+        review = last_review(request)
+        return review.person.get_username() if review else None
+
+    def get_comment(self, request: ApprovalRequest) -> str | None:
+        """Return what they said."""
+        review = last_review(request)
+        return review.comment if review else None
+
+
+class ApprovalSerializer(serializers.Serializer[Any]):
+    """A request in a list; the context names the `viewer`."""
+
+    id = serializers.CharField(source="public_id")
+    status = serializers.ChoiceField(choices=RequestStatus.values)
+    digest = serializers.CharField()
+    tool = serializers.CharField(source="tool_version.tool.name")
+    version = serializers.IntegerField(source="tool_version.number")
+    safety_level = serializers.CharField(source="tool_version.safety_level")
+    reversibility = serializers.CharField(source="tool_version.reversibility")
+    arguments = serializers.SerializerMethodField()
+    preview = serializers.SerializerMethodField()
+    plan = BlankIsNull(source="plan_ref")
+    step_id = serializers.SerializerMethodField()
+    call = serializers.CharField(source="call.public_id")
+    requester = serializers.SerializerMethodField(help_text="The token or person that asked.")
+    requested_by = serializers.CharField(source="call.requested_by.username", allow_null=True)
+    reason = serializers.CharField(source="call.reason", help_text="The agent's own words: not verified.")
+    policy = PolicyTermsSerializer(source="policy_revision")
+    round = serializers.IntegerField(source="round_number")
+    votes = VoteSerializer(source="reviews", many=True)
+    thread = serializers.SerializerMethodField()
+    opened_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    decided_at = serializers.DateTimeField(allow_null=True)
+    effective_at = serializers.DateTimeField(allow_null=True)
+    may_decide = serializers.SerializerMethodField()
+    why_not = serializers.SerializerMethodField()
+    superseded_by = serializers.CharField(source="superseded_by.public_id", allow_null=True)
+
+    def get_arguments(self, request: ApprovalRequest) -> dict[str, Any]:
+        """Return what the call would run with."""
+        arguments: dict[str, Any] = json.loads(current_round(request).arguments)
+        return arguments
+
+    def get_preview(self, request: ApprovalRequest) -> dict[str, Any] | None:
+        """Return what the call would do, as the tool computed it."""
+        return current_round(request).preview_json
+
+    def get_step_id(self, request: ApprovalRequest) -> int | None:
+        """Return the number of the step."""
+        return int(request.call.step_ref) if request.call.step_ref else None
+
+    def get_requester(self, request: ApprovalRequest) -> str | None:
+        """Name who asked: the token, or else the person."""
+        call = request.call
+        if call.token is not None:
+            return call.token.name
+        return name_of(call.requested_by) if call.requested_by else None
+
+    @extend_schema_field(RemarkSerializer(many=True))
+    def get_thread(self, request: ApprovalRequest) -> Any:
+        """Return what was said with the reviews."""
+        said: list[Review] = [review for review in request.reviews.all() if review.comment]
+        return RemarkSerializer(said, many=True).data
+
+    def get_may_decide(self, request: ApprovalRequest) -> bool:
+        """Say whether the viewer may decide it now."""
+        return request.status == RequestStatus.PENDING and self.get_why_not(request) is None
+
+    def get_why_not(self, request: ApprovalRequest) -> str | None:
+        """Say why the viewer may not decide it."""
+        return may_decide(request, self.context["viewer"])
+
+
+class ApprovalDetailSerializer(ApprovalSerializer):
+    """A request with how earlier ones like it were answered."""
+
+    precedent = serializers.SerializerMethodField()
+
+    @extend_schema_field(PrecedentSerializer(many=True))
+    def get_precedent(self, request: ApprovalRequest) -> Any:
+        """Return the last answers about the same tool, for who may see them."""
+        earlier = precedent_for(request) if sees_all(self.context["viewer"]) else []
+        return PrecedentSerializer(earlier, many=True).data
+
+
+class AuditQuery(PageQuery):
+    """How the audit log is narrowed."""
+
+    q = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    who = serializers.CharField(required=False, max_length=150)
+    action = serializers.CharField(required=False, max_length=64)
+    tool = serializers.CharField(required=False, max_length=MAX_ID)
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
+
+
+class AuditEntrySerializer(serializers.Serializer[Any]):
+    """One line of the tamper-evident log."""
+
+    seq = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    actor = serializers.CharField(source="actor_name")
+    action = serializers.CharField()
+    object = BlankIsNull(source="object_ref")
+    tool = BlankIsNull(source="tool_name")
+    plan = BlankIsNull(source="plan_ref")
+    digest = BlankIsNull()
+    details = serializers.JSONField(source="details_json")
+    prev_hash = serializers.CharField()
+    hash = serializers.CharField()
+
+
+class VerificationSerializer(serializers.Serializer[Any]):
+    """Whether the log is what was written; `first_bad` is there when it is not."""
+
+    intact = serializers.BooleanField()
+    entries = serializers.IntegerField()
+    first_bad = serializers.IntegerField(required=False)
