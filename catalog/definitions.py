@@ -21,6 +21,7 @@ from catalog.context import Deadline, ToolContext
 from catalog.errors import ParameterError, ToolDefinitionError
 from catalog.results import Preview, format_error_response, format_success_response
 from catalog.runners.python import settle
+from catalog.schema_rules import subschemas
 from catalog.schemas import Validator
 from catalog.signatures import Binding, Handler, binding_for, output_of
 
@@ -30,6 +31,7 @@ MemberT = TypeVar("MemberT", bound=StrEnum)
 
 CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PREVIEW_SECONDS = 10.0
+MAX_TIMEOUT = 24 * 60 * 60
 MAX_DESCRIPTION = 200
 
 
@@ -117,6 +119,7 @@ class Tool(Generic[ParamsT, ResultT]):
         self.examples = tuple(self.examples)
         self.binding = self.bound or binding_for(self.handler, self.query_type_models)
         self._result_type, self.output_schema = output_of(self.handler)
+        _judge_options(self)
         for example in self.examples:
             _judge_example(example, self.binding, self._result_type)
 
@@ -213,6 +216,15 @@ class Tool(Generic[ParamsT, ResultT]):
     def format_error_response(self) -> Callable[..., dict[str, Any]]:
         """Make the standard response of a call that failed."""
         return partial(format_error_response, tool_name=self.name)
+
+
+def _judge_options(tool: Tool[Any, Any]) -> None:
+    if not 0 < tool.timeout <= MAX_TIMEOUT:
+        raise ToolDefinitionError(f"The timeout of {tool.name} must be more than 0 and at most {MAX_TIMEOUT} seconds.")
+    known = {name for _, schema in subschemas(tool.input_schema) for name in schema.get("properties", ())}
+    unknown = sorted(set(tool.secret) - known)
+    if unknown:
+        raise ToolDefinitionError(f"secret names parameters that {tool.name} does not have: {', '.join(unknown)}.")
 
 
 def _member(kind: type[MemberT], value: str, what: str) -> MemberT:

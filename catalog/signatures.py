@@ -9,8 +9,9 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError
@@ -24,6 +25,8 @@ Schema = dict[str, Any]
 _JSON_TYPES = frozenset({str, int, float, bool, type(None), Any, dict, list})
 _CONTAINERS = frozenset({dict, list, Union, types.UnionType})
 _MISSING = inspect.Parameter.empty
+# Fields of the model made from a function's keywords are prefixed, so that none hides one of pydantic's own names.
+_FIELD = "argument_"
 
 
 class Binding:
@@ -78,7 +81,7 @@ class ModelBinding(Binding):
         value = build(self.adapter, arguments)
         if not self._spread:
             return function(**_wanted(function, {"params": value, "context": context}))
-        given = {name: getattr(value, name) for name in value.model_fields_set}
+        given = {name.removeprefix(_FIELD): getattr(value, name) for name in value.model_fields_set}
         return function(**given, **_wanted(function, {"context": context}))
 
 
@@ -130,7 +133,7 @@ def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) 
         if "params" not in hints:
             raise ToolDefinitionError(f"{handler.__name__}: annotate params with its pydantic model or dataclass.")
         return ModelBinding(hints["params"])
-    fields = {each.name: _field(each, hints) for each in parameters}
+    fields = {_FIELD + each.name: _field(each, hints) for each in parameters}
     model = create_model(handler.__name__, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
     typed = ModelBinding(model, spread=True)
     plain = all(_is_plain(annotation) for annotation, _ in fields.values())
@@ -224,7 +227,10 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any,
         raise ToolDefinitionError(f"{parameter}: a tool's parameters are named one by one.")
     if parameter.name not in hints:
         raise ToolDefinitionError(f"The parameter {parameter.name} has no annotation, so it has no type to check.")
-    return hints[parameter.name], ... if parameter.default is _MISSING else parameter.default
+    if isinstance(parameter.default, FieldInfo):
+        raise ToolDefinitionError(f"{parameter.name}: put Field(…) into Annotated and write the default as it is.")
+    default = ... if parameter.default is _MISSING else parameter.default
+    return hints[parameter.name], Field(default, alias=parameter.name)
 
 
 def _is_plain(annotation: Any) -> bool:

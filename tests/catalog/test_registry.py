@@ -60,6 +60,18 @@ def test_tools_of_a_module_named_in_the_settings_are_registered(settings, monkey
     assert get_tool("extra") is not None
 
 
+def test_tools_of_an_entry_point_are_registered(monkeypatch):
+    class Point:
+        def load(self):
+            return [define_tool("packaged", "Packaged.", [], handler=lambda args: 1)]
+
+    monkeypatch.setattr("catalog.registry.entry_points", lambda group: [Point()] if group == "toolgate.tools" else [])
+
+    initialize_tools()
+
+    assert get_tool("packaged") is not None
+
+
 def test_a_module_that_cannot_be_imported_is_named(settings):
     settings.TOOLGATE_TOOLS = ["no_such_module"]
 

@@ -13,7 +13,6 @@ from catalog.tools import (
     Preview,
     SafetyLevel,
     ToolContext,
-    ToolExample,
     ToolResult,
     ToolSpec,
     define_tool,
@@ -113,6 +112,17 @@ def test_annotated_keywords_that_need_converting_are_converted():
     assert invoke(weekday, {"day": "2022-09-24", "note": {"path": "p"}}).value == "Saturday p"
     assert invoke(weekday, {"day": "2022-09-24"}).value == "Saturday "
     assert not invoke(weekday, {"day": "2022-02-31"}).success
+
+
+def test_keywords_may_have_names_that_pydantic_uses_itself():
+    @tool
+    def odd(schema: str, json: int = 1, model_config: str = "m", _hidden: date | None = None) -> list[Any]:
+        """Use odd names."""
+        return [schema, json, model_config, _hidden and _hidden.year]
+
+    assert invoke(odd, {"schema": "s", "json": 2}).value == ["s", 2, "m", None]
+    assert invoke(odd, {"schema": "s", "_hidden": "2022-01-01"}).value == ["s", 1, "m", 2022]
+    assert "'json'" in invoke(odd, {"schema": "s", "json": "2"}).message
 
 
 def test_nothing_is_coerced_and_unknown_keys_are_refused_at_every_depth():
@@ -297,6 +307,10 @@ def variadic(*names: str) -> None:
     """Text."""
 
 
+def field_as_default(a: int = Field(default=1)) -> None:
+    """Text."""
+
+
 def unresolved(a: "Nowhere") -> None:  # type: ignore[name-defined]  # noqa: F821
     """Text."""
 
@@ -322,6 +336,10 @@ def wrong_params(params: int) -> None:
         (unresolved, {}),
         (wrong_params, {}),
         (documented, {"query_types": {}}),
+        (documented, {"timeout": 0}),
+        (documented, {"timeout": float("inf")}),
+        (documented, {"secret": ["b"]}),
+        (field_as_default, {}),
     ],
 )
 def test_a_function_that_makes_no_tool_is_refused(handler, options):
@@ -329,23 +347,14 @@ def test_a_function_that_makes_no_tool_is_refused(handler, options):
         tool(**options)(handler)
 
 
-@pytest.mark.parametrize(
-    ("example", "accepted"),
-    [
-        (ToolExample("Basic lookup", Lookup("a"), Found("a")), True),
-        (ToolExample("Wrong input", {"entity_id": "a"}, Found("a")), False),
-        (ToolExample("Wrong output", Lookup("a"), Lookup("a")), False),
-        (ToolExample(" ", Lookup("a"), Found("a")), False),
-        (ToolExample("x" * 201, Lookup("a"), Found("a")), False),
-    ],
-)
-def test_examples_are_checked_against_the_types(example, accepted):
-    def look_up(params: Lookup) -> ToolResult[Found]:
-        """Look up."""
-        return ToolResult.ok(Found(params.entity_id))
+def test_a_preview_that_is_no_preview_is_refused():
+    @tool
+    def write(path: str) -> None:
+        """Write."""
 
-    if accepted:
-        assert tool(examples=[example])(look_up).examples == (example,)
-    else:
-        with pytest.raises(ToolDefinitionError):
-            tool(examples=[example])(look_up)
+    @write.preview
+    def _(path: str) -> str:
+        return "text"
+
+    with pytest.raises(TypeError, match="must return a Preview, not str"):
+        write.preview_for({"path": "a"}, make_context())
