@@ -12,10 +12,15 @@ from time import monotonic, sleep
 from django.db import connection
 from django.utils import timezone
 
+from catalog.errors import Conflict
 from plans import carriers, engine
+from plans.claims import on_sqlite
 from plans.work import Run, Work
 
 log = logging.getLogger("toolgate.executor")
+QUICK_PLANS = 256
+QUICK_SECONDS = 0.003
+"""A plan whose steps end faster than this needs no second thread where writers take turns."""
 GRACE_SECONDS = 0.25
 """How far past its deadline a sync handler may be before its thread is written off."""
 
@@ -62,6 +67,7 @@ class Executor:
         self._seats: set[Seat] = set()
         self._stopping = threading.Event()
         self._lock = threading.Lock()
+        self._advanced: dict[int, float] = {}
 
     def start(self) -> None:
         """Start the threads and listen for hints."""
@@ -105,12 +111,20 @@ class Executor:
         try:
             while not self._stopping.is_set() and not seat.turn.abandoned:
                 plan_pk = self._hints.get()
-                if plan_pk is not None:
+                if plan_pk is not None and self._needs_help(plan_pk):
                     self._stay_with(plan_pk, seat)
         finally:
             with self._lock:
                 self._seats.discard(seat)
             connection.close()
+
+    def _needs_help(self, plan_pk: int) -> bool:
+        """Put a hint back while another thread ends this plan's steps so quickly that two would only queue up."""
+        if not on_sqlite() or monotonic() - self._advanced.get(plan_pk, 0.0) > QUICK_SECONDS:
+            return True
+        sleep(QUICK_SECONDS)
+        self._hints.put(plan_pk)
+        return False
 
     def _stay_with(self, plan_pk: int, seat: Seat) -> None:
         """Work on one plan for one turn. What goes wrong here leaves a lease that expires."""
@@ -120,8 +134,18 @@ class Executor:
             while work is not None:
                 seat.take(work)
                 work = engine.advance(work, seat.turn)
+                self._advanced[plan_pk] = monotonic()
+        except Conflict as lost:
+            log.info("someone else got there first: %s", lost, extra={"plan": plan_pk})
         except Exception:
             log.exception("a step was dropped; its lease will expire", extra={"plan": plan_pk})
             connection.close()
         finally:
             seat.take(None)
+            self._forget_slow_plans()
+
+    def _forget_slow_plans(self) -> None:
+        """Keep the table of quick plans small."""
+        if len(self._advanced) > QUICK_PLANS:
+            old = monotonic() - QUICK_SECONDS
+            self._advanced = {plan: at for plan, at in list(self._advanced.items()) if at > old}
