@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import jsonschema_rs
@@ -58,8 +59,8 @@ class Validator:
         """Return what is wrong with the value, nothing when it fits; at most MAX_PROBLEMS."""
         if self._compiled.is_valid(value):
             return []
-        found = [problem for error in self._compiled.iter_errors(value) for problem in self._explain(error)]
-        return found[:MAX_PROBLEMS]
+        found = (problem for error in self._compiled.iter_errors(value) for problem in self._explain(error))
+        return list(islice(found, MAX_PROBLEMS))
 
     def _explain(self, error: jsonschema_rs.ValidationError) -> Iterator[Problem]:
         code, facts = error.kind.name, error.kind.as_dict()

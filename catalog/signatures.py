@@ -205,7 +205,7 @@ _names: dict[Handler, frozenset[str]] = {}
 _envelope = compile_schema(
     {
         "type": "object",
-        "properties": {"query_type": {"type": "string"}, "parameters": {"type": "object"}},
+        "properties": {"query_type": {"type": "string", "maxLength": 100}, "parameters": {"type": "object"}},
         "required": ["query_type"],
         "additionalProperties": False,
     }

@@ -27,10 +27,13 @@ _NUMBER_FORMAT = re.compile(r"\+?,?(\.[0-9]{1,2})?[f%d]?")
 @tool(categories=["text"], retry_safe=True)
 def render_text(template: Template, values: Values) -> str:
     """Fill the {name} placeholders of a template from values; numbers take formats such as {n:,.1f}."""
-    text = _TOKEN.sub(lambda token: _filled(token, values), template)
-    if len(text) > MAX_TEXT:
-        raise _refused("values", f"The text would have {len(text):,} characters; at most {MAX_TEXT:,} are made.")
-    return text
+    pieces, size, end = [], 0, 0
+    for token in _TOKEN.finditer(template):
+        pieces += [template[end : token.start()], _filled(token, values)]
+        size, end = size + len(pieces[-1]), token.end()
+        if size > MAX_TEXT:  # judged while it grows: a short template can ask for gigabytes
+            raise _refused("values", f"The text would have more than {MAX_TEXT:,} characters.")
+    return "".join([*pieces, template[end:]])
 
 
 def _filled(token: re.Match[str], values: dict[str, Any]) -> str:

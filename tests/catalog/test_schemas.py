@@ -81,6 +81,13 @@ def test_every_unknown_key_is_one_problem_with_the_nearest_name():
     assert "did you mean 'count'?" in problems[0].message
 
 
+def test_thousands_of_problems_cost_no_more_than_the_first_few():
+    started = time.perf_counter()
+
+    assert len(compile_schema(TYPICAL).problems({f"key{n}": n for n in range(20_000)})) == 50
+    assert time.perf_counter() - started < 1
+
+
 def test_messages_never_repeat_the_value():
     problems = compile_schema(TYPICAL).problems({"ticker": "hunter2-secret", "count": "hunter2", "kind": "hunter2"})
 
