@@ -19,6 +19,7 @@ from catalog.paths import TEMPORARY, Parts, is_plain_name, open_file, opened_fol
 MAX_FILE_BYTES = 1024 * 1024
 MAX_ENTRIES = 1000
 MAX_MATCHES = 200
+MAX_SEARCH_BYTES = 64 * MAX_FILE_BYTES
 MAX_LINE = 300
 ABSENT = "absent"
 
@@ -139,8 +140,11 @@ class Filesystem:
         wanted = text.casefold()
         if not wanted.strip():
             raise FilesystemError("A text to search for is needed.")
+        entries = self.list(path, recursive=True)
+        if sum(entry.size for entry in entries if entry.size <= MAX_FILE_BYTES) > MAX_SEARCH_BYTES:
+            raise FilesystemError(f"{path!r} holds too much to search at once; search a folder inside it.")
         matches: Matches = []
-        for entry in self.list(path, recursive=True):
+        for entry in entries:
             for number, line in enumerate(self._lines(entry), start=1):
                 if wanted in line.casefold():
                     matches.append(Match(entry.path, number, line[:MAX_LINE]))

@@ -304,3 +304,11 @@ def test_search_finds_lines_in_text_files_only(workspace, root):
     assert [(match.path, match.line, match.text) for match in workspace.search("two")] == [("a.md", 2, "Two words")]
     with pytest.raises(FilesystemError, match="needed"):
         workspace.search("  ")
+
+
+def test_a_search_through_too_much_says_so(workspace, root, monkeypatch):
+    monkeypatch.setattr(filesystem_module, "MAX_SEARCH_BYTES", 2)
+    (root / "a.md").write_text("abc")
+
+    with pytest.raises(FilesystemError, match="search a folder inside"):
+        workspace.search("b")
