@@ -2,6 +2,9 @@
 
 import os
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -110,34 +113,42 @@ def test_links_are_never_followed(workspace, root, path):
 
 
 def test_a_link_swapped_in_between_two_looks_reaches_nothing_outside(workspace, root):
-    (root.parent / "victims").mkdir()
-    (root.parent / "victims" / "note.md").write_text("outside")
+    victims = root.parent / "victims"
+    victims.mkdir()
+    (victims / "note.md").write_text("outside")
     stop = threading.Event()
-
-    def swap() -> None:
-        while not stop.is_set():
-            (root / "folder").rename(root / "aside")
-            (root / "folder").symlink_to(root.parent / "victims", target_is_directory=True)
-            (root / "folder").unlink()
-            (root / "aside").rename(root / "folder")
-
-    (root / "folder").mkdir()
-    (root / "folder" / "note.md").write_text("inside")
-    swapper = threading.Thread(target=swap)
+    swaps: list[int] = []
+    swapper = threading.Thread(target=_swap, args=(root / "folder", victims, stop, swaps))
     swapper.start()
-    seen = set(_attempts(workspace, 300))
+
+    seen = set(_attempts(workspace, until=lambda: len(swaps) >= 100))
     stop.set()
     swapper.join()
 
-    assert seen <= {"inside", "refused"}
-    assert (root.parent / "victims" / "note.md").read_text() == "outside"
+    assert "refused" in seen and seen <= {"inside", "refused"}
+    assert [path.name for path in victims.iterdir()] == ["note.md"]
+    assert (victims / "note.md").read_text() == "outside"
 
 
-def _attempts(workspace: Filesystem, count: int):
-    for _ in range(count):
+def _swap(folder: Path, victims: Path, stop: threading.Event, swaps: list[int]) -> None:
+    """Put a link to outside in the folder's place and take it away again; the writer may make the folder meanwhile."""
+    for number in count():
+        if stop.is_set():
+            return
+        with suppress(OSError):
+            folder.rename(folder.with_name(f"aside{number}"))
+        with suppress(OSError):
+            folder.symlink_to(victims, target_is_directory=True)
+            swaps.append(1)
+        with suppress(OSError):
+            folder.unlink()
+
+
+def _attempts(workspace: Filesystem, until: Callable[[], bool]) -> Iterator[str]:
+    while not until():
         try:
-            yield workspace.read_text("folder/note.md")
             workspace.write_text("folder/note.md", "inside")
+            yield workspace.read_text("folder/note.md")
         except FilesystemError:
             yield "refused"
 
