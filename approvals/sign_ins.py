@@ -27,8 +27,7 @@ def on_failure(
     sender: object, *, credentials: Mapping[str, Any], request: HttpRequest | None = None, **kwargs: Any
 ) -> None:
     """Keep that someone failed to sign in; the name only if it is one, as people type passwords there too."""
-    typed = str(credentials.get("username", ""))[:150].replace("\x00", "")
-    user = get_user_model().objects.filter(username=typed).first()
+    user = get_user_model().objects.filter(username=str(credentials.get("username", ""))).first()
     line = Line(
         action="sign_in.failed",
         actor_name=user.get_username() if user else "unknown",

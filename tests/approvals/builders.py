@@ -79,7 +79,7 @@ def rejection(request: ApprovalRequest, comment: str = "", channel: str = "rest"
     return Decision(Verdict.REJECT, request.digest, comment, channel)  # type: ignore[arg-type]
 
 
-def binding_of(call: Call, state_token: str = "state-1") -> Binding:
+def binding_of(call: Call) -> Binding:
     """Return what would run if nothing changed since the preview."""
     assert call.implementation is not None
-    return Binding(call.version.fingerprint, call.implementation.digest, call.arguments, state_token)
+    return Binding(call.version.fingerprint, call.implementation.digest, call.arguments, str(PREVIEW.state_token))

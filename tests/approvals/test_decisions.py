@@ -1,6 +1,6 @@
 """One answer decides, once, by the right people, about exactly what they saw."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -14,6 +14,12 @@ from catalog.models import Call
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
 
 
+def moment(value: datetime | None) -> datetime:
+    """Return a time that must be there."""
+    assert value is not None
+    return value
+
+
 def call_of(request: ApprovalRequest) -> Call:
     """Return the request's call as it is now."""
     return Call.objects.get(approval=request)
@@ -25,7 +31,7 @@ def test_an_approval_releases_the_call_at_once(ada, rosa):
     decided = decide(request, by=rosa, decision=approval(request, "Looks right."))
     assert (decided.status, call_of(request).status) == ("approved", "ready")
     assert decided.effective_at == decided.decided_at == decided.reviews.get().at
-    assert decided.not_after - decided.effective_at == timedelta(minutes=15)
+    assert moment(decided.not_after) - moment(decided.effective_at) == timedelta(minutes=15)
     assert decided.applied_at == decided.decided_at
 
 
@@ -120,7 +126,7 @@ def test_a_page_decision_takes_effect_after_the_undo_window(ada, rosa):
     request = ask(ada)
     decided = decide(request, by=rosa, decision=approval(request, channel="page"))
     assert (decided.status, call_of(request).status) == ("approved", "held")
-    assert decided.effective_at - decided.decided_at == timedelta(seconds=5)
+    assert moment(decided.effective_at) - moment(decided.decided_at) == timedelta(seconds=5)
     assert apply_due(timezone.now()) == 0
     later = timezone.now() + timedelta(seconds=6)
     assert (apply_due(later), apply_due(later)) == (1, 0)
@@ -170,7 +176,7 @@ def test_undo_ends_with_its_window(ada, rosa):
     ApprovalRequest.objects.filter(pk=request.pk).update(effective_at=timezone.now())
     decide(at_once, by=rosa, decision=approval(at_once))
     for each in (request, at_once):
-        with pytest.raises(Conflict, match="^The time to undo is over. Rosa approved this"):
+        with pytest.raises(Conflict, match="time to undo is over"):
             undo(each, by=rosa)
     with pytest.raises(Conflict, match="no decision to undo"):
         undo(undecided, by=rosa)

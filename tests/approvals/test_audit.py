@@ -1,0 +1,193 @@
+"""The audit log keeps what it must, never arguments, and shows every way of tampering it can know of."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F
+
+from approvals.audit import Line, append
+from approvals.models import AuditEntry, Instance
+from approvals.verification import Verification, verify
+from catalog.facts import record
+from tests.approvals.builders import held_call, make_tool
+
+ENTRIES = 7
+
+
+@pytest.fixture
+def chain(ada) -> None:
+    """A log of seven entries whose rows may be changed: an attacker who owns the database drops its triggers."""
+    for number in range(ENTRIES):
+        append(Line(action="tool.changed", by=ada, object_ref=f"tool_{number}", details={"number": number}))
+    with connection.cursor() as cursor:
+        of_table = " ON approvals_auditentry" if connection.vendor == "postgresql" else ""
+        cursor.execute(f"DROP TRIGGER audit_is_append_only{of_table}")
+
+
+def entries(seq: int):
+    """Return the entry of this number, as a queryset."""
+    return AuditEntry.objects.filter(seq=seq)
+
+
+def set_back_to(seq: int) -> None:
+    """Move the head back to an earlier entry without touching the entries."""
+    Instance.objects.update(audit_seq=seq, audit_head=entries(seq).get().hash)
+
+
+def forge_the_next() -> None:
+    """Write an entry without the key, and no head."""
+    last = entries(ENTRIES).get()
+    last.pk, last.seq, last.prev_hash = None, last.seq + 1, last.hash
+    last.save(force_insert=True)
+
+
+def swap(one: int, other: int) -> None:
+    """Let two entries change places."""
+    for seq, to in ((one, 900), (other, one), (900, other)):
+        entries(seq).update(seq=to)
+
+
+TAMPERING: list[tuple[Callable[[], object], int]] = [
+    *[
+        (lambda field=field: entries(3).update(**{field: "x"}), 3)
+        for field in ("action", "actor_name", "object_ref", "tool_name", "plan_ref", "digest", "details")
+    ],
+    (lambda: entries(3).update(actor=None), 3),
+    (lambda: entries(3).update(at=entries(4).get().at), 3),
+    (lambda: entries(3).update(hash="0" * 64), 3),
+    (lambda: entries(3).update(prev_hash="0" * 64), 3),
+    (lambda: entries(1).delete(), 1),
+    (lambda: entries(4).delete(), 4),
+    (lambda: entries(ENTRIES).delete(), ENTRIES),
+    (lambda: AuditEntry.objects.all().delete(), 1),
+    (lambda: swap(2, 3), 2),
+    (forge_the_next, ENTRIES + 1),
+    (lambda: set_back_to(4), 5),
+    (lambda: Instance.objects.update(audit_head="0" * 64), ENTRIES + 1),
+    (lambda: Instance.objects.update(audit_seq=F("audit_seq") + 1), ENTRIES + 1),
+    (lambda: Instance.objects.update(name="inst_other"), 1),
+]
+
+
+@pytest.mark.parametrize(("tamper", "first_bad"), TAMPERING)
+def test_tampering_shows(chain, tamper, first_bad):
+    """With the first entry that is wrong or missing."""
+    assert verify() == Verification(intact=True, entries=ENTRIES)
+    tamper()
+    found = verify()
+    assert (found.intact, found.first_bad) == (False, first_bad)
+
+
+def test_another_key_makes_another_chain(chain, settings):
+    """Whoever lacks the key cannot write an entry that verifies."""
+    settings.TOOLGATE_AUDIT_KEY = "another key of at least 32 characters"
+    assert verify().first_bad == 1
+    append(Line(action="tool.changed"))
+    settings.TOOLGATE_AUDIT_KEY = "a third key of at least 32 characters"
+    assert not verify().intact
+
+
+def test_fields_do_not_run_into_each_other(chain):
+    """Moving a character over a border is a change."""
+    entries(3).update(object_ref="tool_", tool_name="2")
+    assert verify().first_bad == 3
+
+
+def test_the_chain_is_walked_in_chunks(chain, monkeypatch):
+    """Also over their borders."""
+    for size in (1, 2, ENTRIES - 1, ENTRIES, 100):
+        monkeypatch.setattr("approvals.verification.CHUNK", size)
+        assert verify() == Verification(intact=True, entries=ENTRIES)
+
+
+@pytest.mark.parametrize("sql", ["UPDATE approvals_auditentry SET action = 'x'", "DELETE FROM approvals_auditentry"])
+def test_the_database_refuses_changes(db, sql):
+    """On SQLite deletions are left to the chain."""
+    append(Line(action="tool.changed"))
+    if sql.startswith("DELETE") and connection.vendor == "sqlite":
+        return
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "kept"),
+    [
+        ("call.started", "safe", False),
+        ("call.succeeded", "safe", False),
+        ("call.started", "cautious", True),
+        ("call.failed", "dangerous", True),
+        ("call.refused", "safe", True),
+        ("call.settled", "safe", True),
+        ("call.changing", "dangerous", False),
+        ("approval.opened", "safe", True),
+        ("step.outcome_unknown", "cautious", True),
+        ("tool.invoked", "cautious", False),
+    ],
+)
+def test_what_is_kept_of_calls(ada, kind, level, kept):
+    """Cautious and dangerous calls, refusals, approvals and settlements."""
+    call = held_call(ada, make_tool(level=level))
+    record(kind, call=call, by=ada)
+    assert [entry.action for entry in AuditEntry.objects.all()] == [kind] * kept
+
+
+def test_what_is_kept_of_a_call(ada):
+    """Ids, digests and reasons; arguments and results are dropped even when someone states them."""
+    call = held_call(ada)
+    record("call.failed", call=call, by=ada, level="dangerous", attempt=2, arguments={"a": 1}, result="x", message="y")
+    entry = AuditEntry.objects.get()
+    assert (entry.object_ref, entry.tool_name, entry.actor) == (call.public_id, "write_note", ada)
+    assert entry.details_json == {"level": "dangerous", "attempt": 2}
+
+
+def test_what_is_kept_of_tools_and_tokens(ada):
+    """Under their own names; nobody's doing is the installation's."""
+    record("tool.changed", tool="write_note", version=2)
+    record("token.created", by=ada, token="tg_abcdefg", scopes=["plans:read"])
+    record("plan.changed", plan="plan_1")
+    tool, token = AuditEntry.objects.order_by("seq")
+    assert (tool.object_ref, tool.tool_name, tool.actor_name) == ("write_note", "write_note", "Toolgate")
+    assert (token.object_ref, token.tool_name, token.actor_name) == ("tg_abcdefg", "", "ada")
+
+
+def test_an_entry_that_cannot_be_written_stops_what_it_tells(ada):
+    """No audit, no dangerous start."""
+    with pytest.raises(Instance.DoesNotExist), transaction.atomic():
+        Instance.objects.all().delete()
+        record("call.started", call=held_call(ada), level="dangerous")
+
+
+def test_signing_in_and_out_is_kept(client, ada):
+    """And failing to; a name that is none is not kept, as people type passwords there."""
+    client.login(username="ada", password="secret-ada")
+    client.logout()
+    client.logout()
+    client.login(username="ada", password="wrong")
+    client.login(username="hunter2", password="ada")
+    kept = AuditEntry.objects.order_by("seq").values_list("action", "actor_name")
+    names = ["succeeded", "ended", "failed", "failed"]
+    assert list(kept) == [(f"sign_in.{name}", who) for name, who in zip(names, ["ada"] * 3 + ["unknown"], strict=True)]
+
+
+def test_the_command_says_intact(chain, capsys):
+    """In words and as JSON."""
+    call_command("verify_audit")
+    call_command("verify_audit", "--json")
+    words, document = capsys.readouterr().out.splitlines()
+    assert words == "intact: 7 entries"
+    assert json.loads(document) == {"intact": True, "entries": 7}
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_the_command_fails_where_the_log_is_bad(chain, capsys, options):
+    """With exit code 1 and the first bad entry."""
+    entries(4).delete()
+    with pytest.raises(SystemExit) as ended:
+        call_command("verify_audit", *options)
+    assert ended.value.code == 1
+    said = capsys.readouterr().out
+    assert json.loads(said)["first_bad"] == 4 if options else "entry 4" in said

@@ -1,0 +1,64 @@
+"""The audit log is read by administrators only: filtered, newest first, page by page."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals.audit import Line, append
+from approvals.audit_selectors import AuditFilters, entries_for
+from catalog.access import NotAllowed, act_through
+from catalog.models import ApiToken
+
+
+@pytest.fixture
+def log(ada, rosa) -> None:
+    """Three entries."""
+    append(Line(action="approval.opened", by=ada, object_ref="apr_1", tool_name="write_file", plan_ref="plan_1"))
+    append(Line(action="approval.decided", by=rosa, object_ref="apr_1", tool_name="write_file"))
+    append(Line(action="tool.changed", object_ref="read_file", tool_name="read_file", details={"version": 2}))
+
+
+def test_only_administrators_read(log, ada, rosa, vera, admin):
+    """Nor their agents' tokens."""
+    for person in (ada, rosa, vera):
+        with pytest.raises(NotAllowed):
+            entries_for(person)
+    assert entries_for(admin).count() == 3
+    token = ApiToken.objects.create(name="bot", user=admin, kind="agent", expires_at=timezone.now())
+    with pytest.raises(NotAllowed):
+        entries_for(act_through(token))
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, [3, 2, 1]),
+        ({"who": "rosa"}, [2]),
+        ({"action": "approval.opened"}, [1]),
+        ({"tool": "write_file"}, [2, 1]),
+        ({"q": "APR_1"}, [2, 1]),
+        ({"q": "apr_1 plan_1"}, [1]),
+        ({"q": "version"}, [3]),
+        ({"q": "%"}, []),
+        ({"before": 3}, [2, 1]),
+        ({"tool": "write_file", "before": 2}, [1]),
+    ],
+)
+def test_filters(log, admin, filters, expected):
+    """Each alone and together."""
+    assert [entry.seq for entry in entries_for(admin, AuditFilters(**filters))] == expected
+
+
+def test_a_time_span(log, admin):
+    """From, included; to, excluded."""
+    second = entries_for(admin).get(seq=2).at
+    after = second + timedelta(microseconds=1)
+    assert [entry.seq for entry in entries_for(admin, AuditFilters(since=second, until=after))] == [2]
+
+
+def test_a_page_is_one_query(log, admin, django_assert_num_queries):
+    """With who did it."""
+    entries = entries_for(admin)
+    with django_assert_num_queries(1):
+        assert [entry.actor.username if entry.actor else None for entry in entries] == [None, "rosa", "ada"]

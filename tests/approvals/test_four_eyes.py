@@ -1,0 +1,118 @@
+"""Nobody decides what they asked for; who may decide is a member of the rule's groups, on every path."""
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+
+from approvals.decisions import decide
+from approvals.errors import Invalidated
+from approvals.models import ApprovalRequest
+from approvals.selectors import may_decide, request_for
+from approvals.starts import consume
+from catalog.access import NotAllowed, act_through
+from catalog.models import ApiToken, CallRequester
+from tests.approvals.builders import approval, ask, binding_of, rejection, set_rule
+
+
+def token_of(user, kind):
+    """Return a live token of `user`."""
+    return ApiToken.objects.create(name=kind, user=user, kind=kind, secret_digest=kind, expires_at=timezone.now())
+
+
+@pytest.fixture
+def rosas(rosa) -> ApprovalRequest:
+    """A request that a reviewer asked for herself."""
+    return ask(rosa)
+
+
+@pytest.mark.parametrize("answer", [approval, rejection])
+def test_a_requester_never_decides(rosas, rosa, tomas, answer):
+    """Neither way; someone else may."""
+    with pytest.raises(NotAllowed, match="You asked for this call"):
+        decide(rosas, by=rosa, decision=answer(rosas))
+    assert decide(rosas, by=tomas, decision=answer(rosas)).status != "pending"
+
+
+def test_everyone_in_the_requester_set_is_out(ada, rosa, tomas):
+    """The plan's author as well as the token's owner."""
+    request = ask(ada)
+    CallRequester.objects.create(call=request.call, user=rosa)
+    with pytest.raises(NotAllowed):
+        decide(request, by=rosa, decision=approval(request))
+    assert decide(request, by=tomas, decision=approval(request)).status == "approved"
+
+
+def test_a_superuser_decides_only_as_a_reviewer_and_never_their_own(ada, admin, rosa):
+    """Power over the installation is no second pair of eyes."""
+    rosa.is_superuser = admin.is_superuser = True
+    rosa.save()
+    admin.save()
+    request, own = ask(ada), ask(rosa)
+    with pytest.raises(NotAllowed, match="Only a member of reviewer"):
+        decide(request, by=admin, decision=approval(request))
+    with pytest.raises(NotAllowed, match="You asked"):
+        decide(own, by=rosa, decision=approval(own))
+
+
+def test_roles_other_than_the_rules_do_not_decide(ada, ben, vera, admin, db):
+    """Operators, viewers and administrators look on."""
+    request = ask(ada)
+    for person in (ada, ben, vera, admin):
+        with pytest.raises(NotAllowed):
+            decide(request, by=person, decision=approval(request))
+    assert request.reviews.count() == 0
+
+
+def test_the_group_is_the_rules(ada, ben):
+    """Whose members may decide stands in the policy."""
+    set_rule(stages=[{"group": "finance", "count": 1}])
+    request = ask(ada)
+    assert may_decide(request, ben) == "Only a member of finance who did not ask for the call may decide."
+    ben.groups.add(Group.objects.create(name="finance"))
+    assert decide(request, by=User.objects.get(pk=ben.pk), decision=approval(request)).status == "approved"
+
+
+def test_a_switched_off_account_does_not_decide(ada, rosa):
+    """However it got here."""
+    rosa.is_active = False
+    with pytest.raises(NotAllowed, match="switched off"):
+        request = ask(ada)
+        decide(request, by=rosa, decision=approval(request))
+
+
+def test_agents_tokens_never_decide(ada, rosa):
+    """A personal token decides as its user."""
+    request = ask(ada)
+    with pytest.raises(NotAllowed, match="tokens never decide"):
+        decide(request, by=act_through(token_of(rosa, "agent")), decision=approval(request))
+    again = User.objects.get(pk=rosa.pk)
+    assert decide(request, by=act_through(token_of(again, "personal")), decision=approval(request)).status == "approved"
+
+
+def test_a_single_person_may_be_allowed_to(rosa):
+    """Where the policy says so."""
+    set_rule(allow_self_review=True)
+    request = ask(rosa)
+    assert decide(request, by=rosa, decision=approval(request)).status == "approved"
+
+
+@pytest.mark.parametrize("loss", ["group", "account", "asked"])
+def test_the_right_is_checked_again_at_the_start(ada, rosa, loss):
+    """An approval of someone who may not approve any more starts nothing."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    if loss == "group":
+        rosa.groups.clear()
+    elif loss == "account":
+        User.objects.filter(pk=rosa.pk).update(is_active=False)
+    else:
+        CallRequester.objects.create(call=request.call, user=rosa)
+    with pytest.raises(Invalidated, match=r"^Rosa approved this and may not any more"):
+        consume(request.call, binding_of(request.call))
+
+
+def test_why_not_costs_no_query_on_a_page(ada, rosa, django_assert_num_queries):
+    """All it needs was loaded with the request."""
+    request = request_for(rosa, ask(ada).public_id)
+    with django_assert_num_queries(0):
+        assert may_decide(request, rosa) is None

@@ -1,0 +1,167 @@
+"""What was approved is what starts: every bound field, the tool, the policy, the time; and only once."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals import gate
+from approvals.decisions import decide
+from approvals.digests import action_digest, intent_digest
+from approvals.errors import ApprovalExpired, Invalidated
+from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision
+from approvals.policy import rule_of
+from approvals.starts import consume
+from catalog.errors import Conflict
+from catalog.models import Call, Tool, ToolVersion
+from tests.approvals.builders import approval, ask, binding_of, held_call, set_rule
+
+BOUND_BY_CALL = ("plan_ref", "step_ref", "public_id", "tool_name")
+BOUND_BY_BINDING = ("fingerprint", "implementation_digest", "arguments", "state_token")
+
+
+@pytest.fixture
+def approved(ada, rosa, monkeypatch) -> ApprovalRequest:
+    """An approved request whose call is ready; policies are read anew."""
+    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
+    request = ask(ada)
+    return decide(request, by=rosa, decision=approval(request))
+
+
+def refused(request: ApprovalRequest) -> str:
+    """Return why the call does not start with what was approved."""
+    call = Call.objects.get(pk=request.call_id)
+    with pytest.raises(Invalidated) as reason:
+        consume(call, binding_of(call))
+    request.refresh_from_db()
+    assert request.status == "approved"
+    return str(reason.value)
+
+
+def test_an_approval_is_used_once(approved):
+    """The second start finds it used up; the audit log says when it was."""
+    binding = binding_of(approved.call)
+    assert consume(approved.call, binding).state_token == "state-1"
+    with pytest.raises(Conflict, match="and it was started"):
+        consume(approved.call, binding)
+    approved.refresh_from_db()
+    assert (approved.status, approved.consumed_at is not None) == ("consumed", True)
+    assert AuditEntry.objects.get(action="approval.consumed").digest == approved.digest
+
+
+@pytest.mark.parametrize("field", BOUND_BY_BINDING)
+def test_whatever_would_run_otherwise_does_not_start(approved, field):
+    """Each bound field, one at a time."""
+    binding = replace(binding_of(approved.call), **{field: "something else"})
+    with pytest.raises(Invalidated, match="approv"):
+        consume(approved.call, binding)
+    approved.refresh_from_db()
+    assert approved.status == "approved"
+
+
+@pytest.mark.parametrize("field", ["step_ref", "public_id", "tool_name"])
+def test_an_approval_serves_no_other_call(approved, field):
+    """Nor the same one moved to another step or tool."""
+    Call.objects.filter(pk=approved.call_id).update(**{field: "other"})
+    assert "changed after the approval" in refused(approved)
+
+
+@pytest.mark.parametrize("change", [{"name": "inst_clone"}, {"epoch": 2}])
+def test_an_approval_serves_no_other_installation(approved, change):
+    """A cloned database, or one restored from a backup."""
+    Instance.objects.update(**change)
+    assert "this installation" in refused(approved)
+
+
+def test_every_bound_field_changes_the_digest(ada):
+    """No two of them can stand in for each other."""
+    call, rule = held_call(ada), rule_of(set_rule())
+    binding = binding_of(call)
+    digests = [action_digest(call, binding, rule)]
+    digests += [action_digest(call, replace(binding, **{field: "x"}), rule) for field in BOUND_BY_BINDING]
+    others = (replace(rule, revision_id=99), replace(rule, number=99))
+    digests += [action_digest(call, binding, other) for other in others]
+    for field in BOUND_BY_CALL:
+        other = Call.objects.get(pk=call.pk)
+        setattr(other, field, "x")
+        digests.append(action_digest(other, binding, rule))
+    for change in ({"name": "inst_other"}, {"epoch": 7}):
+        Instance.objects.update(**change)
+        digests.append(action_digest(call, binding, rule))
+    assert len(set(digests)) == len(digests) == 13
+
+
+def test_fields_do_not_run_into_each_other(ada):
+    """Each is led by its length."""
+    one, other = held_call(ada), held_call(ada)
+    one.plan_ref, one.step_ref, other.plan_ref, other.step_ref = "plan_1", "2", "plan_", "12"
+    one.public_id = other.public_id
+    rule = rule_of(set_rule())
+    assert action_digest(one, binding_of(one), rule) != action_digest(other, binding_of(other), rule)
+
+
+def test_the_intent_is_the_same_whoever_asks(ada, ben):
+    """Same plan, tool and arguments; another plan is another intent."""
+    one, same, other = held_call(ada), held_call(ben), held_call(ada)
+    other.plan_ref = "plan_2"
+    assert intent_digest(one) == intent_digest(same) != intent_digest(other)
+
+
+def test_a_disabled_tool_does_not_start(approved):
+    """Whatever was approved before."""
+    Tool.objects.update(enabled=False)
+    assert "switched off" in refused(approved)
+
+
+def test_a_newer_version_does_not_start_on_the_old_approval(approved):
+    """Not even by a worker that still has the old code."""
+    tool = approved.tool_version.tool
+    fields = {"tool": tool, "number": 2, "fingerprint": "e" * 64, "input_schema": {}, "safety_level": "dangerous"}
+    tool.current_version = ToolVersion.objects.create(**fields, retry_safe=False, timeout=1)
+    tool.save()
+    assert "definition of write_note changed" in refused(approved)
+
+
+@pytest.mark.parametrize(
+    ("terms", "reason"),
+    [
+        ({"effect": "deny", "message": "Not today."}, "Not today."),
+        ({"stages": [{"group": "reviewer", "count": 2}]}, "asks for more people"),
+        ({"effect": "allow"}, "A policy refuses this call now"),
+    ],
+)
+def test_a_stricter_policy_counts(approved, terms, reason):
+    """And taking the rule away does not let a dangerous call through."""
+    set_rule(**terms)
+    assert reason in refused(approved)
+
+
+def test_a_policy_that_changes_elsewhere_does_not_matter(approved):
+    """Only stricter terms do."""
+    PolicyRevision.objects.filter(safety_level="safe").update(effect="deny")
+    set_rule(expires_seconds=60)
+    assert consume(approved.call, binding_of(approved.call)).number == 1
+
+
+def test_the_run_window_ends(approved):
+    """An approval that came too late to run is not used."""
+    ApprovalRequest.objects.update(not_after=timezone.now() - timedelta(microseconds=1))
+    with pytest.raises(ApprovalExpired):
+        consume(approved.call, binding_of(approved.call))
+
+
+def test_nothing_starts_before_the_undo_window_ends(ada, rosa):
+    """Nor without any decision."""
+    request = ask(ada)
+    for _ in range(2):
+        with pytest.raises(Conflict):
+            consume(request.call, binding_of(request.call))
+        if request.status == "pending":
+            request = decide(request, by=rosa, decision=approval(request, channel="page"))
+
+
+def test_an_undone_approval_does_not_count(approved):
+    """Even where the row was set back by hand."""
+    approved.reviews.update(undone_at=timezone.now())
+    assert "Too few approvals" in refused(approved)
