@@ -9,7 +9,10 @@ import random
 from datetime import timedelta
 from typing import Any
 
-from catalog import dispatch
+from approvals import requests
+from approvals.models import ApprovalRequest
+from approvals.states import OPEN
+from catalog import dispatch, facts
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolError
 from catalog.models import Call
@@ -21,7 +24,7 @@ from plans.claims import CallEnding, Claimed, Parking
 from plans.events import Recording, tell
 from plans.models import MemoryItem, Plan, Step
 from plans.spec import extract_value
-from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.work import Order, Run
 
 as_json = json.JSONEncoder(ensure_ascii=False).encode
@@ -32,7 +35,7 @@ CRASHES = 3
 
 def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     """Write down how a call went; return how many steps became ready. Nothing changes when the lease was lost."""
-    if _must_retry(run, outcome):
+    if _must_retry(run, outcome) and not plan_is_over(batch):
         _retry(batch, run, outcome)
         return 0
     if _is_unknown(run, outcome):
@@ -40,7 +43,7 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         return 0
     response = dispatch.standard_response(run.order.target.tool, run.order.arguments, outcome)
     ending = CallEnding(
-        status=CallStatus.COMPLETED if outcome.success else CallStatus.FAILED,
+        status=CallStatus.COMPLETED if _went_well(outcome) else CallStatus.FAILED,
         response=as_json(response),
         message=outcome.message,
         error_kind=outcome.error_kind or "",
@@ -50,10 +53,15 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         _keep_as_evidence(run.call, ending)
         return 0
     _tell_end(batch, run, outcome)
-    if outcome.success:
+    if _went_well(outcome):
         return complete(batch, run.step, response)
     fail(batch, run.step, outcome.message)
     return 0
+
+
+def _went_well(outcome: dispatch.Outcome) -> bool:
+    """Nothing found is a warning: the call did what it could, and whoever reads the result sees it."""
+    return outcome.success or outcome.warning
 
 
 def _must_retry(run: Run, outcome: dispatch.Outcome) -> bool:
@@ -70,6 +78,11 @@ def _must_retry(run: Run, outcome: dispatch.Outcome) -> bool:
 def _is_unknown(run: Run, outcome: dispatch.Outcome) -> bool:
     """A deadline that passed inside a handler leaves its effect unknown, unless running it again is harmless."""
     return outcome.error_kind == "timeout" and not harmless(run.order)
+
+
+def plan_is_over(batch: Recording) -> bool:
+    """Say whether the plan has ended: what still runs in it ends by itself, and nothing starts again."""
+    return Plan.objects.filter(pk=batch.plan_pk, status__in=PLAN_TERMINAL).exists()
 
 
 def harmless(order: Order) -> bool:
@@ -95,7 +108,7 @@ def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
 def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
     if outcome.restored:
         batch.add("call.restored", run.step.step_id, call=run.call.public_id)
-    kind = "call.succeeded" if outcome.success else "call.failed"
+    kind = "call.succeeded" if _went_well(outcome) else "call.failed"
     extra = {} if outcome.success else {"error": outcome.error_kind}
     tell(batch, kind, run.call, level=run.order.level, **extra)
     batch.add(
@@ -181,11 +194,17 @@ def _wake_dependents(batch: Recording, step: Claimed) -> None:
 def refuse(batch: Recording, step: Claimed, error: ToolError) -> None:
     """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
     if step.call_pk is not None:
-        try_move(
-            Call.objects.filter(pk=step.call_pk), to=CallStatus.FAILED, message=error.user_message(),
-            error_kind="refused", finished_at=batch.now,
-        )  # fmt: skip
+        _end_unstarted_call(batch, step.call_pk, error.user_message())
     fail(batch, step, error.user_message())
+
+
+def _end_unstarted_call(batch: Recording, call_pk: int, message: str) -> None:
+    """Fail a call that will not start; an approval of it that was not used is no longer valid."""
+    approval = ApprovalRequest.objects.select_related("call").filter(call_id=call_pk, status__in=OPEN).first()
+    if approval is not None:
+        requests.invalidate(approval, reason=message)
+    calls = Call.objects.filter(pk=call_pk)
+    try_move(calls, to=CallStatus.FAILED, message=message, error_kind="refused", finished_at=batch.now)
 
 
 def fail(batch: Recording, step: Claimed, message: str) -> None:
@@ -203,8 +222,8 @@ def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> None:
     """Let a person say what happened: the call may have had its effect, and must not run again by itself."""
     if not claims.park_step(batch.cursor, step, Parking(WaitingFor.OUTCOME, call.pk, batch.now)):
         return
-    try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN)
-    batch.add("step.outcome_unknown", step.step_id, call=call.public_id)
+    if try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN):
+        facts.record("step.outcome_unknown", call=call)
 
 
 def settle_plan(batch: Recording) -> None:
@@ -221,7 +240,8 @@ def settle_plan(batch: Recording) -> None:
 def fail_held_step(batch: Recording, call: Call, message: str) -> None:
     """Fail the step of a call that people refused or let expire."""
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
-    if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=batch.now, waiting_for="", ready_at=None):
+    released = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
+    if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=batch.now, **released):
         MemoryItem.objects.create(
             plan_id=batch.plan_pk, type=MemoryItem.Type.STEP_FAILED,
             value=json.dumps({"tool": call.tool_name, "error": message}), step_id=int(call.step_ref), at=batch.now,
