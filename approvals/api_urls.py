@@ -1,13 +1,11 @@
 """The approval and audit paths of the REST API."""
 
-from django.urls import path, register_converter
+from django.urls import path
 
 from approvals import api
-from catalog.converters import Name
+from catalog.converters import PUBLIC_ID
 
-register_converter(Name, "name")
-
-APPROVAL = "approvals/<name:public_id>/"
+APPROVAL = f"approvals/{PUBLIC_ID}/"
 urlpatterns = [
     path("approvals/", api.ApprovalList.as_view(), name="api-approvals"),
     path(APPROVAL, api.ApprovalDetail.as_view(), name="api-approval"),

@@ -1,5 +1,7 @@
 """What may stand in a path: names and ids as we make them, so that nothing else reaches a query."""
 
+from django.urls import register_converter
+
 
 class Name:
     """A tool's name or a public id."""
@@ -27,3 +29,11 @@ class Number:
     def to_url(self, value: int) -> str:
         """Return its digits."""
         return str(value)
+
+
+register_converter(Name, "name")
+register_converter(Number, "number")
+
+TOOL = "<name:name>"
+PUBLIC_ID = "<name:public_id>"
+STEP_ID = "<number:step_id>"

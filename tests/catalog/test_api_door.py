@@ -1,0 +1,239 @@
+"""The door of the API: who comes in, what a body may be, and how every refusal looks."""
+
+import logging
+
+import pytest
+from django.test import Client
+
+from catalog import selectors
+from catalog.models import ApiToken
+from tests.rest import ROOT, Rest, agent, wrong_paths
+
+pytestmark = pytest.mark.usefixtures("catalog")
+FIELDS = {"type", "title", "status", "detail", "errors"}
+VALIDATE = "tools/read_file/validate/"
+
+
+def assert_problem(response, status):
+    """Assert that the response is a problem document of this status."""
+    assert response.status_code == status
+    assert response["Content-Type"] == "application/problem+json"
+    assert set(response.json()) == FIELDS
+    assert response.json()["status"] == status
+    return response.json()
+
+
+def test_without_a_token_it_is_401_with_a_challenge(db):
+    response = Rest(None).get("tools/")
+
+    assert_problem(response, 401)
+    assert response["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("text", ["tg_nobody", "", "x y z", "tg_" + "é" * 10])
+def test_a_dead_token_is_401(db, text):
+    response = Client().get(ROOT + "tools/", headers={"Authorization": f"Bearer {text}".encode().decode("latin-1")})
+
+    assert_problem(response, 401)
+    assert response["WWW-Authenticate"] == "Bearer"
+
+
+def test_with_a_bearer_header_cookies_are_ignored(ada):
+    client = Client()
+    client.force_login(ada)
+
+    assert client.get(ROOT + "tools/").status_code == 200
+    assert client.get(ROOT + "tools/", headers={"Authorization": "Bearer tg_dead"}).status_code == 401
+
+
+def test_a_session_writes_with_its_csrf_token_only(ada):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(ada)
+    body = {"arguments": {"path": "a"}}
+    assert_problem(client.post(ROOT + VALIDATE, body, content_type="application/json"), 403)
+
+    client.get("/api/v1/tools/")
+    client.cookies["toolgate_csrf"] = "c" * 32
+    headers = {"X-CSRFToken": "c" * 32}
+    assert client.post(ROOT + VALIDATE, body, content_type="application/json", headers=headers).status_code == 200
+
+
+def test_a_bearer_token_needs_no_csrf_token(ada):
+    rest = Rest(ada)
+    rest.client = Client(enforce_csrf_checks=True)
+
+    assert rest.post(VALIDATE, {"arguments": {"path": "a"}}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("{", "invalid_json"),
+        ('{"arguments": {}, "arguments": {}}', "duplicate_key"),
+        ('{"arguments": NaN}', "not_finite"),
+        ('{"arguments": 1e999}', "not_finite"),
+        ('{"arguments": "\\ud800"}', "lone_surrogate"),
+        ('{"arguments": ' + "[" * 65 + "]" * 65 + "}", "too_deep"),
+        ("[" * 100_000, "too_deep"),
+        ('{"arguments": 9007199254740993}', "integer_range"),
+        (b'{"arguments": "\xff"}', "invalid_utf8"),
+    ],
+)
+def test_malformed_json_is_400(ada, body, code):
+    problem = assert_problem(Rest(ada).post(VALIDATE, body), 400)
+
+    assert problem["errors"][0]["code"] == code
+
+
+@pytest.mark.parametrize("path", [VALIDATE, "plans/", "plans/check/"])
+def test_more_than_a_mebibyte_is_413(ada, path):
+    assert_problem(Rest(ada).post(path, " " * (1024 * 1024 + 1)), 413)
+
+
+@pytest.mark.parametrize("signed_in", [False, True])
+@pytest.mark.parametrize(
+    "media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+)
+@pytest.mark.parametrize("path", [VALIDATE, "plans/"])
+def test_another_type_of_body_is_415(ada, path, media_type, signed_in):
+    rest = Rest(ada)
+    client = Client(enforce_csrf_checks=True)
+    if signed_in:
+        client.force_login(ada)
+        rest.headers = {"X-CSRFToken": "c" * 32}
+        client.cookies["toolgate_csrf"] = "c" * 32
+    response = client.post(ROOT + path, b"--x--\r\n", content_type=media_type, headers=rest.headers)
+
+    assert_problem(response, 415)
+
+
+def test_a_body_without_announced_length_is_read(ada):
+    rest = Rest(ada)
+    response = rest.client.post(
+        ROOT + VALIDATE, '{"arguments": 1}', content_type="application/json", headers=rest.headers, CONTENT_LENGTH=""
+    )
+
+    assert wrong_paths(response) == ["arguments"]
+
+
+def test_unknown_fields_and_wrong_types_are_422_by_name(ada):
+    rest = Rest(ada)
+
+    assert wrong_paths(rest.post(VALIDATE, {"arguments": {}, "argument": 1})) == ["argument"]
+    assert wrong_paths(rest.post(VALIDATE, {"arguments": []})) == ["arguments"]
+    assert wrong_paths(rest.post(VALIDATE, {})) == ["arguments"]
+    assert wrong_paths(rest.post(VALIDATE, [])) == [""]
+    assert wrong_paths(rest.get("tools/", colour="red")) == ["colour"]
+
+
+def test_what_is_not_there_is_404_in_the_same_shape(ada):
+    rest = Rest(ada)
+
+    assert_problem(rest.get("nowhere/"), 404)
+    assert_problem(rest.get("tools/no-such-tool/"), 404)
+    assert_problem(rest.get("tools/%00/"), 404)
+    assert_problem(rest.get("plans/" + "x" * 500 + "/"), 404)
+
+
+def test_a_post_without_the_slash_is_told_so_and_not_redirected(ada):
+    problem = assert_problem(Rest(ada).post("plans", {}), 404)
+
+    assert "/api/v1/plans/" in problem["detail"]
+
+
+def test_another_method_is_405(ada):
+    rest = Rest(ada)
+    response = rest.client.delete(ROOT + "tools/", headers=rest.headers)
+
+    assert_problem(response, 405)
+    assert "GET" in response["Allow"]
+
+
+def test_a_foreign_host_is_400(db):
+    assert_problem(Client().get(ROOT + "tools/", headers={"Host": "evil.example"}), 400)
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/xml", "*/*;q=0"])
+def test_answers_are_json_whatever_is_asked_for(ada, accept):
+    rest = Rest(ada)
+    rest.headers["Accept"] = accept
+
+    assert rest.get("tools/")["Content-Type"] == "application/json"
+
+
+def test_what_nobody_expected_is_a_bare_500_and_its_message_is_not_logged(ada, monkeypatch, caplog):
+    secret = "swordfish"[::-1]
+
+    def fail(*args):
+        raise RuntimeError(secret)
+
+    monkeypatch.setattr(selectors, "tools", fail)
+    with caplog.at_level(logging.ERROR, "toolgate.api"):
+        problem = assert_problem(Rest(ada).get("tools/"), 500)
+
+    assert secret not in str(problem) + caplog.text
+    assert "RuntimeError" in caplog.text
+
+
+SCOPED = [
+    ("get", "tools/", "tools:read"),
+    ("get", "tools/read_file/", "tools:read"),
+    ("get", "tools/read_file/versions/", "tools:read"),
+    ("get", "tools/read_file/schema/", "tools:read"),
+    ("get", "tool-schemas/", "tools:read"),
+    ("post", VALIDATE, "tools:read"),
+    ("get", "plans/", "plans:read"),
+    ("get", "plans/plan_x/", "plans:read"),
+    ("get", "plans/plan_x/memory/", "plans:read"),
+    ("get", "plans/plan_x/events/", "plans:read"),
+    ("post", "plans/", "plans:write"),
+    ("post", "plans/check/", "plans:write"),
+    ("post", "plans/plan_x/start/", "plans:write"),
+    ("post", "plans/plan_x/cancel/", "plans:write"),
+    ("post", "plans/plan_x/steps/1/outcome/", "plans:write"),
+    ("post", "calls/", "calls:create"),
+    ("get", "calls/call_x/", "calls:create"),
+    ("get", "calls/call_x/", "plans:read"),
+    ("get", "approvals/", "approvals:read"),
+    ("get", "approvals/apr_x/", "approvals:read"),
+    ("post", "approvals/apr_x/reviews/", "approvals:decide"),
+    ("post", "approvals/apr_x/undo/", "approvals:decide"),
+    ("post", "approvals/apr_x/withdraw/", "calls:create"),
+    ("get", "audit/", "audit:read"),
+    ("post", "audit/verify/", "audit:read"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), SCOPED)
+def test_every_path_asks_for_its_scope_by_name(admin, method, path, scope):
+    """An administrator has every role, so that only scopes are in question."""
+    with_it, without = Rest(admin, scope), Rest(admin, "policies:write")
+
+    assert getattr(with_it, method)(path).status_code not in (401, 403)
+    refusal = assert_problem(getattr(without, method)(path), 403)
+    assert scope in refusal["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("post", "plans/"), ("post", "calls/"), ("get", "audit/"), ("post", "approvals/apr_x/withdraw/")],
+)
+def test_a_token_never_does_what_its_user_may_not(vera, method, path):
+    problem = assert_problem(getattr(Rest(vera), method)(path), 403)
+
+    assert "role" in problem["detail"]
+
+
+def test_a_person_without_a_role_sees_no_tools(django_user_model):
+    stranger = django_user_model.objects.create_user("stranger")
+
+    assert_problem(Rest(stranger).get("tools/"), 403)
+    assert Rest(stranger).get("plans/").json()["results"] == []
+
+
+def test_a_revoked_token_is_refused_at_once(ada):
+    rest = agent(ada)
+    assert rest.get("tools/").status_code == 200
+
+    ApiToken.objects.filter(pk=rest.token.pk).update(revoked_at=rest.token.created_at)
+    assert_problem(rest.get("tools/"), 401)

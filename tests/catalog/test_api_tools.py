@@ -1,0 +1,150 @@
+"""The tool paths: lists that narrow, sort and page; one tool in full; providers' schemas; validation."""
+
+import pytest
+
+from catalog import snapshot
+from catalog.models import Tool
+from tests.rest import Rest, wrong_paths
+
+pytestmark = pytest.mark.usefixtures("catalog")
+FILES = ["delete_file", "list_files", "read_file", "search_files", "write_file"]
+
+
+@pytest.fixture
+def rest(vera):
+    """The client of a viewer."""
+    return Rest(vera)
+
+
+def names(response):
+    """Return the names in a list."""
+    assert response.status_code == 200, response.json()
+    return [tool["name"] for tool in response.json()["results"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"category": "filesystem"}, FILES),
+        ({"category": ["filesystem", "finance"]}, sorted([*FILES, "sec_financial_data"])),
+        ({"safety_level": "dangerous"}, ["delete_file", "write_file"]),
+        ({"category": "filesystem", "max_level": "cautious"}, ["list_files", "read_file", "search_files"]),
+        ({"safety_level": "cautious"}, ["eval_form"]),
+        ({"q": "WRITE_f"}, ["write_file"]),
+        ({"q": "10-K"}, ["sec_financial_data"]),
+        ({"source": "catalog.toolsets.text"}, ["render_text"]),
+        ({"source": "nowhere"}, []),
+        ({"enabled": "false"}, ["eval_form"]),
+        ({"category": "filesystem", "sort": "-name"}, FILES[::-1]),
+        ({"category": "filesystem", "sort": "-level", "page_size": 2}, ["delete_file", "write_file"]),
+    ],
+)
+def test_the_list_is_narrowed_and_sorted(rest, query, found):
+    if "enabled" in query:
+        Tool.objects.filter(name="eval_form").update(enabled=False)
+
+    assert names(rest.get("tools/", **query)) == found
+
+
+@pytest.mark.parametrize("field", ["safety_level", "max_level", "sort", "enabled", "page_size", "cursor"])
+def test_a_value_that_does_not_exist_is_422(rest, field):
+    assert wrong_paths(rest.get("tools/", **{field: "nonsense"})) == [field]
+
+
+@pytest.mark.parametrize("sort", ["name", "-name", "level", "-calls"])
+def test_pages_follow_each_other_forth_and_back(rest, sort):
+    whole = names(rest.get("tools/", sort=sort))
+    url, pages = f"tools/?sort={sort}&page_size=4", []
+    while url:
+        page = rest.get(url.removeprefix("http://testserver/api/v1/"))
+        pages.append(names(page))
+        url, back = page.json()["next"], page.json()["previous"]
+
+    assert [name for page in pages for name in page] == whole
+    before = rest.get(back.removeprefix("http://testserver/api/v1/"))
+    assert names(before) == pages[-2]
+
+
+def test_a_list_costs_the_same_few_queries_however_long(rest, django_assert_num_queries):
+    rest.get("tools/")
+    with django_assert_num_queries(4):  # token, roles, tools, their categories
+        rest.get("tools/", page_size=3)
+    with django_assert_num_queries(4):
+        rest.get("tools/")
+
+
+def test_one_tool_in_full(rest):
+    tool = rest.get("tools/write_file/").json()
+
+    assert (tool["safety_level"], tool["reversibility"], tool["version"]) == ("dangerous", "restorable", 1)
+    assert set(tool["input_schema"]["properties"]) == {"path", "content"}
+    assert len(tool["fingerprint"]) == 64
+    assert tool["usage"] == {"calls": 0, "completed": 0, "failed": 0, "last_call_at": None}
+    assert [code["reference"] for code in tool["implementations"]] == ["catalog.toolsets.workspace:write_file"]
+    assert tool["drifted"] is False
+
+
+def test_the_versions_of_a_tool(rest):
+    (version,) = rest.get("tools/write_file/versions/").json()["results"]
+
+    assert (version["number"], version["is_current"]) == (1, True)
+    assert version["created_at"].endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("provider", "keys"),
+    [
+        ("openai", {"type", "function"}),
+        ("anthropic", {"name", "description", "input_schema"}),
+        ("mcp", {"name", "description", "inputSchema", "annotations"}),
+        ("json", {"name", "version", "fingerprint", "input_schema", "safety_level", "timeout"}),
+    ],
+)
+def test_each_provider_reads_its_own_form(rest, provider, keys):
+    one = rest.get("tools/read_file/schema/", provider=provider).json()
+    every = rest.get("tool-schemas/", provider=provider).json()
+
+    assert keys <= set(one)
+    assert one in every
+
+
+def test_a_provider_we_do_not_know_is_422_naming_those_we_do(rest):
+    response = rest.get("tools/read_file/schema/", provider="gram")
+
+    assert wrong_paths(response) == ["provider"]
+    assert "anthropic, json, mcp, openai" in response.json()["detail"]
+
+
+def test_schemas_leave_out_what_is_switched_off(rest):
+    Tool.objects.filter(name="read_file").update(enabled=False)
+
+    assert "read_file" not in str(rest.get("tool-schemas/").json())
+
+
+def test_arguments_are_judged_without_a_call(rest):
+    assert rest.post("tools/read_file/validate/", {"arguments": {"path": "a"}}).json() == {"valid": True}
+    refused = rest.post("tools/write_file/validate/", {"arguments": {"path": 1, "mode": "w"}})
+
+    assert sorted(wrong_paths(refused)) == ["content", "mode", "path"]
+
+
+def test_arguments_of_a_query_type_are_judged_by_it(rest):
+    path = "tools/sec_financial_data/validate/"
+    refused = rest.post(path, {"arguments": {"query_type": "horoscope", "parameters": {}}})
+
+    assert wrong_paths(refused) == ["query_type"]
+    assert "financial_facts" in refused.json()["detail"]
+
+
+def test_arguments_over_256_kib_are_422(rest):
+    response = rest.post("tools/write_file/validate/", {"arguments": {"path": "a", "content": "x" * 262_145}})
+
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["code"] == "too_large"
+
+
+def test_code_that_is_not_what_the_catalog_says_is_shown_as_drifted(rest):
+    Tool.objects.get(name="read_file").versions.update(fingerprint="f" * 64)
+    snapshot.forget()
+
+    assert rest.get("tools/read_file/").json()["drifted"] is True

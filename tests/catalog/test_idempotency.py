@@ -1,0 +1,102 @@
+"""One answer per Idempotency-Key, whoever repeats it, however fast."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from django.db import connections
+from django.utils import timezone
+
+from catalog.models import IdempotencyKey
+from plans.models import Plan
+from tests.builders import step
+from tests.rest import Rest, agent, wrong_paths
+
+pytestmark = pytest.mark.usefixtures("catalog")
+PLAN = {"goal": "Once", "steps": [step(1)], "start": False}
+
+
+def test_the_same_key_and_body_get_the_first_answer(ada):
+    rest = Rest(ada)
+    first = rest.post("plans/", PLAN, key="k-1")
+    again = rest.post(
+        "plans/", '{"start": false, "goal": "Once", "steps": ' + f"{PLAN['steps']}".replace("'", '"') + "}", key="k-1"
+    )
+
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json() == again.json()
+    assert Plan.objects.count() == 1
+
+
+def test_another_body_or_path_under_the_same_key_is_409(ada):
+    rest = Rest(ada)
+    made = rest.post("plans/", PLAN, key="k-1").json()["id"]
+
+    assert rest.post("plans/", {**PLAN, "goal": "Twice"}, key="k-1").status_code == 409
+    assert rest.post(f"plans/{made}/start/", PLAN, key="k-1").status_code == 409
+    assert Plan.objects.count() == 1
+
+
+def test_a_refusal_is_a_first_answer_too(ada):
+    rest = Rest(ada)
+    first = rest.post("plans/", {"goal": ""}, key="k-1")
+    again = rest.post("plans/", {"goal": ""}, key="k-1")
+
+    assert first.status_code == again.status_code == 422
+    assert first.json() == again.json()
+    assert again["Content-Type"] == "application/problem+json"
+
+
+def test_keys_belong_to_a_token_or_person(ada, ben):
+    answers = [client.post("plans/", PLAN, key="k-1").json()["id"] for client in (Rest(ada), Rest(ada), Rest(ben))]
+
+    assert len(set(answers)) == 3
+
+
+def test_a_request_that_still_runs_is_409_with_retry_after(ada):
+    rest = Rest(ada)
+    rest.post("plans/", PLAN, key="k-1")
+    IdempotencyKey.objects.update(answer_status=None)
+    response = rest.post("plans/", PLAN, key="k-1")
+
+    assert (response.status_code, response["Retry-After"]) == (409, "1")
+
+
+def test_a_key_lives_24_hours(ada):
+    rest = Rest(ada)
+    first = rest.post("plans/", PLAN, key="k-1").json()["id"]
+    IdempotencyKey.objects.update(created_at=timezone.now() - timedelta(hours=24, seconds=1))
+
+    assert rest.post("plans/", PLAN, key="k-1").json()["id"] != first
+    assert IdempotencyKey.objects.count() == 1
+
+
+def test_what_broke_here_leaves_the_key_free(ada, monkeypatch):
+    rest = Rest(ada)
+    with monkeypatch.context() as broken:
+        broken.setattr("plans.services.create_plan", None)
+        assert rest.post("plans/", PLAN, key="k-1").status_code == 500
+
+    assert rest.post("plans/", PLAN, key="k-1").status_code == 201
+
+
+@pytest.mark.parametrize("key", ["two words", "k" * 256, "é"])
+def test_a_key_that_is_none_is_422(ada, key):
+    assert wrong_paths(Rest(ada).post("plans/", PLAN, key=key)) == ["Idempotency-Key"]
+
+
+def test_sixteen_equal_posts_at_once_make_one_plan(transactional_db, ada, catalog):
+    rest = agent(ada, "plans:write", "plans:read")
+
+    def post(_):
+        try:
+            return rest.post("plans/", PLAN, key="k-16")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(post, range(16)))
+
+    assert {answer.status_code for answer in answers} <= {201, 409}
+    assert Plan.objects.count() == 1
+    assert len({answer.json()["id"] for answer in answers if answer.status_code == 201}) == 1

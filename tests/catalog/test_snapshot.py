@@ -1,0 +1,81 @@
+"""What may be called, at hand: fresh within a second, without asking the database for more."""
+
+import pytest
+from django.db.models import F
+
+from catalog import snapshot
+from catalog.models import CatalogState, Tool
+from catalog.sync import sync_tools
+from catalog.testing import clean_registry
+from catalog.tools import tool
+
+
+@pytest.fixture(autouse=True)
+def shout(db, monkeypatch):
+    """One tool, registered and synced."""
+    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
+    with clean_registry():
+
+        @tool(categories=["words"])
+        def shout(text: str) -> str:
+            """Say it louder."""
+            return text.upper()
+
+        sync_tools()
+        yield shout
+    snapshot.forget()
+
+
+def a_second_later(monkeypatch):
+    """Let the snapshot be old enough to be looked at again."""
+    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", -1.0)
+
+
+def test_it_joins_the_code_with_its_rows(shout):
+    found = snapshot.current("shout")
+    row = Tool.objects.get()
+
+    assert found.tool is shout
+    assert (found.tool_pk, found.version_pk) == (row.pk, row.current_version_id)
+    assert found.fingerprint == shout.fingerprint
+    assert found.implementation_pk == row.implementations.get().pk
+    assert (found.enabled, found.drifted, found.categories) == (True, False, frozenset({"words"}))
+    assert snapshot.all_current() == {"shout": found}
+
+
+def test_what_is_not_known_here_cannot_be_called():
+    assert snapshot.current("whisper") is None
+
+
+def test_a_look_costs_no_query_and_an_old_one_costs_one(django_assert_num_queries, monkeypatch):
+    snapshot.current("shout")
+    with django_assert_num_queries(0):
+        snapshot.current("shout")
+
+    a_second_later(monkeypatch)
+    with django_assert_num_queries(1):
+        snapshot.current("shout")
+
+
+def test_it_takes_up_what_another_process_wrote(monkeypatch):
+    snapshot.current("shout")
+    Tool.objects.update(enabled=False)
+    CatalogState.objects.update(revision=F("revision") + 1)
+    assert snapshot.current("shout").enabled
+
+    a_second_later(monkeypatch)
+    assert not snapshot.current("shout").enabled
+
+
+def test_code_that_is_not_what_the_catalog_says_has_drifted(shout):
+    Tool.objects.get().versions.update(fingerprint="f" * 64)
+    snapshot.forget()
+
+    assert snapshot.current("shout").drifted
+
+
+def test_a_tool_that_no_source_offers_cannot_be_called():
+    Tool.objects.update(registered=False)
+    snapshot.forget()
+
+    assert snapshot.current("shout") is None

@@ -1,0 +1,152 @@
+"""The registry as rows: versions that never change, tools that never vanish, changes that are said."""
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from approvals.models import AuditEntry
+from catalog import snapshot
+from catalog.models import Call, CatalogState, Tool, ToolVersion
+from catalog.registry import register_tool
+from catalog.sync import sync_tools
+from catalog.testing import clean_registry
+from catalog.tools import tool
+
+
+@pytest.fixture(autouse=True)
+def registry(db, monkeypatch):
+    """Only the tools that a test registers."""
+    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
+    with clean_registry():
+        yield
+    snapshot.forget()
+
+
+def greet(level="safe", description="Greet someone.", categories=("words",)):
+    """Register the tool `greet`, as it is at this time."""
+
+    @tool(name="greet", description=description, safety_level=level, categories=categories)
+    def function(name: str) -> str:
+        return f"Hello {name}"
+
+    return function
+
+
+def test_a_new_tool_gets_its_rows_and_a_second_sync_changes_nothing():
+    loaded = greet()
+
+    assert sync_tools().lines() == ["added greet"]
+    assert sync_tools().lines() == []
+
+    row = Tool.objects.get(name="greet")
+    assert (row.source.name, row.source.kind) == (__name__, "python")
+    assert [category.name for category in row.categories.all()] == ["words"]
+    assert row.current_version.fingerprint == loaded.fingerprint
+    assert (row.current_version.number, row.current_version.safety_level) == (1, "safe")
+    assert row.implementations.get().digest == loaded.digest
+
+
+def test_a_changed_contract_is_a_new_version_and_the_old_one_stays_as_it_was():
+    greet()
+    sync_tools()
+    greet(description="Greet someone kindly.")
+
+    assert sync_tools().lines() == ["changed greet"]
+    assert list(ToolVersion.objects.order_by("number").values_list("number", "description")) == [
+        (1, "Greet someone."),
+        (2, "Greet someone kindly."),
+    ]
+
+
+def test_going_back_to_an_old_contract_points_at_the_old_version():
+    for description in ("One.", "Two.", "One."):
+        greet(description=description)
+        sync_tools()
+
+    assert Tool.objects.get().current_version.number == 1
+    assert ToolVersion.objects.count() == 2
+
+
+def test_a_vanished_tool_is_kept_unregistered_and_comes_back_as_it_was():
+    loaded = greet()
+    sync_tools()
+    Tool.objects.update(enabled=False)
+    with clean_registry():
+        assert sync_tools().lines() == ["removed greet"]
+        assert not Tool.objects.get().registered
+
+    register_tool(loaded)
+    assert sync_tools().lines() == ["changed greet"]
+    row = Tool.objects.get()
+    assert (row.registered, row.enabled, row.versions.count()) == (True, False, 1)
+
+
+def test_changed_code_behind_the_same_contract_is_a_change(monkeypatch):
+    loaded = greet()
+    sync_tools()
+    loaded.__dict__["digest"] = "d" * 64
+
+    assert sync_tools().lines() == ["changed greet"]
+    assert Tool.objects.get().implementations.get().digest == "d" * 64
+    assert ToolVersion.objects.count() == 1
+
+
+def test_other_categories_are_a_change():
+    greet()
+    sync_tools()
+    greet(categories=("words", "people"))
+
+    assert sync_tools().lines() == ["changed greet"]
+    assert {category.name for category in Tool.objects.get().categories.all()} == {"words", "people"}
+
+
+def hold_a_call(ada, version):
+    """Store a call of this version that waits for people."""
+    Call.objects.create(
+        tool_name="greet", version=version, arguments="{}", status="held", requested_by=ada, created_at=timezone.now()
+    )
+
+
+def test_a_definition_that_differs_from_a_version_with_open_requests_has_drifted(ada):
+    greet("dangerous")
+    sync_tools()
+    hold_a_call(ada, ToolVersion.objects.get())
+    greet("dangerous", description="Greet someone else.")
+
+    assert sync_tools().as_dict() == {"added": [], "changed": ["greet"], "removed": [], "drifted": ["greet"]}
+
+
+def test_only_a_change_moves_the_revision():
+    greet()
+    revisions = []
+    for _ in range(2):
+        sync_tools()
+        revisions.append(CatalogState.objects.get().revision)
+
+    assert revisions == [1, 1]
+
+
+def test_every_change_is_in_the_audit_log():
+    greet()
+    sync_tools()
+    greet(description="Other.")
+    sync_tools()
+    with clean_registry():
+        sync_tools()
+
+    actions = AuditEntry.objects.order_by("seq").values_list("action", "tool_name")
+    assert list(actions) == [("tool.added", "greet"), ("tool.changed", "greet"), ("tool.removed", "greet")]
+
+
+def test_the_command_prints_lines_or_one_object():
+    greet()
+    out = StringIO()
+    call_command("sync_tools", stdout=out)
+    call_command("sync_tools", json=True, stdout=out)
+
+    line, document = out.getvalue().splitlines()
+    assert line == "added greet"
+    assert json.loads(document) == {"added": [], "changed": [], "removed": [], "drifted": []}
