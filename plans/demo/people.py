@@ -1,0 +1,110 @@
+"""The demo's people with their sign-ins and tokens; made once, their passwords and tokens anew with each run."""
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.utils import timezone
+
+from catalog import facts
+from catalog.access import ADMINISTRATOR, OPERATOR, REVIEWER, VIEWER
+from catalog.errors import Conflict
+from catalog.models import ApiToken
+from catalog.tokens import create_token
+
+MAIL_DOMAIN = "demo.example"
+"""Marks the people that the demo made: it never touches anybody else's password."""
+TOKEN_NAME = "Demo: "  # noqa: S105 - how the demo's tokens are told from others, nothing secret
+LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Someone to sign in as."""
+
+    username: str
+    name: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A token that the demo hands out: its name in the answer, whose it is, of which kind, and what it may do."""
+
+    name: str
+    username: str
+    kind: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """A person with the password that was just made."""
+
+    person: Person
+    password: str
+
+
+PEOPLE = (
+    Person("ada", "Ada Okafor", OPERATOR),
+    Person("ben", "Ben Lindqvist", OPERATOR),
+    Person("rosa", "Rosa Méndez", REVIEWER),
+    Person("tomas", "Tomáš Dvořák", REVIEWER),
+    Person("vera", "Vera Nakamura", VIEWER),
+    Person("admin", "Noor Haddad", ADMINISTRATOR),
+)
+READS = ("tools:read", "plans:read", "approvals:read")
+ASKS = ("calls:create", "plans:write")
+KEYS = (
+    Key("agent", "ada", ApiToken.Kind.AGENT, (*READS, *ASKS)),
+    Key("operator", "ada", ApiToken.Kind.PERSONAL, (*READS, *ASKS)),
+    Key("reviewer", "rosa", ApiToken.Kind.PERSONAL, (*READS, "approvals:decide")),
+)
+
+
+def reset_people() -> list[SignIn]:
+    """Make the people who are missing and give all of them new passwords.
+
+    Raises Conflict when a username belongs to someone whom the demo did not make.
+    """
+    with transaction.atomic():
+        return [_reset(person) for person in PEOPLE]
+
+
+def _reset(person: Person) -> SignIn:
+    mail = f"{person.username}@{MAIL_DOMAIN}"
+    user, _ = User.objects.get_or_create(username=person.username, defaults={"email": mail})
+    if user.email != mail:
+        raise Conflict(f"'{person.username}' is somebody here already; the demo needs a database of its own.")
+    user.first_name, _, user.last_name = person.name.partition(" ")
+    user.is_active, user.is_staff = True, person.role == ADMINISTRATOR
+    password = new_password()
+    user.set_password(password)
+    user.save()
+    user.groups.set(Group.objects.filter(name=person.role))
+    return SignIn(person, password)
+
+
+def new_password() -> str:
+    """Return a password that can be read and typed, of 74 bits."""
+    return "-".join("".join(secrets.choice(LETTERS) for _ in range(5)) for _ in range(3))
+
+
+def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
+    """End the tokens of earlier runs and make new ones; return each by its name with its text."""
+    with transaction.atomic():
+        _revoke(ApiToken.objects.filter(name__startswith=TOKEN_NAME, revoked_at=None).select_related("user"))
+        return {key.name: _make(key) for key in KEYS}
+
+
+def _revoke(tokens: Iterable[ApiToken]) -> None:
+    for token in tokens:
+        ApiToken.objects.filter(pk=token.pk).update(revoked_at=timezone.now())
+        facts.record("token.revoked", by=token.user, token=token.prefix)
+
+
+def _make(key: Key) -> tuple[ApiToken, str]:
+    user = User.objects.get(username=key.username)
+    return create_token(user=user, kind=key.kind, scopes=key.scopes, name=f"{TOKEN_NAME}{key.name}")

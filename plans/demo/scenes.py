@@ -1,0 +1,122 @@
+"""The demo's plans and the files they work on; each plan is made anew when none of its kind is left to look at.
+
+The plan that waits for a person is left alone for as long as it waits; the others are made once.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+import yaml
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.utils import timezone
+
+from approvals.expiry import expire_due
+from catalog.models import ApiToken
+from plans.executor import Executor
+from plans.models import Plan, Step
+from plans.services import Requester, create_plan
+from plans.spec import PlanDocument
+from plans.states import PlanStatus, WaitingFor
+from plans.ticker import Ticker
+
+HERE = Path(__file__).parent
+DRAFT = "reports/aapl-msft-fy2022.md"
+"""The file that the brief is to replace; put back whenever the brief is made anew."""
+SECONDS = 60.0
+LOOK_SECONDS = 0.05
+FOR_PEOPLE = (WaitingFor.APPROVAL, WaitingFor.OUTCOME)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One plan of the demo: its document, who wants it, whether its agent asks, and where it comes to rest."""
+
+    document: str
+    username: str
+    rests: PlanStatus
+    by_agent: bool = False
+
+    @property
+    def plan(self) -> PlanDocument:
+        """The plan as it is submitted."""
+        text = (HERE / "documents" / f"{self.document}.yaml").read_text("utf-8")
+        return PlanDocument.model_validate(yaml.safe_load(text))
+
+    def stands(self) -> bool:
+        """Say whether a plan of this scene is there and rests where it should."""
+        return Plan.objects.filter(kind=Plan.Kind.PLAN, goal=self.plan.goal, status=self.rests).exists()
+
+
+SCENES = (
+    Scene("margins", "ben", PlanStatus.COMPLETED),
+    Scene("known", "ada", PlanStatus.COMPLETED),
+    Scene("mistake", "ben", PlanStatus.FAILED),
+    Scene("brief", "ada", PlanStatus.IN_PROGRESS, by_agent=True),
+)
+
+
+def play(agent: ApiToken) -> list[Plan]:
+    """Make the plans that are missing, run them until they end or wait for a person, and return them.
+
+    Raises TimeoutError when a plan has done neither after a minute.
+    """
+    expire_due(timezone.now())
+    missing = [scene for scene in SCENES if not scene.stands()]
+    lay_out_files(replace={DRAFT} if any(scene.by_agent for scene in missing) else set())
+    with running():
+        made = [_begin(scene, agent) for scene in missing]
+        wait_until_at_rest(made)
+    return made
+
+
+def _begin(scene: Scene, agent: ApiToken) -> Plan:
+    author = User.objects.get(username=scene.username)
+    return create_plan(scene.plan, by=Requester(author, agent if scene.by_agent else None, via="shell"))
+
+
+def lay_out_files(*, replace: Iterable[str]) -> None:
+    """Put the demo's files into the workspace; one that is there already stays unless it is to be replaced."""
+    for source in sorted((HERE / "files").rglob("*.md")):
+        path = source.relative_to(HERE / "files")
+        target = settings.TOOLGATE_WORKSPACE / path
+        if not target.exists() or path.as_posix() in replace:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Run plans in this process."""
+    executor = Executor(settings.TOOLGATE_THREADS)
+    ticker = Ticker(executor)
+    executor.start()
+    ticker.start()
+    try:
+        yield
+    finally:
+        ticker.stop()
+        executor.stop()
+
+
+def wait_until_at_rest(plans: list[Plan]) -> None:
+    """Return when every plan has ended or waits for a person. Raises TimeoutError."""
+    ends = monotonic() + SECONDS
+    while any(not is_at_rest(plan) for plan in plans):
+        if monotonic() > ends:
+            raise TimeoutError(f"The demo's plans neither ended nor waited within {SECONDS:.0f} s.")
+        sleep(LOOK_SECONDS)
+
+
+def is_at_rest(plan: Plan) -> bool:
+    """Say whether nothing more happens in the plan by itself."""
+    plan.refresh_from_db(fields=["status"])
+    if plan.status != PlanStatus.IN_PROGRESS:
+        return True
+    steps = Step.objects.filter(plan=plan)
+    moving = steps.filter(Q(ready_at__isnull=False) | Q(lease_until__isnull=False)).exists()
+    return not moving and steps.filter(waiting_for__in=FOR_PEOPLE).exists()

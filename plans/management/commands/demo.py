@@ -1,0 +1,100 @@
+"""`manage.py demo`: fill the database with people, files and plans to look at, then serve them."""
+
+import errno
+import json
+import socket
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+
+from approvals.models import ApprovalRequest
+from approvals.states import RequestStatus
+from catalog.errors import Conflict
+from catalog.models import ApiToken
+from catalog.sync import sync_tools
+from plans.demo.people import SignIn, reset_people, reset_tokens
+from plans.demo.scenes import play
+from plans.management.commands.serve import refuse_without_migrations
+
+HOST, PORT = "127.0.0.1", 8000
+
+Tokens = Mapping[str, tuple[ApiToken, str]]
+
+
+class Command(BaseCommand):
+    """Make the demo and serve it."""
+
+    help = "Fill the database with demo people, tools and plans, print the sign-ins, and serve on 127.0.0.1:8000."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take --json and --no-serve."""
+        parser.add_argument("--json", action="store_true", help="print the URL, sign-ins and tokens as one JSON object")
+        parser.add_argument("--no-serve", action="store_true", help="stop when the plans have ended or wait")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Make people, tokens and plans, say who can sign in, serve."""
+        refuse_without_migrations()
+        if not options["no_serve"]:
+            refuse_a_taken_port()
+        sync_tools()
+        try:
+            people, tokens = reset_people(), reset_tokens()
+            play(tokens["agent"][0])
+        except (Conflict, TimeoutError) as problem:
+            raise CommandError(str(problem)) from None
+        self.stdout.write(as_json(people, tokens) if options["json"] else in_words(people, tokens))
+        self.stdout.flush()
+        if not options["no_serve"]:
+            call_command("serve", host=HOST, port=PORT, stdout=self.stderr)
+
+
+def refuse_a_taken_port() -> None:
+    """Raise CommandError when something listens where the demo is to be served, before anything is reset."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, PORT))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise CommandError(
+                f"Port {PORT} is taken. Stop what listens on it, or run `manage.py demo --no-serve` and then "
+                "`manage.py serve --port 8001`."
+            ) from None
+
+
+def as_json(people: list[SignIn], tokens: Tokens) -> str:
+    """Return what was made, as one line."""
+    return json.dumps(
+        {
+            "url": settings.TOOLGATE_URL,
+            "users": [
+                {"username": each.person.username, "password": each.password, "roles": [each.person.role]}
+                for each in people
+            ],
+            "tokens": {
+                name: {"token": text, "username": token.user.get_username(), "scopes": token.scopes}
+                for name, (token, text) in tokens.items()
+            },
+        }
+    )
+
+
+def in_words(people: list[SignIn], tokens: Tokens) -> str:
+    """Return what was made, for people."""
+    waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING).count()
+    return "\n".join(
+        [
+            f"\nThe demo is ready: {settings.TOOLGATE_URL}/",
+            f"Requests that wait for a reviewer: {waiting}.\n",
+            "Sign in as",
+            *(f"  {each.person.username:<6} {each.password}   {each.person.role}" for each in people),
+            "\nTokens for the API",
+            *(f"  {name:<9} {text}   of {token.user.get_username()}" for name, (token, text) in tokens.items()),
+            "\nThe next run gives new passwords and tokens.\n",
+        ]
+    )
