@@ -1,4 +1,4 @@
-"""News of plans for whoever waits for it on this event loop: events read once per plan, calls that end, bells.
+"""News of plans for whoever waits for it on this event loop: events, read once per plan, and bells.
 
 A poke names a plan and a number, no data. Numbers have no gaps, so a subscriber that is handed 7 after 5 reads what it
 missed from the database; a look at the counters of all watched plans each second makes up for pokes that were lost.
@@ -6,43 +6,46 @@ missed from the database; a look at the counters of all watched plans each secon
 
 import asyncio
 import contextlib
+import logging
 import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
-from channels.db import DatabaseSyncToAsync
+from django.db import close_old_connections
 
 from catalog.models import Call
 from catalog.states import TERMINAL
 from plans import events
-from plans.lines_of_events import Line, lines_after
 from plans.models import Plan
-from plans.pokes import Pokes
+from plans.pokes import Poked, Pokes
+from plans.subscriptions import Subscription, lines_after
 
+log = logging.getLogger("toolgate.feed")
 ResultT = TypeVar("ResultT")
 READERS = 4
 LOOK_SECONDS = 1.0
-LINES_AT_ONCE = 500
-LINES_KEPT = 1000
-"""Lines a slow subscriber may be behind in memory; past that it reads them again from the database."""
 
 Bell = asyncio.Event
 
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """One plan that someone on this loop watches."""
+    """One plan that someone on this loop watches: how far is heard of it, how far it is read, who wants to know."""
 
     ref: str
     heard: int = 0
     read: int = 0
     bells: set[Bell] = field(default_factory=set)
-    subscriptions: "set[Subscription]" = field(default_factory=set)
+    subscriptions: set[Subscription] = field(default_factory=set)
     reading: "asyncio.Task[None] | None" = None
+
+    def start(self) -> int:
+        """Return where to read on: whoever is further behind reads the rest by itself."""
+        return max([self.read, *(each.seq for each in self.subscriptions if each.seq <= self.heard)])
 
 
 class Feed:
@@ -50,38 +53,68 @@ class Feed:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.bells: set[Bell] = set()
+        self._bells: set[Bell] = set()
         self._plans: dict[str, Watched] = {}
-        self._poked: dict[str, int] = {}
+        self._poked: Poked = {}
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="toolgate-feed")
         self._others = Pokes(self._hear)
-        self._looking = self.loop.create_task(self._look_again_and_again())
+        self._looking = self.loop.create_task(self._look_each_second())
 
-    async def stop(self) -> None:
-        """Stop looking; what still waits is left to whoever cancels it."""
+    def stop(self) -> None:
+        """Look and hear no more."""
         _feeds.pop(self.loop, None)
         self._looking.cancel()
         self._others.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._looking
 
     async def run(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
-        """Run a function that reads the database in one of this feed's threads."""
-        call = DatabaseSyncToAsync(function, thread_sensitive=False, executor=self._readers)
-        result: ResultT = await call(*arguments)
-        return result
+        """Run a function that asks the database in one of the feed's threads."""
+        return await self.loop.run_in_executor(self._readers, _asking, partial(function, *arguments))
+
+    @contextmanager
+    def watch(self, plan_ref: str, after: int) -> Iterator[Subscription]:
+        """Subscribe to a plan's events numbered above `after`: those that are stored, then those to come."""
+        with self._watched(plan_ref) as watched:
+            subscription = Subscription(lambda seq: self.run(lines_after, plan_ref, seq), after)
+            watched.subscriptions.add(subscription)
+            try:
+                yield subscription
+            finally:
+                watched.subscriptions.discard(subscription)
+
+    @contextmanager
+    def listen(self, plan_ref: str) -> Iterator[Bell]:
+        """Give a bell that rings whenever the plan has new events."""
+        with self._watched(plan_ref) as watched, _hung_up(watched.bells) as bell:
+            yield bell
+
+    @contextmanager
+    def listen_to_all(self) -> Iterator[Bell]:
+        """Give a bell that rings whenever any plan has new events, and once a second."""
+        with _hung_up(self._bells) as bell:
+            yield bell
+
+    async def call_settled(self, call_id: str, seconds: float) -> None:
+        """Return when the call has ended, at once when it has (or there is none), at the latest after `seconds`."""
+        found = await self.run(_open_call, call_id)
+        if found is None:
+            return
+        with self.listen(found) as bell, contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while await self.run(_open_call, call_id) is not None:
+                    await bell.wait()
+                    bell.clear()
 
     def poke(self, plan_ref: str, last_seq: int) -> None:
-        """Hear from any thread that a plan has events up to `last_seq`; wakes the loop once for many pokes."""
-        if not self.bells and plan_ref not in self._plans and not self._others.wanted:
+        """Hear, in any thread, that a plan has events up to `last_seq`; many pokes wake the loop once."""
+        if not self._bells and plan_ref not in self._plans and not self._others.wanted:
             return
         with self._lock:
-            first = not self._poked
+            is_first = not self._poked
             self._poked[plan_ref] = last_seq
-        if first:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        if is_first:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
                 self.loop.call_soon_threadsafe(self._take_pokes)
 
     def _take_pokes(self) -> None:
@@ -90,44 +123,46 @@ class Feed:
         self._others.send(poked)
         self._hear(poked)
 
-    def _hear(self, poked: dict[str, int]) -> None:
-        """Take in what was said of plans, here or in another process."""
+    def _hear(self, poked: Poked) -> None:
+        """Take in what was said of plans, in this process or another."""
         for plan_ref, last_seq in poked.items():
             watched = self._plans.get(plan_ref)
-            if watched is not None and last_seq > watched.heard:
-                watched.heard = last_seq
-                _ring(watched.bells)
-                self._read(watched)
-        if poked:
-            _ring(self.bells)
+            if watched is not None:
+                self._hear_of(watched, last_seq)
+        _ring(self._bells)
 
-    def _read(self, watched: Watched) -> None:
-        if watched.subscriptions and watched.reading is None:
+    def _hear_of(self, watched: Watched, last_seq: int) -> None:
+        if last_seq > watched.heard:
+            watched.heard = last_seq
+            _ring(watched.bells)
+        if watched.heard > watched.read and watched.subscriptions and watched.reading is None:
             watched.reading = self.loop.create_task(self._hand_out(watched))
 
     async def _hand_out(self, watched: Watched) -> None:
         """Read what is new, once, and hand it to every subscription."""
         try:
-            while watched.heard > watched.read and watched.subscriptions:
-                lines = await self.run(lines_after, watched.ref, watched.read, LINES_AT_ONCE)
-                if not lines:
-                    break
+            while lines := await self.run(lines_after, watched.ref, watched.start()):
                 watched.read = lines[-1].seq
                 for subscription in watched.subscriptions:
                     subscription.offer(lines)
+                if watched.read >= watched.heard:
+                    break
+        except Exception:
+            log.exception("the events of a plan could not be read; the next look tries again")
         finally:
             watched.reading = None
 
-    async def _look_again_and_again(self) -> None:
-        """Find what no poke told of: lost ones, and those of processes that have none to send."""
+    async def _look_each_second(self) -> None:
+        """Find what no poke told of: those that were lost, and those of processes that send none."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            with contextlib.suppress(Exception):  # a database that is away now is asked again in a second
+            try:
                 self._hear(await self.run(_last_numbers, list(self._plans)))
-            _ring(self.bells)
+            except Exception:
+                log.exception("the plans' counters could not be read")
 
     @contextmanager
-    def _watching(self, plan_ref: str) -> Iterator[Watched]:
+    def _watched(self, plan_ref: str) -> Iterator[Watched]:
         watched = self._plans.setdefault(plan_ref, Watched(plan_ref))
         try:
             yield watched
@@ -135,18 +170,57 @@ class Feed:
             if not watched.bells and not watched.subscriptions:
                 self._plans.pop(plan_ref, None)
 
-    @contextmanager
-    def listening(self, plan_ref: str | None = None) -> Iterator[Bell]:
-        """Give a bell that rings whenever a plan has events: this one, or any (then also once a second)."""
-        bell = Bell()
-        if plan_ref is None:
-            self.bells.add(bell)
-            yield bell
-            self.bells.discard(bell)
-            return
-        with self._watching(plan_ref) as watched:
-            watched.bells.add(bell)
-            try:
-                yield bell
-            finally:
-                watched.bells.discard(bell)
+
+@contextmanager
+def _hung_up(bells: set[Bell]) -> Iterator[Bell]:
+    bell = Bell()
+    bells.add(bell)
+    try:
+        yield bell
+    finally:
+        bells.discard(bell)
+
+
+def _ring(bells: set[Bell]) -> None:
+    for bell in bells:
+        bell.set()
+
+
+def _asking(function: Callable[[], ResultT]) -> ResultT:
+    """Run a function on a connection that is good, and leave none open that may be idle for long."""
+    close_old_connections()
+    try:
+        return function()
+    finally:
+        close_old_connections()
+
+
+def _last_numbers(plan_refs: list[str]) -> Poked:
+    return dict(Plan.objects.filter(public_id__in=plan_refs).values_list("public_id", "last_seq")) if plan_refs else {}
+
+
+def _open_call(call_id: str) -> str | None:
+    """Return the plan of a call that has not ended; None when it has, or there is none."""
+    calls = Call.objects.filter(public_id=call_id).exclude(status__in=TERMINAL)
+    return calls.values_list("plan_ref", flat=True).first()
+
+
+_feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
+
+
+def feed_here() -> Feed:
+    """Return the feed of the running event loop, started when this is the first who asks."""
+    for loop in [loop for loop in _feeds if loop.is_closed()]:
+        del _feeds[loop]
+    loop = asyncio.get_running_loop()
+    if loop not in _feeds:
+        _feeds[loop] = Feed()
+    return _feeds[loop]
+
+
+def _poke_all(plan_ref: str, last_seq: int) -> None:
+    for feed in list(_feeds.values()):
+        feed.poke(plan_ref, last_seq)
+
+
+events.listen(_poke_all)

@@ -1,0 +1,39 @@
+"""The one ASGI application: lifespan, pages and API with their waits, sockets.
+
+`application` executes plans in this process; `application_without_executor` leaves that to others.
+"""
+
+import os
+from typing import Any
+
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+django_application: Any = get_asgi_application()
+
+# Models are loaded only now.
+from config.lifespan import Lifespan  # noqa: E402
+from plans.feed import feed_here  # noqa: E402
+from plans.routing import websocket_urlpatterns  # noqa: E402
+from plans.waiting import WaitForCall  # noqa: E402
+
+
+async def call_settled(call_id: str, seconds: float) -> None:
+    """Wait for a call on the feed of the loop that serves it."""
+    await feed_here().call_settled(call_id, seconds)
+
+
+def compose(*, executes: bool) -> ProtocolTypeRouter:
+    """Put the application together."""
+    return ProtocolTypeRouter(
+        {
+            "lifespan": Lifespan(executes=executes),
+            "http": WaitForCall(django_application, call_settled),
+            "websocket": URLRouter(websocket_urlpatterns),
+        }
+    )
+
+
+application = compose(executes=True)
+application_without_executor = compose(executes=False)

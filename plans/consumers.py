@@ -1,0 +1,91 @@
+"""The sockets that programs read: a plan's events, and what happens to approval requests. JSON, one event a message."""
+
+from typing import Any
+
+from approvals.selectors import requests_for, waiting_count
+from plans import door
+from plans.door import TurnedAway, Visitor
+from plans.models import Plan
+from plans.request_changes import Change, Changes, request_changes
+from plans.selectors import plan_for
+from plans.sockets import Socket
+
+TRY_AGAIN = 1013
+
+
+class NowhereSocket(Socket):
+    """A path under /ws/ that leads to nothing."""
+
+    def enter(self) -> Visitor:
+        """Turn everyone away."""
+        raise TurnedAway(door.NOT_FOUND, "There is no socket at this path.")
+
+    async def tell(self, visitor: Visitor) -> None:
+        """Say nothing: nobody enters."""
+
+
+class PlanEventsSocket(Socket):
+    """`/ws/plans/{id}/?after=SEQ`: the plan's events, first those after SEQ, then as they happen."""
+
+    def enter(self) -> Visitor:
+        """Let in who may see the plan."""
+        return enter_plan(self.scope, "plans:read")
+
+    async def tell(self, visitor: Visitor) -> None:
+        """Send every event once, in order."""
+        after = door.read_after(self.scope["query_string"])
+        await self.accept()
+        with self.feed.watch(plan_ref_of(self.scope), after) as lines:
+            async for batch in lines:
+                for line in batch:
+                    await self.say_text(line.text)
+
+
+class RequestChangesSocket(Socket):
+    """`/ws/approvals/`: what happens to the requests that the visitor may see, and how many wait."""
+
+    def enter(self) -> Visitor:
+        """Let in everyone who is known; who sees what is asked for each change."""
+        return door.admit(self.scope["headers"], "approvals:read")
+
+    async def tell(self, visitor: Visitor) -> None:
+        """Send every change once."""
+        async with request_changes(self.feed).follow() as queue:
+            await self.accept()
+            while not queue.full():
+                found = await queue.get()
+                for message in await self._messages(visitor, found):
+                    await self.say(message)
+        raise TurnedAway(TRY_AGAIN, "This client is too slow; connect again and read the list anew.")
+
+    async def _messages(self, visitor: Visitor, found: Changes) -> list[dict[str, Any]]:
+        waiting, visible = found.waiting, {change.id for change in found.changes}
+        if not visitor.sees_all:
+            waiting, visible = await self.feed.run(_own, visitor, visible)
+        return [_message(change, waiting) for change in found.changes if change.id in visible]
+
+
+def _own(visitor: Visitor, ids: set[str]) -> tuple[int, set[str]]:
+    """Return how many requests wait that the visitor may see, and which of these they may."""
+    mine = requests_for(visitor.user).filter(public_id__in=ids)
+    return waiting_count(visitor.user), set(mine.values_list("public_id", flat=True))
+
+
+def _message(change: Change, waiting: int) -> dict[str, Any]:
+    return {"type": change.type, "id": change.id, "status": change.status, "waiting": waiting}
+
+
+def plan_ref_of(scope: Any) -> str:
+    """Return the plan that a socket's path names."""
+    return str(scope["url_route"]["kwargs"]["plan_ref"])
+
+
+def enter_plan(scope: Any, token_scope: str | None) -> Visitor:
+    """Let in who may see the plan that the path names. Raises TurnedAway."""
+    door.read_after(scope["query_string"])
+    visitor = door.admit(scope["headers"], token_scope)
+    try:
+        plan_for(visitor.user, visitor.token, plan_ref_of(scope))
+    except Plan.DoesNotExist:
+        raise TurnedAway(door.NOT_FOUND, "There is no such plan, or it is not yours to see.") from None
+    return visitor

@@ -1,0 +1,116 @@
+"""`manage.py serve`: pages, API, sockets and the embedded executor, in one process or several."""
+
+import signal
+from argparse import ArgumentParser
+from collections.abc import Callable
+from socket import socket
+from typing import Any
+
+import uvicorn
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from uvicorn.supervisors import Multiprocess
+
+APPLICATION = "config.asgi:application"
+WITHOUT_EXECUTOR = "config.asgi:application_without_executor"
+REQUESTS_END_SECONDS = 5
+SOCKET_BYTES = 4096
+"""What a client may send over a socket; nothing it sends is read."""
+
+
+class Server(uvicorn.Server):
+    """Says when it serves, and where."""
+
+    def __init__(self, config: uvicorn.Config, say: Callable[[str], object]) -> None:
+        super().__init__(config)
+        self._say = say
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Start, then print the address."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._say(f"Toolgate serves on {address(host, port)} (stop with Ctrl+C)")
+
+
+class Command(BaseCommand):
+    """Serve until told to stop."""
+
+    help = "Serve pages, API and sockets; plans are executed in the same process."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take the address, the number of processes and --no-executor."""
+        parser.add_argument("--host", default="127.0.0.1", help="The address to listen on (127.0.0.1).")
+        parser.add_argument("--port", default=8000, type=int, help="The port to listen on (8000); 0 takes a free one.")
+        parser.add_argument("--workers", default=1, type=int, help="How many processes; more than one needs Redis.")
+        parser.add_argument("--no-executor", action="store_true", help="Serve only; other processes execute plans.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Check what serving needs, then serve."""
+        workers = options["workers"]
+        if not 1 <= workers <= 64:
+            raise CommandError("--workers takes 1 to 64.")
+        if workers > 1 and not settings.REDIS_URL:
+            raise CommandError("Several workers tell each other what is new over Redis: set REDIS_URL, or use one.")
+        refuse_without_migrations()
+        config = configure(options)
+        # Told to stop, uvicorn raises the signal again when all is down: that is a clean end.
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+        if workers > 1:
+            self._serve_with_many(config)
+        else:
+            self._serve(config)
+
+    def _serve(self, config: uvicorn.Config) -> None:
+        server = Server(config, self._say)
+        try:
+            server.run()
+        except KeyboardInterrupt:
+            return
+        if not server.started:
+            raise CommandError("The server did not start; the reason is logged above.")
+
+    def _serve_with_many(self, config: uvicorn.Config) -> None:
+        listener = config.bind_socket()
+        self._say(f"Toolgate serves on {address(*listener.getsockname()[:2])} with {config.workers} workers")
+        Multiprocess(config, sockets=[listener]).run()
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
+
+
+def configure(options: dict[str, Any]) -> uvicorn.Config:
+    """Return the server's settings."""
+    return uvicorn.Config(
+        WITHOUT_EXECUTOR if options["no_executor"] else APPLICATION,
+        host=options["host"],
+        port=options["port"],
+        workers=options["workers"],
+        lifespan="on",
+        ws="websockets-sansio",
+        ws_max_size=SOCKET_BYTES,
+        ws_per_message_deflate=False,
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=REQUESTS_END_SECONDS,
+    )
+
+
+def refuse_without_migrations() -> None:
+    """Raise CommandError when the database is not what the code expects."""
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    connection.close()
+    if missing:
+        names = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in missing[:3])
+        raise CommandError(f"The database lacks {len(missing)} migrations ({names}…): run `python manage.py migrate`.")
+
+
+def address(host: str, port: int) -> str:
+    """Return the URL of what listens there."""
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

@@ -1,0 +1,70 @@
+"""Brings pokes from process to process, over Redis when there is one. A poke says plan and number, never data."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from channels.layers import get_channel_layer
+from django.conf import settings
+
+log = logging.getLogger("toolgate.pokes")
+GROUP = "pokes"
+GATHER_SECONDS = 0.02
+AGAIN_SECONDS = 1.0
+
+Poked = dict[str, int]
+
+
+class Pokes:
+    """This event loop's share of the pokes; without Redis it neither sends nor hears."""
+
+    def __init__(self, hear: Callable[[Poked], None]) -> None:
+        self.wanted = bool(settings.REDIS_URL)
+        self._hear = hear
+        self._waiting: Poked = {}
+        self._bell = asyncio.Event()
+        jobs = (self._send_waiting, self._receive) if self.wanted else ()
+        self._tasks = [asyncio.ensure_future(_again_and_again(job)) for job in jobs]
+
+    def send(self, poked: Poked) -> None:
+        """Tell the other processes, soon and at once for many."""
+        if self.wanted:
+            self._waiting.update(poked)
+            self._bell.set()
+
+    def stop(self) -> None:
+        """Send and hear nothing more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _send_waiting(self) -> None:
+        await self._bell.wait()
+        await asyncio.sleep(GATHER_SECONDS)
+        self._bell.clear()
+        poked, self._waiting = self._waiting, {}
+        await _layer().group_send(GROUP, {"type": "poked", "plans": poked})
+
+    async def _receive(self) -> None:
+        layer = _layer()
+        channel = await layer.new_channel()
+        await layer.group_add(GROUP, channel)
+        try:
+            while True:
+                self._hear((await layer.receive(channel))["plans"])
+        finally:
+            await layer.group_discard(GROUP, channel)
+
+
+def _layer() -> Any:
+    return get_channel_layer()
+
+
+async def _again_and_again(job: Callable[[], Any]) -> None:
+    """Run the job for ever; what goes wrong costs hints, which the feed's look each second makes up for."""
+    while True:
+        try:
+            await job()
+        except Exception:
+            log.exception("pokes between processes failed; trying again")
+            await asyncio.sleep(AGAIN_SECONDS)

@@ -1,0 +1,21 @@
+"""The paths of the sockets."""
+
+from typing import Any, cast
+
+from django.urls import URLPattern, path, re_path
+
+from plans.consumers import NowhereSocket, PlanEventsSocket, RequestChangesSocket
+from plans.sockets import Socket
+
+
+def socket(route: str, kind: type[Socket]) -> URLPattern:
+    """Route a path to a kind of socket: an ASGI application where Django's types know views only."""
+    pattern: URLPattern = path(route, cast("Any", kind.serve))
+    return pattern
+
+
+websocket_urlpatterns = [
+    socket("ws/plans/<slug:plan_ref>/", PlanEventsSocket),
+    socket("ws/approvals/", RequestChangesSocket),
+    re_path("", cast("Any", NowhereSocket.serve)),
+]

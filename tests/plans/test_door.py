@@ -1,0 +1,127 @@
+"""Who may open a socket, and how everyone else is told."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+
+from catalog.models import ApiToken
+from plans.door import TurnedAway, is_allowed, read_after
+from plans.models import Plan
+from tests.builders import make_plan, step
+from tests.plans.callers import apart, by_session, by_token, opened, refused
+
+
+@pytest.fixture
+def plan(transactional_db: None, catalog: None, ada: User) -> Plan:
+    """A plan of Ada's that has not started."""
+    return make_plan(ada, step(1), start=False)
+
+
+@pytest.mark.parametrize("origin", ["http://localhost", "https://127.0.0.1:8443", "http://[::1]:8000"])
+def test_pages_of_allowed_hosts_are_ours(origin: str) -> None:
+    """On any port: hosts are what is allowed."""
+    assert is_allowed(origin)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", "", "file:///etc", "http://localhost.evil.example", "http://[", "localhost"],
+)
+def test_other_pages_are_not(origin: str) -> None:
+    """Whatever they send."""
+    assert not is_allowed(origin)
+
+
+def test_a_trusted_origin_is_named_with_its_scheme_and_port(settings) -> None:
+    """As for forms."""
+    settings.CSRF_TRUSTED_ORIGINS = ["https://gate.example:444", "https://*.team.example"]
+    assert is_allowed("https://gate.example:444")
+    assert is_allowed("https://a.team.example")
+    assert not is_allowed("http://gate.example:444")
+    assert not is_allowed("https://gate.example")
+
+
+@pytest.mark.parametrize(
+    ("query", "after"), [(b"", 0), (b"after=0", 0), (b"after=17", 17), (b"after=9007199254740991", 2**53 - 1)]
+)
+def test_after_is_a_number(query: bytes, after: int) -> None:
+    """The number of an event, or none."""
+    assert read_after(query) == after
+
+
+@pytest.mark.parametrize(
+    "query",
+    [b"after=", b"after=-1", b"after=1.5", b"after=x", b"after=1&after=2", b"before=1", b"after=9007199254740992",
+     b"after=" + b"9" * 5000, b"after=%D9%A1", b"\xff"],
+)  # fmt: skip
+def test_anything_else_is_refused(query: bytes) -> None:
+    """By a code and a sentence."""
+    with pytest.raises(TurnedAway) as refusal:
+        read_after(query)
+    assert refusal.value.code == 4400
+
+
+async def test_every_refusal_is_a_code_after_accepting(plan: Plan, ada: User, vera: User) -> None:
+    """A browser is told no code before."""
+    path = f"/ws/plans/{plan.public_id}/"
+    nobody = [(b"origin", b"http://localhost")]
+    assert await refused(path, []) == 4401
+    assert await refused(path, nobody) == 4401
+    assert await refused(path, [*nobody, (b"cookie", b"toolgate_session=made-up")]) == 4401
+    assert await refused(path, await apart(by_session, ada, "http://evil.example")) == 4403
+    assert await refused(path, await apart(by_session, ada, None)) == 4403
+    assert await refused("/ws/plans/plan_none/", await apart(by_session, ada)) == 4404
+    assert await refused(path + "?after=x", await apart(by_session, vera)) == 4400
+    assert await refused("/ws/nowhere/", []) == 4404
+
+
+async def test_a_token_needs_its_scope_and_no_origin(plan: Plan, ada: User, ben: User) -> None:
+    """Its cookies are ignored; an agent's token sees its own."""
+    path = f"/ws/plans/{plan.public_id}/"
+    assert await refused(path, [(b"authorization", b"Bearer tg_made-up")]) == 4401
+    cookies = await apart(by_session, ada)
+    assert await refused(path, [*cookies, (b"authorization", b"Bearer tg_made-up")]) == 4401
+    assert await refused(path, await apart(by_token, ada, "tools:read")) == 4403
+    assert await refused("/ws/approvals/", await apart(by_token, ada, "plans:read")) == 4403
+    assert await refused(path, await apart(by_token, ada, "plans:read", kind="agent")) == 4404
+    async with opened(path, await apart(by_token, ben, "plans:read")) as caller:
+        assert (await caller.receive_json_from())["seq"] == 1
+
+
+async def test_someone_without_a_role_sees_only_their_own(plan: Plan, ada: User) -> None:
+    """What is not theirs is not there."""
+    stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
+    assert await refused(f"/ws/plans/{plan.public_id}/", await apart(by_session, stranger)) == 4404
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [("deactivate", 4401), ("sign out", 4401), ("no role", 4403), ("password", 4401)],
+)
+async def test_who_loses_the_right_is_turned_away(plan: Plan, ben: User, change: str, code: int) -> None:
+    """Within five seconds, whatever the socket is doing."""
+    async with opened("/ws/approvals/", await apart(by_session, ben)) as caller:
+        await apart(lose, ben, change)
+        message = await caller.receive_output(timeout=5)
+    assert (message["type"], message["code"]) == ("websocket.close", code)
+
+
+def lose(user: User, change: str) -> None:
+    """Take from the user what let them in."""
+    if change == "deactivate":
+        User.objects.filter(pk=user.pk).update(is_active=False)
+    elif change == "no role":
+        user.groups.clear()
+    elif change == "password":
+        user.set_password("another-secret")
+        user.save()
+    else:
+        Session.objects.all().delete()
+
+
+async def test_a_revoked_token_is_turned_away(plan: Plan, ben: User) -> None:
+    """As a session that ended is."""
+    async with opened("/ws/approvals/", await apart(by_token, ben, "approvals:read")) as caller:
+        await apart(lambda: ApiToken.objects.filter(user=ben).update(expires_at=ben.date_joined))
+        message = await caller.receive_output(timeout=5)
+    assert (message["type"], message["code"]) == ("websocket.close", 4401)

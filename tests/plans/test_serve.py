@@ -1,0 +1,103 @@
+"""The server as it is run: its own process, a real socket client, a signal at the end."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+ROOT = Path(__file__).resolve().parents[2]
+SET_UP = """
+from django.contrib.auth.models import Group, User
+from catalog.tokens import create_token
+user = User.objects.create_user("ada", password="secret-ada")
+user.groups.add(Group.objects.get(name="operator"))
+print(create_token(user=user, kind="personal", scopes=["plans:read", "plans:write", "calls:create"])[1])
+"""
+PLAN = {"goal": "Say hello", "steps": [{"step_id": 1, "description": "Say it", "tool": "render_text"}]}
+PLAN["steps"][0]["parameters"] = {"template": "hello", "values": {}}  # type: ignore[index]
+
+
+def manage(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a management command to its end."""
+    command = [sys.executable, "manage.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The settings of an installation of its own, on SQLite, not yet migrated."""
+    home = tmp_path_factory.mktemp("installation")
+    kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
+    return {**kept, "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}", "TOOLGATE_WORKSPACE": str(home)}
+
+
+@pytest.fixture(scope="module")
+def server(environment: dict[str, str]) -> Iterator[tuple[str, str, subprocess.Popen[str]]]:
+    """A server's address, a token for it, and its process."""
+    refusal = manage(environment, "serve", "--port", "0")
+    assert refusal.returncode == 1
+    assert "manage.py migrate" in refusal.stderr
+    assert manage(environment, "migrate", "-v0").returncode == 0
+    token = manage(environment, "shell", "-v0", "-c", SET_UP).stdout.strip().splitlines()[-1]
+    command = [sys.executable, "manage.py", "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield address_of(process), token, process
+        finally:
+            process.kill()
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    """Return the address that a server prints once it serves."""
+    assert process.stdout is not None
+    return next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
+
+
+def test_a_plan_is_submitted_and_followed(server: tuple[str, str, subprocess.Popen[str]]) -> None:
+    """Over REST and a real socket, through every layer."""
+    url, token, _ = server
+    headers = {"Authorization": f"Bearer {token}"}
+    plan = httpx.post(f"{url}api/v1/plans/", json=PLAN, headers=headers).json()
+    events: list[dict[str, Any]] = []
+    with connect(f"{url.replace('http', 'ws')}ws/plans/{plan['id']}/?after=1", additional_headers=headers) as socket:
+        while not events or events[-1]["type"] != "plan.completed":
+            events.append(json.loads(socket.recv(timeout=10)))
+    assert [event["seq"] for event in events] == list(range(2, len(events) + 2))
+
+
+def test_a_request_waits_for_its_call(server: tuple[str, str, subprocess.Popen[str]]) -> None:
+    """And no longer than it takes."""
+    url, token, _ = server
+    headers = {"Authorization": f"Bearer {token}"}
+    body = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}, "wait_seconds": 30}
+    call = httpx.post(f"{url}api/v1/calls/", json=body, headers=headers, timeout=10).json()
+    assert call["status"] == "completed"
+
+
+def test_a_signal_ends_it_cleanly(server: tuple[str, str, subprocess.Popen[str]]) -> None:
+    """With sockets open, well within the drain."""
+    url, token, process = server
+    headers = {"Authorization": f"Bearer {token}"}
+    with connect(f"{url.replace('http', 'ws')}ws/approvals/", additional_headers=headers, open_timeout=5):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=15) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [(["--workers", "2"], "REDIS_URL"), (["--workers", "0"], "1 to 64"), (["--port", "x"], "int")],
+)
+def test_what_cannot_be_served_is_refused(environment: dict[str, str], arguments: list[str], reason: str) -> None:
+    """With the reason."""
+    refusal = manage(environment, "serve", *arguments)
+    assert refusal.returncode != 0
+    assert reason in refusal.stderr

@@ -1,0 +1,128 @@
+"""The sockets that programs read: nothing twice, nothing left out, whatever happens to the connection."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.decisions import Decision, decide, undo
+from approvals.models import ApprovalRequest
+from approvals.states import Verdict
+from plans.executor import Executor
+from plans.models import Event, Plan
+from plans.services import Requester, cancel_plan
+from tests.builders import make_plan, step, write_step
+from tests.plans.callers import apart, by_session, by_token, happen, opened
+
+STEPS = 40
+
+
+def answer(verdict: Verdict, by: User, channel: str = "rest") -> str:
+    """Decide the one request there is; return its id."""
+    request = ApprovalRequest.objects.get()
+    decide(request, by=by, decision=Decision(verdict, request.digest, "Because.", channel))  # type: ignore[arg-type]
+    return request.public_id
+
+
+def path_of(plan: Plan, after: int | None = None) -> str:
+    """Return the path of a plan's socket."""
+    return f"/ws/plans/{plan.public_id}/" + ("" if after is None else f"?after={after}")
+
+
+async def test_a_plan_is_followed_across_lost_connections(executor: Executor, ada: User) -> None:
+    """Reconnecting while it runs: the numbers go on without gap or duplicate to the plan's end."""
+    headers = await apart(by_session, ada)
+    chain = [step(number, dependencies=[number - 1] if number > 1 else []) for number in range(1, STEPS + 1)]
+    plan = await apart(make_plan, ada, *chain)
+    heard: list[dict[str, Any]] = [{"seq": 0, "type": ""}]
+    while heard[-1]["type"] != "plan.completed":
+        async with opened(path_of(plan, heard[-1]["seq"]), headers) as caller:
+            for _ in range(37):
+                heard.append(await caller.receive_json_from(timeout=10))
+                if heard[-1]["type"] == "plan.completed":
+                    break
+    assert [event["seq"] for event in heard] == list(range(len(heard)))
+    assert len(heard) - 1 == await apart(Event.objects.filter(plan=plan).count)
+
+
+async def test_one_event_is_one_message_with_the_fields_clients_know(executor: Executor, ada: User) -> None:
+    """And no arguments in it."""
+    plan = await apart(make_plan, ada, write_step(1, content="a secret"))
+    async with opened(path_of(plan), await apart(by_token, ada, "plans:read")) as caller:
+        events = [await caller.receive_json_from(timeout=5) for _ in range(5)]
+    assert {frozenset(event) for event in events} == {frozenset({"seq", "type", "at", "step_id", "data"})}
+    types = [event["type"] for event in events]
+    assert types == ["plan.created", "plan.started", "step.started", "approval.opened", "step.waiting"]
+    assert "a secret" not in str(events)
+
+
+async def test_a_client_that_reads_nothing_slows_nobody(transactional_db, catalog, ada: User) -> None:
+    """It has its own place in the events."""
+    plan = await apart(make_plan, ada, step(1), start=False)
+    headers = await apart(by_session, ada)
+    async with opened(path_of(plan), headers) as asleep, opened(path_of(plan), headers) as awake:
+        await apart(happen, plan, 1200)
+        numbers = [(await awake.receive_json_from(timeout=10))["seq"] for _ in range(1201)]
+        assert numbers == list(range(1, 1202))
+        assert (await asleep.receive_json_from(timeout=10))["seq"] == 1
+
+
+async def test_requests_are_told_of_from_opening_to_the_end(executor: Executor, ada: User, rosa: User) -> None:
+    """With how many wait."""
+    async with opened("/ws/approvals/", await apart(by_session, rosa)) as caller:
+        plan = await apart(make_plan, ada, write_step(1), write_step(2, "other.txt"))
+        told = [await caller.receive_json_from(timeout=5) for _ in range(2)]
+        assert [(each["type"], each["status"]) for each in told] == [("approval.opened", "pending")] * 2
+        assert told[-1]["waiting"] == 2
+        await apart(cancel_plan, plan, by=Requester(ada))
+        told = [await caller.receive_json_from(timeout=5) for _ in range(2)]
+    assert [(each["type"], each["status"]) for each in told] == [("approval.closed", "withdrawn")] * 2
+    assert set(told[-1]) == {"type", "id", "status", "waiting"}
+    assert told[-1]["waiting"] == 0
+
+
+async def test_a_decision_closes_and_an_undo_brings_it_back(executor: Executor, ada, rosa, settings) -> None:
+    """What waits again is told of as changed."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    async with opened("/ws/approvals/", await apart(by_token, rosa, "approvals:read")) as caller:
+        await apart(make_plan, ada, write_step(1))
+        assert (await caller.receive_json_from(timeout=5))["type"] == "approval.opened"
+        public_id = await apart(answer, Verdict.APPROVE, rosa, "page")
+        closed = await caller.receive_json_from(timeout=5)
+        assert closed == {"type": "approval.closed", "id": public_id, "status": "approved", "waiting": 0}
+        await apart(lambda: undo(ApprovalRequest.objects.get(), by=rosa))
+        again = await caller.receive_json_from(timeout=5)
+    assert again == {"type": "approval.changed", "id": public_id, "status": "pending", "waiting": 1}
+
+
+async def test_what_opens_and_closes_between_two_looks_is_told_of_twice(executor: Executor, ada, rosa) -> None:
+    """Opened, then closed."""
+    async with opened("/ws/approvals/", await apart(by_session, ada)) as caller:
+        await apart(make_plan, ada, write_step(1))
+        async with asyncio.timeout(5):
+            while not await apart(ApprovalRequest.objects.exists):
+                await asyncio.sleep(0)
+        await apart(answer, Verdict.REJECT, rosa)
+        told = [(await caller.receive_json_from(timeout=5))["type"] for _ in range(2)]
+    assert told == ["approval.opened", "approval.closed"]
+
+
+async def test_an_agent_hears_of_its_own_requests_only(executor: Executor, ada: User, ben: User) -> None:
+    """Others' are neither told of nor counted."""
+    async with opened("/ws/approvals/", await apart(by_token, ben, "approvals:read", kind="agent")) as caller:
+        await apart(make_plan, ada, write_step(1))
+        assert await caller.receive_nothing(timeout=1.5)
+
+
+@pytest.mark.parametrize("path", ["/ws/approvals/", "/ws/plans/{}/"])
+async def test_what_clients_say_is_not_listened_to(transactional_db, catalog, ada: User, path: str) -> None:
+    """Nothing sent over a socket changes anything, or breaks it."""
+    plan = await apart(make_plan, ada, step(1), start=False)
+    async with opened(path.format(plan.public_id), await apart(by_session, ada)) as caller:
+        await caller.send_to(text_data="{")
+        await caller.send_to(bytes_data=b"\x00")
+        await apart(happen, plan)
+        if "plans" in path:
+            assert [(await caller.receive_json_from(timeout=5))["seq"] for _ in range(2)] == [1, 2]
+        assert await caller.receive_nothing(timeout=0.3)
