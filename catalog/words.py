@@ -20,6 +20,11 @@ SAFETY = {
     "cautious": Word("Cautious", "cautious", "cautious"),
     "dangerous": Word("Dangerous", "dangerous", "dangerous"),
 }
+REVERSIBILITY = {
+    "reversible": Word("Reversible", "undoable", "lo"),
+    "restorable": Word("Restorable", "undoable", "mid"),
+    "irreversible": Word("Cannot be undone", "lock", "hi"),
+}
 # Waiting is not a status: it is said instead of the status of whatever is still open.
 WAITING = {
     "approval": Word("Waiting for approval", "hand", "human"),
@@ -72,6 +77,11 @@ def safety_word(level: str) -> Word:
     return SAFETY.get(level) or Word(level.capitalize(), "info", "dangerous")
 
 
+def reversibility_word(reversibility: str) -> Word:
+    """Say what it costs to take a call back; what nobody knows is said as the worst."""
+    return REVERSIBILITY.get(reversibility) or REVERSIBILITY["irreversible"]
+
+
 def say_ago(moment: datetime, now: datetime | None = None) -> str:
     """Say how long ago: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, the date; clock.js agrees."""
     seconds = int(((now or timezone.now()) - moment).total_seconds())
@@ -94,6 +104,12 @@ def say_left(moment: datetime, now: datetime | None = None) -> str:
     return f"{seconds // 86400} days left"
 
 
+def time_left_hue(moment: datetime, now: datetime | None = None) -> str:
+    """Name the class of a time that runs out: amber under five minutes, red under one; clock.js agrees."""
+    seconds = (moment - (now or timezone.now())).total_seconds()
+    return "t-danger" if seconds < 60 else "t-warn" if seconds < 300 else ""
+
+
 def say_date(moment: datetime) -> str:
     """Say the day: 20 Nov 2026."""
     utc = moment.astimezone(UTC)
@@ -113,6 +129,13 @@ def say_duration(milliseconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def say_span(seconds: int) -> str:
+    """Say a configured duration in its largest whole unit: 24 h, 15 min, 90 s."""
+    whole = ((size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds and seconds % size == 0)
+    size, unit = next(whole, (1, "s"))
+    return f"{seconds // size} {unit}"
 
 
 def say_size(count: int) -> str:

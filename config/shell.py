@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.utils import timezone
@@ -30,6 +31,7 @@ class Shell:
     display_name: str = ""
     initials: str = ""
     now: str = ""
+    undo_seconds: int = 0
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
@@ -52,4 +54,5 @@ def shell_for(user: "User | AnonymousUser") -> Shell:
         display_name=name,
         initials=say_initials(name),
         now=now,
+        undo_seconds=int(settings.TOOLGATE_UNDO_SECONDS),
     )

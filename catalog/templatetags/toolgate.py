@@ -1,6 +1,7 @@
 """Template tags all pages share: icons, badges, times, text that hides nothing, diffs. All is escaped."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,8 +9,10 @@ from django import template
 from django.utils.html import format_html, format_html_join
 
 from catalog import words
+from catalog.charts import spark_path
 from catalog.diffs import diff_texts
 from catalog.glyphs import count_hidden, split_hidden
+from catalog.usage import Usage
 
 register = template.Library()
 
@@ -25,6 +28,13 @@ def safety(level: str) -> str:
     """Draw the badge of a safety level."""
     word = words.safety_word(level)
     return format_html('<span class="lvl {}">{}{}</span>', word.hue, icon(word.icon), word.label)
+
+
+@register.simple_tag
+def reversibility(value: str) -> str:
+    """Draw what it costs to take a call back: icon and word."""
+    word = words.reversibility_word(value)
+    return format_html('<span class="risk {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
@@ -88,7 +98,7 @@ def relative_time(moment: datetime | None) -> str:
 @register.filter
 def time_left(moment: datetime | None) -> str:
     """Say how much time is left, with the deadline in the tooltip; clock.js keeps it true."""
-    return _time(moment, words.say_left(moment), "data-left") if moment else ""
+    return _time(moment, words.say_left(moment), "data-left", words.time_left_hue(moment)) if moment else ""
 
 
 @register.filter
@@ -97,13 +107,14 @@ def clock_time(moment: datetime | None) -> str:
     return _time(moment, f"{moment.astimezone(UTC):%H:%M:%S}", "data-at") if moment else ""
 
 
-def _time(moment: datetime, said: str, mark: str) -> str:
+def _time(moment: datetime, said: str, mark: str, hue: str = "") -> str:
     exact = moment.astimezone(UTC)
     return format_html(
-        '<time datetime="{}" title="{}" {}>{}</time>',
+        '<time datetime="{}" title="{}" {}{}>{}</time>',
         f"{exact:%Y-%m-%dT%H:%M:%S}Z",
         f"{exact:%Y-%m-%d %H:%M:%S} UTC",
         mark,
+        format_html(' class="{}"', hue) if hue else "",
         said,
     )
 
@@ -137,9 +148,31 @@ def hidden_count(text: object) -> int:
 
 
 @register.filter
-def pretty_json(value: Any) -> str:  # noqa: ANN401 any JSON value
+def pretty_json(value: Any) -> str:
     """Write a JSON value with two spaces of indent; pass it on to `revealed` where an agent wrote it."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+@register.filter
+def coloured_json(value: Any) -> str:
+    """Draw a JSON value of ours in colours; the text is that of `pretty_json`."""
+    pieces = (_coloured(match.lastgroup, match[0]) for match in _TOKENS.finditer(pretty_json(value)))
+    return format_html_join("", "{}", ((piece,) for piece in pieces))
+
+
+_TOKENS = re.compile(
+    r'(?P<k>"(?:[^"\\]|\\.)*"(?=:))|(?P<s>"(?:[^"\\]|\\.)*")|(?P<n>\btrue\b|\bfalse\b|\bnull\b|-?\d[\d.eE+-]*)|[^"\w-]+|.'
+)
+
+
+def _coloured(kind: str | None, text: str) -> str:
+    return format_html('<span class="{}">{}</span>', kind, text) if kind else text
+
+
+@register.filter
+def spark(usage: Usage) -> str:
+    """Return the path of a line through the calls of each day."""
+    return spark_path(usage)
 
 
 @register.inclusion_tag("catalog/_diff.html")

@@ -1,0 +1,27 @@
+"""The page of the audit log: read, searched, and checked. Nothing here changes it."""
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
+
+from approvals.audit_page import audit_page, read_query
+from approvals.verification import verify
+from catalog.doors import PageRequest, signed_in, wants_part
+
+PARTS = {"log": "approvals/_log_answer.html", "chain": "approvals/_chain.html"}
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def log(request: PageRequest) -> HttpResponse:
+    """Show the entries that fit; a POST checks the whole chain first."""
+    page = audit_page(request.user, read_query(request.GET))
+    shown = {"section": "audit", "log": page, "query": page.query}
+    if request.method == "POST":
+        shown["verification"] = verify()
+    if not wants_part(request, *PARTS):
+        return render(request, "approvals/audit.html", shown)
+    response = render(request, PARTS[request.headers["HX-Target"]], shown)
+    if request.method != "POST":
+        response["HX-Push-Url"] = page.query.address(before=page.query.before)
+    return response

@@ -1,0 +1,181 @@
+"""The inbox as a page asks for it: which list, which requests, which of them is open beside it. Never writes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
+from django.db.models.functions import Left
+from django.http import QueryDict
+
+from approvals.briefing import Briefing, brief
+from approvals.models import ApprovalRequest, Review, Round
+from approvals.selectors import request_for, requests_for
+from approvals.states import RequestStatus
+from catalog.pages import Cursor, PageAt, page_of
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+WAITING, DECIDED = "waiting", "decided"
+MOST_LISTED = 100
+# A stored preview begins with its summary; the texts after it are not read to fill a list.
+SUMMARY_MARK = '{"summary": '
+SUMMARY_ROOM = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the URL asks for: a list, an item, a view of its arguments, where the list goes on."""
+
+    status: str = ""
+    item: str = ""
+    view: str = ""
+    cursor: Cursor | None = None
+    ignored: str = ""
+
+    @classmethod
+    def read(cls, params: QueryDict) -> "Asked":
+        """Read a URL; what means nothing is noted and left out."""
+        status = params.get("status", "")
+        known = status if status in (WAITING, DECIDED) else ""
+        item = params.get("item", "").replace("\x00", "")[:64]
+        view = "json" if params.get("view") == "json" else ""
+        return cls(known, item, view, _cursor(params.get("before", "")), "" if known else status)
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """All that the page shows. `opened` says that the URL names the request; `missing`, that it is not to be seen."""
+
+    status: str
+    requests: Sequence[ApprovalRequest]
+    viewer: "User"
+    waiting: int
+    shown: Briefing | None
+    opened: bool = False
+    missing: str = ""
+    ignored: str = ""
+    view: str = ""
+    older: int | None = None
+    last_decided: ApprovalRequest | None = None
+
+    @property
+    def position(self) -> int | None:
+        """The place of the request that is shown in its list, from 1; None when it is not in it."""
+        ids = [request.pk for request in self.requests]
+        shown = self.shown.request.pk if self.shown else None
+        return ids.index(shown) + 1 if shown in ids else None
+
+
+def inbox_for(viewer: "User", asked: Asked) -> Inbox:
+    """Return the inbox that a URL asks for, in a fixed number of queries."""
+    named = _named(viewer, asked.item)
+    status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
+    waiting = waiting_for(viewer)
+    older, listed = None, waiting
+    if status == DECIDED:
+        listed, older = decided_before(viewer, asked.cursor)
+    shown = named if named is not None or asked.item else _first(viewer, listed)
+    return Inbox(
+        status=status,
+        viewer=viewer,
+        requests=listed,
+        waiting=_count(viewer, waiting),
+        shown=brief(shown, viewer) if shown else None,
+        opened=bool(asked.item),
+        missing=asked.item if named is None else "",
+        ignored=asked.ignored[:40],
+        view=asked.view,
+        older=older,
+        last_decided=_last_decided(viewer) if shown is None else None,
+    )
+
+
+def waiting_for(viewer: "User") -> list[ApprovalRequest]:
+    """Return what waits, oldest first, as the list shows it: each with its `summary`."""
+    pending = requests_for(viewer).filter(status=RequestStatus.PENDING)
+    return _listed(pending.order_by("opened_at", "id"))
+
+
+def decided_before(viewer: "User", cursor: Cursor | None) -> tuple[list[ApprovalRequest], int | None]:
+    """Return what no longer waits, asked last first, and where the list goes on."""
+    over = requests_for(viewer).exclude(status=RequestStatus.PENDING)
+    page = page_of(_lean(over), order="-id", at=PageAt(MOST_LISTED, cursor))
+    return _with_summaries(page.rows), page.next.pk if page.next else None
+
+
+def next_after(requests: Sequence[ApprovalRequest], public_id: str) -> str:
+    """Return the id of the request to open when this one is answered: the next, else the first; empty for none."""
+    ids = [request.public_id for request in requests]
+    place = ids.index(public_id) + 1 if public_id in ids else 0
+    others = [*ids[place:], *(each for each in ids[:place] if each != public_id)]
+    return others[0] if others else ""
+
+
+def address_of(public_id: str = "", **more: str) -> str:
+    """Return the address of the inbox with this request open."""
+    parts = {name: value for name, value in {"item": public_id, **more}.items() if value}
+    return f"/approvals/?{urlencode(parts)}" if parts else "/approvals/"
+
+
+def _cursor(before: str) -> Cursor | None:
+    is_number = before.isascii() and before.isdigit() and len(before) < 19
+    return Cursor(back=False, value=int(before), pk=int(before)) if is_number else None
+
+
+def _listed(requests: "QuerySet[ApprovalRequest]") -> list[ApprovalRequest]:
+    return _with_summaries(_lean(requests)[:MOST_LISTED])
+
+
+def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
+    """Load what a list shows: never the arguments, the results and the texts of previews."""
+    judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
+    reviews = Review.objects.select_related("person").order_by("id")
+    return (
+        requests.select_related("call", "tool_version__tool")
+        .defer("call__arguments", "call__response", "call__message", "tool_version__input_schema")
+        .annotate(preview_start=Left(Subquery(judged.values("preview")[:1]), SUMMARY_ROOM))
+        .prefetch_related(Prefetch("reviews", reviews))
+    )
+
+
+def _with_summaries(requests: "Sequence[ApprovalRequest] | QuerySet[ApprovalRequest]") -> list[ApprovalRequest]:
+    listed = list(requests)
+    for request in listed:
+        start: str = request.preview_start  # type: ignore[attr-defined] # annotated by _lean
+        request.summary = summary_at(start) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
+    return listed
+
+
+def summary_at(start: str) -> str:
+    """Return the summary with which a stored preview begins; empty when it has none."""
+    if not start.startswith(SUMMARY_MARK):
+        return ""
+    try:
+        return str(json.JSONDecoder().raw_decode(start, len(SUMMARY_MARK))[0])
+    except ValueError:
+        return ""
+
+
+def _named(viewer: "User", public_id: str) -> ApprovalRequest | None:
+    try:
+        return request_for(viewer, public_id) if public_id else None
+    except ApprovalRequest.DoesNotExist:
+        return None
+
+
+def _first(viewer: "User", listed: Sequence[ApprovalRequest]) -> ApprovalRequest | None:
+    return _named(viewer, listed[0].public_id) if listed else None
+
+
+def _count(viewer: "User", waiting: Sequence[ApprovalRequest]) -> int:
+    if len(waiting) < MOST_LISTED:
+        return len(waiting)
+    return requests_for(viewer).filter(status=RequestStatus.PENDING).count()
+
+
+def _last_decided(viewer: "User") -> ApprovalRequest | None:
+    return _lean(requests_for(viewer).filter(decided_at__isnull=False)).order_by("-decided_at").first()

@@ -1,0 +1,52 @@
+"""What every page asks first: who is there, and whether it wants the page or a part of it. Knows no page."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.cache import add_never_cache_headers, patch_vary_headers
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+P = ParamSpec("P")
+
+
+class PageRequest(HttpRequest):
+    """A request of someone who has signed in."""
+
+    user: "User"
+
+
+PageView = Callable[Concatenate[PageRequest, P], HttpResponseBase]
+
+
+def signed_in(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+    """Let only people in who have signed in; what they see is kept by nobody on the way, and not by the browser."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if not request.user.is_authenticated:
+            return _to_sign_in(request)
+        response = view(cast("PageRequest", request), *args, **kwargs)
+        add_never_cache_headers(response)
+        patch_vary_headers(response, ("HX-Request", "HX-Target"))
+        return response
+
+    return guarded
+
+
+def _to_sign_in(request: HttpRequest) -> HttpResponse:
+    """Send a page to sign in; a part of a page cannot be sent anywhere, so htmx is told to go."""
+    if "HX-Request" not in request.headers:
+        return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
+    response = HttpResponse()
+    response["HX-Redirect"] = redirect_to_login("/").url
+    return response
+
+
+def wants_part(request: HttpRequest, *targets: str) -> bool:
+    """Say whether htmx asks for the part with one of these ids; a page it restores from history is wanted whole."""
+    return request.headers.get("HX-Target") in targets and "HX-History-Restore-Request" not in request.headers

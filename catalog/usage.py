@@ -1,0 +1,90 @@
+"""How much a tool is used and how well that ends, over the last days. Reads calls, never their contents."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Count, Q, QuerySet
+from django.db.models.functions import TruncDate
+from django.utils import timezone
+
+from catalog.access import sees_all
+from catalog.models import Call, Tool
+from catalog.states import CallStatus
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+DAYS = 14
+MOST_TIMED = 1000
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """The calls that were made on one day, and how those that have ended did."""
+
+    day: date
+    calls: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One entry for each of the last days, today last."""
+
+    days: tuple[Day, ...]
+
+    @property
+    def calls(self) -> int:
+        """How many calls there were."""
+        return sum(day.calls for day in self.days)
+
+    @property
+    def success(self) -> float | None:
+        """The percentage of ended calls that succeeded; None while none has ended."""
+        completed = sum(day.completed for day in self.days)
+        ended = completed + sum(day.failed for day in self.days)
+        return 100 * completed / ended if ended else None
+
+
+def usage_by_tool(names: Iterable[str]) -> Mapping[str, Usage]:
+    """Return the usage of each of these tools, in one query."""
+    days = _last_days()
+    counted: dict[str, dict[date, Day]] = defaultdict(dict)
+    for name, day, *counts in _counts(list(names), days[0]):
+        counted[name][day] = Day(day, *counts)
+    return {name: Usage(tuple(counted[name].get(day, Day(day)) for day in days)) for name in names}
+
+
+def _last_days() -> list[date]:
+    today = timezone.now().date()
+    return [today - timedelta(days=back) for back in reversed(range(DAYS))]
+
+
+def _counts(names: list[str], since: date) -> "QuerySet[Call, tuple[Any, ...]]":
+    calls = Call.objects.filter(tool_name__in=names, created_at__date__gte=since).order_by()
+    counted = calls.values("tool_name", day=TruncDate("created_at")).annotate(
+        made=Count("pk"),
+        completed=Count("pk", filter=Q(status=CallStatus.COMPLETED)),
+        failed=Count("pk", filter=Q(status=CallStatus.FAILED)),
+    )
+    return counted.values_list("tool_name", "day", "made", "completed", "failed")
+
+
+def p95_ms(tool: Tool) -> float | None:
+    """Return how long the slowest twentieth of the tool's last timed calls took at least; None without any."""
+    timed = Call.objects.filter(tool_name=tool.name, status=CallStatus.COMPLETED, started_at__isnull=False)
+    spans = timed.order_by("-pk").values_list("started_at", "finished_at")[:MOST_TIMED]
+    seconds = sorted((end - start).total_seconds() for start, end in spans if start and end)
+    return seconds[min(len(seconds) - 1, int(len(seconds) * 0.95))] * 1000 if seconds else None
+
+
+def last_calls(tool: Tool, viewer: "User") -> list[Call]:
+    """Return the tool's newest calls that the viewer may see, without what is in them."""
+    calls = Call.objects.filter(tool_name=tool.name)
+    seen = calls if sees_all(viewer) else calls.filter(requested_by=viewer)
+    return list(seen.defer("arguments", "response", "message").order_by("-pk")[:SHOWN])

@@ -1,0 +1,76 @@
+"""What pages of lower layers show of plans: requests grouped by their plan, a step's place in its plan."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django import template
+from django.contrib.auth.models import User
+
+from plans.models import Plan, Step, StepDependency
+from plans.selectors import plans_for
+
+register = template.Library()
+MOST_SHOWN = 8
+
+
+@dataclass(slots=True)
+class PlanGroup:
+    """The requests of one plan; direct calls have none and stand together."""
+
+    title: str
+    address: str
+    requests: list[Any] = field(default_factory=list)
+
+
+@register.simple_tag
+def plan_groups(requests: Iterable[Any], viewer: User) -> list[PlanGroup]:
+    """Group requests by their plan, in the order in which each plan first appears, direct calls last; one query."""
+    by_ref: dict[str, list[Any]] = defaultdict(list)
+    for request in requests:
+        by_ref[request.plan_ref].append(request)
+    seen = plans_for(viewer).filter(public_id__in=by_ref, kind=Plan.Kind.PLAN)
+    goals = dict(seen.values_list("public_id", "goal"))
+    direct, groups = PlanGroup("No plan", ""), []
+    for ref, members in by_ref.items():
+        if ref in goals:
+            groups.append(PlanGroup(goals[ref], f"/plans/{ref}/", members))
+        else:
+            direct.requests += members
+    return groups + ([direct] if direct.requests else [])
+
+
+@register.inclusion_tag("plans/_path.html")
+def plan_path(plan_ref: str, step_ref: str, viewer: User) -> dict[str, Any]:
+    """Draw the way through the plan: what this step needs, itself, what waits for it; three queries."""
+    plan = plans_for(viewer).filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first()
+    if plan is None:
+        return {"plan": None}
+    steps = {step.pk: step for step in Step.objects.filter(plan=plan).defer("parameters")}
+    here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
+    needs, needed_by = _arrows(plan)
+    before = _reach(here, needs, steps)[-MOST_SHOWN:]
+    after = _reach(here, needed_by, steps)
+    return {"plan": plan, "here": here, "before": before, "after": after[:MOST_SHOWN], "blocked": len(after)}
+
+
+Arrows = Mapping[int, list[int]]
+
+
+def _arrows(plan: Plan) -> tuple[Arrows, Arrows]:
+    needs, needed_by = defaultdict(list), defaultdict(list)
+    for step, needed in StepDependency.objects.filter(step__plan=plan).values_list("step_id", "needs_id"):
+        needs[step].append(needed)
+        needed_by[needed].append(step)
+    return needs, needed_by
+
+
+def _reach(start: Step | None, arrows: Arrows, steps: Mapping[int, Step]) -> list[Step]:
+    """Return every step that can be reached, in the plan's order."""
+    todo, found = [start.pk] if start else [], set[int]()
+    while todo:
+        new = set(arrows.get(todo.pop(), ())) - found
+        found |= new
+        todo += new
+    return sorted((steps[pk] for pk in found), key=lambda step: step.step_id)
