@@ -69,7 +69,7 @@ def _first_round(request: ApprovalRequest, binding: Binding, rule: Rule, preview
         number=request.round_number,
         arguments=binding.arguments,
         digest=request.digest,
-        preview=json.dumps(to_jsonable_python(preview, fallback=str)) if preview else "",
+        preview=json.dumps(to_jsonable_python(preview)) if preview else "",
         state_token=binding.state_token,
         policy_revision_id=rule.revision_id,
         quorum=rule.quorum,
@@ -90,11 +90,13 @@ def withdraw(request: ApprovalRequest, *, by: "User", reason: str) -> None:
 
     Whether `by` may is the caller's to check: who asked, or who may cancel the plan.
     """
+    message = f"Withdrawn by {name_of(by)}: {reason}" if reason else f"Withdrawn by {name_of(by)}."
     with transaction.atomic():
         announce(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.WITHDRAWN)
-        _cancel(request, f"Withdrawn by {name_of(by)}: {reason}" if reason else f"Withdrawn by {name_of(by)}.")
-        record("approval.withdrawn", call=request.call, by=by, approval=request.public_id, reason=reason)
+        _cancel(request, message)
+        told = {"approval": request.public_id, "reason": reason, "message": message}
+        record("approval.withdrawn", call=request.call, by=by, **told)
 
 
 def invalidate(request: ApprovalRequest, *, reason: str) -> None:

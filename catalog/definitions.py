@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
-from catalog.canonical import canonical_text, digest
+from catalog.canonical import canonical_text, check_json, digest
 from catalog.context import Deadline, ToolContext
 from catalog.errors import ParameterError, ToolDefinitionError
 from catalog.results import Preview, format_error_response, format_success_response
@@ -238,6 +239,7 @@ def _member(kind: type[MemberT], value: str, what: str) -> MemberT:
 def _as_preview(shown: object) -> Preview:
     if not isinstance(shown, Preview):
         raise TypeError(f"A preview hook must return a Preview, not {type(shown).__name__}.")
+    check_json(to_jsonable_python(shown))
     return shown
 
 

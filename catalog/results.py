@@ -15,6 +15,7 @@ ValueT = TypeVar("ValueT")
 
 PreviewKind = Literal["diff", "rows", "text", "none"]
 _PREVIEW_KINDS = get_args(PreviewKind)
+MAX_STATE_TOKEN = 255
 CUT_MARK = "\n[... truncated ...]"
 
 
@@ -52,6 +53,9 @@ class Preview:
     def __post_init__(self) -> None:
         if self.kind not in _PREVIEW_KINDS:
             raise ValueError(f"A preview's kind is one of {', '.join(_PREVIEW_KINDS)}, not {self.kind!r}.")
+        token = self.state_token or ""
+        if len(token) > MAX_STATE_TOKEN or "\x00" in token:
+            raise ValueError(f"A preview's state token has at most {MAX_STATE_TOKEN} characters, none of them NUL.")
         object.__setattr__(self, "rows", tuple(self.rows))
 
 

@@ -3,8 +3,8 @@
 from catalog.facts import Fact
 from plans import carriers, finishing
 from plans.events import Recording, on_consequence
-from plans.models import Step
-from plans.states import StepStatus
+from plans.models import Plan, Step
+from plans.states import PlanStatus, StepStatus
 
 
 def release(batch: Recording, fact: Fact) -> None:
@@ -21,5 +21,12 @@ def refuse(batch: Recording, fact: Fact) -> None:
     finishing.settle_plan(batch)
 
 
+def withdraw(batch: Recording, fact: Fact) -> None:
+    """A withdrawn request fails its step too; a plan that is being ended ends its steps itself."""
+    if Plan.objects.filter(pk=batch.plan_pk, status=PlanStatus.IN_PROGRESS).exists():
+        refuse(batch, fact)
+
+
 on_consequence("call.released", release)
 on_consequence("call.refused", refuse)
+on_consequence("approval.withdrawn", withdraw)

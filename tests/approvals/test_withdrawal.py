@@ -1,0 +1,38 @@
+"""A withdrawn request ends its step, and a cancelled plan withdraws its requests."""
+
+import pytest
+
+from approvals.models import ApprovalRequest
+from approvals.requests import withdraw
+from catalog.models import Call
+from plans import engine
+from plans.models import Plan, Step
+from plans.services import Requester, cancel_plan
+from tests.builders import make_plan, write_step
+
+
+@pytest.fixture
+def waiting(catalog, workspace, ada) -> ApprovalRequest:
+    """A request of a plan whose one step waits for people."""
+    plan = make_plan(ada, write_step(1))
+    work = engine.claim(plan.pk, owner="test")
+    assert work is not None
+    assert engine.advance(work, engine.Turn("test")) is None
+    return ApprovalRequest.objects.select_related("call").get()
+
+
+def test_withdrawing_a_request_fails_its_step(waiting, ada):
+    """With who did it and why; the plan has nothing else to do."""
+    withdraw(waiting, by=ada, reason="Wrong file.")
+    step = Step.objects.select_related("call", "plan").get()
+    assert step.call is not None
+    assert (step.call.status, step.status, step.plan.status) == ("cancelled", "failed", "failed")
+    assert step.error == step.call.message == "Withdrawn by Ada: Wrong file."
+
+
+def test_cancelling_a_plan_withdraws_its_requests(waiting, ada):
+    """Its step is cancelled, not failed."""
+    cancel_plan(Plan.objects.get(), by=Requester(ada))
+    waiting.refresh_from_db()
+    assert (waiting.status, Call.objects.get().status) == ("withdrawn", "cancelled")
+    assert (Step.objects.get().status, Plan.objects.get().status) == ("cancelled", "cancelled")
