@@ -20,6 +20,7 @@ from catalog.canonical import time_text
 from catalog.definitions import Reversibility
 from catalog.errors import Conflict, ParameterError
 from catalog.facts import announce, record
+from catalog.states import CallStatus
 from catalog.transitions import move
 
 if TYPE_CHECKING:
@@ -175,7 +176,9 @@ def undo(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
 
 
 def _reopen(request: ApprovalRequest) -> None:
-    undoable = ApprovalRequest.objects.filter(pk=request.pk, applied_at=None, effective_at__gt=timezone.now())
+    undoable = ApprovalRequest.objects.filter(
+        pk=request.pk, applied_at=None, effective_at__gt=timezone.now(), call__status=CallStatus.HELD
+    )
     try:
         move(undoable, to=RequestStatus.PENDING, decided_at=None, effective_at=None, not_after=None)
     except Conflict:

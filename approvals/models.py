@@ -54,23 +54,17 @@ class PolicyRevision(models.Model):
 
     policy = models.ForeignKey(Policy, models.PROTECT, related_name="revisions")
     number = models.PositiveIntegerField()
-    safety_level = models.CharField(
-        max_length=16, blank=True, help_text="The level it applies to; empty for all."
-    )
+    safety_level = models.CharField(max_length=16, blank=True, help_text="The level it applies to; empty for all.")
     effect = models.CharField(max_length=8, choices=Effect.choices)
     message = models.TextField(blank=True, help_text="What the agent is told when the call is refused.")
     stages = models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')
     expires_seconds = models.PositiveIntegerField(null=True, help_text="None: TOOLGATE_APPROVAL_TTL_SECONDS.")
     allow_self_review = models.BooleanField(default=False)
-    reason_required = models.BooleanField(
-        null=True, help_text="For rejections. None: only irreversible tools."
-    )
+    reason_required = models.BooleanField(null=True, help_text="For rejections. None: only irreversible tools.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["policy", "number"], name="policy_revision_once")
-        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["policy", "number"], name="policy_revision_once")]
 
     def __str__(self) -> str:
         return f"{self.policy.name} r{self.number}"
@@ -102,9 +96,7 @@ class ApprovalRequest(models.Model):
     call = models.OneToOneField(Call, models.PROTECT, related_name="approval")
     status = models.CharField(max_length=20, choices=RequestStatus.choices, default=RequestStatus.PENDING)
     round_number = models.PositiveIntegerField(default=1)
-    digest = models.CharField(
-        max_length=64, help_text="What the current round binds; a review names the one it saw."
-    )
+    digest = models.CharField(max_length=64, help_text="What the current round binds; a review names the one it saw.")
     intent_digest = models.CharField(max_length=64, db_index=True)
     policy_revision = models.ForeignKey(PolicyRevision, models.PROTECT, related_name="requests")
     tool_version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="requests")
@@ -112,9 +104,7 @@ class ApprovalRequest(models.Model):
     opened_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
-    effective_at = models.DateTimeField(
-        null=True, help_text="When the decision takes effect: after the undo window."
-    )
+    effective_at = models.DateTimeField(null=True, help_text="When the decision takes effect: after the undo window.")
     not_after = models.DateTimeField(null=True, help_text="End of the run window of an approval.")
     applied_at = models.DateTimeField(null=True, help_text="When the decision reached the call.")
     consumed_at = models.DateTimeField(null=True)
@@ -142,12 +132,8 @@ class Round(models.Model):
     number = models.PositiveIntegerField()
     arguments = models.TextField(help_text="RFC 8785 text, as on the call.")
     digest = models.CharField(max_length=64)
-    preview = models.TextField(
-        blank=True, help_text="JSON of the preview the tool computed; empty when it has none."
-    )
-    state_token = models.CharField(
-        max_length=255, blank=True, help_text="State of the target when it was previewed."
-    )
+    preview = models.TextField(blank=True, help_text="JSON of the preview the tool computed; empty when it has none.")
+    state_token = models.CharField(max_length=255, blank=True, help_text="State of the target when it was previewed.")
     policy_revision = models.ForeignKey(PolicyRevision, models.PROTECT, related_name="rounds")
     quorum = models.PositiveSmallIntegerField(default=1)
     editor = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")

@@ -210,3 +210,14 @@ def test_the_decided_request_is_seen_with_its_review(ada, rosa):
     request = ask(ada)
     decided = decide(request, by=rosa, decision=approval(request))
     assert request_for(rosa, request.public_id).effective_at == decided.effective_at
+
+
+def test_a_call_that_ended_meanwhile_is_not_asked_about_again(ada, rosa):
+    """Its plan was cancelled during the undo window; the decision has nothing left to do, quietly."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=rejection(request, "No.", channel="page"))
+    Call.objects.update(status="cancelled", message="The plan was cancelled.")
+    with pytest.raises(Conflict, match="time to undo is over"):
+        undo(request, by=rosa)
+    assert apply_due(timezone.now() + timedelta(seconds=6)) == 1
+    assert call_of(request).message == "The plan was cancelled."
