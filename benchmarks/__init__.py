@@ -1,0 +1,1 @@
+"""How fast it is: one module a figure, each measured on what a user would run; `python -m benchmarks [name…]`."""

@@ -1,0 +1,62 @@
+"""Prints the figures, one JSON object a line. Each is measured in a process and a database of its own."""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.figures import FIGURES, ROOT, Figure
+
+VAR = ROOT / "var"
+
+
+def main() -> int:
+    """Measure what was asked for, everything without names; return 1 when something could not be measured."""
+    options = _options()
+    failed = [figure.name for figure in FIGURES if figure.name in options.names and not _measure(figure, options.runs)]
+    if failed:
+        print(f"Not measured: {', '.join(failed)}.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    names = [figure.name for figure in FIGURES]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(names)}; all of them without any")
+    parser.add_argument("--runs", type=int, default=5, help="how often each is measured (5)")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - set(names))
+    if unknown or options.runs < 1:
+        parser.error(f"There is no figure {', '.join(unknown)}." if unknown else "--runs takes 1 or more.")
+    options.names = options.names or names
+    return options
+
+
+def _measure(figure: Figure, runs: int) -> bool:
+    """Measure one figure on a fresh database, beside where the real one lies; say whether it worked."""
+    VAR.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=VAR) as folder:
+        command = [sys.executable, "-m", "benchmarks.figures", figure.name, str(runs)]
+        environment = _environment(figure, Path(folder))
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=False)  # noqa: S603 - this very program
+        return done.returncode == 0
+
+
+def _environment(figure: Figure, folder: Path) -> dict[str, str]:
+    """Return the settings of one measurement; a DATABASE_URL that is set is used, as it is."""
+    return {
+        "DATABASE_URL": f"sqlite:///{folder / 'bench.sqlite3'}",
+        "SECRET_KEY": "for-benchmarks-only-" * 3,
+        "TOOLGATE_AUDIT_KEY": "for-benchmarks-only-" * 3,
+        **{name: value for name, value in os.environ.items() if value},
+        "TOOLGATE_TOOLS": "benchmarks.tools",
+        "TOOLGATE_WORKSPACE": str(folder),
+        "TOOLGATE_LOG_LEVEL": "WARNING",
+        **figure.settings,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

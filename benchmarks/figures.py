@@ -1,0 +1,62 @@
+"""The figures there are, and how one of them is measured and printed in a process of its own."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from statistics import median, quantiles
+
+import django
+
+ROOT = Path(__file__).resolve().parent.parent
+Measure = Callable[[int], list[float]]
+"""Takes the number of runs and returns the values of all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure: the module that measures it, which of its values counts, and the settings it needs."""
+
+    name: str
+    module: str
+    unit: str = "ms"
+    value: str = "median"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def print(self, runs: int) -> None:
+        """Measure and print the figure."""
+        measure: Measure = import_module(f"benchmarks.{self.module}").measure
+        values = measure(runs)
+        found = {"median": round(median(values), 3), "p95": round(p95(values), 3), "n": len(values)}
+        line = {"name": self.name, "value": found[self.value], "unit": self.unit, **found, "database": database()}
+        print(json.dumps(line), flush=True)
+
+
+FIGURES = (
+    Figure("chain_ms_per_step", "chain"),
+    Figure("chain_ms_per_step_normal", "chain", settings={"TOOLGATE_SQLITE_SYNCHRONOUS": "NORMAL"}),
+    Figure("fanout_ms_per_step", "fanout"),
+    Figure("direct_call_ms", "direct_call"),
+    Figure("decide_to_start_ms", "decide_to_start", value="p95", settings={"TOOLGATE_UNDO_SECONDS": "0"}),
+    Figure("fsync_ms", "fsync"),
+)
+
+
+def p95(values: list[float]) -> float:
+    """Return the value that 95 of 100 do not exceed."""
+    return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
+
+
+def database() -> str:
+    """Return the kind of database that was measured on."""
+    return "sqlite" if os.environ["DATABASE_URL"].startswith("sqlite") else "postgresql"
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    django.setup()
+    wanted = next(figure for figure in FIGURES if figure.name == sys.argv[1])
+    wanted.print(runs=int(sys.argv[2]))

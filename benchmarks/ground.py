@@ -1,0 +1,142 @@
+"""What the figures stand on: a migrated database with people and tools, an executor, a real server."""
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic, perf_counter
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+
+from benchmarks.figures import ROOT
+from catalog.sync import sync_tools
+from catalog.tokens import create_token
+from plans import events
+from plans.executor import Executor
+from plans.models import Plan
+from plans.services import Requester, create_plan, start_plan
+from plans.spec import PlanDocument
+from plans.states import PlanStatus
+from plans.ticker import Ticker
+
+SECONDS = 120.0
+
+
+def prepare() -> User:
+    """Bring the database up to date and return an operator."""
+    call_command("migrate", verbosity=0)
+    sync_tools()
+    return person("operator")
+
+
+def person(role: str) -> User:
+    """Return someone with this role, made when first asked for."""
+    user, _ = User.objects.get_or_create(username=f"bench-{role}")
+    user.groups.set(Group.objects.filter(name=role))
+    return user
+
+
+def token_for(user: User, *scopes: str) -> str:
+    """Return the text of a new personal token."""
+    return create_token(user=user, kind="personal", scopes=scopes)[1]
+
+
+def step(step_id: int, *needs: int, tool: str = "bench_noop") -> dict[str, Any]:
+    """Return the document of a step that does nothing."""
+    return {
+        "step_id": step_id,
+        "description": f"Step {step_id}",
+        "tool": tool,
+        "parameters": {"number": step_id},
+        "dependencies": list(needs),
+    }
+
+
+class Watch:
+    """Knows the number of the last event of each plan, and wakes who waits for one."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._news = threading.Condition()
+        events.listen(self._hear)
+
+    def _hear(self, plan_ref: str, last_seq: int) -> None:
+        with self._news:
+            self._last[plan_ref] = max(last_seq, self._last.get(plan_ref, 0))
+            self._news.notify_all()
+
+    def wait_for(self, plan: Plan, seq: int) -> None:
+        """Return once the event of this number is committed, without looking into the database meanwhile."""
+        with self._news:
+            if not self._news.wait_for(lambda: self._last.get(plan.public_id, 0) >= seq, timeout=SECONDS):
+                raise TimeoutError(f"{plan} did not get as far as event {seq}.")
+
+
+@contextmanager
+def executing() -> Iterator[None]:
+    """Run plans in this process, with as many threads as a server has."""
+    executor = Executor(settings.TOOLGATE_THREADS)
+    ticker = Ticker(executor)
+    executor.start()
+    ticker.start()
+    try:
+        yield
+    finally:
+        ticker.stop()
+        executor.stop()
+
+
+def ms_per_step(steps: list[dict[str, Any]], runs: int) -> list[float]:
+    """Run a plan of these steps several times on a warm executor; return the milliseconds a step of each run.
+
+    A run is timed from the request to start until the commit of the plan's end. One more run before them warms up
+    and counts the plan's events.
+    """
+    by = Requester(prepare(), via="shell")
+    document = PlanDocument.model_validate({"goal": "Measure", "steps": steps, "start": False})
+    watch = Watch()
+    with executing():
+        last_seq = _count_events(create_plan(document, by=by), by)
+        return [_timed(create_plan(document, by=by), by, watch, last_seq) / len(steps) for _ in range(runs)]
+
+
+def _count_events(plan: Plan, by: Requester) -> int:
+    start_plan(plan, by=by)
+    ends = monotonic() + SECONDS
+    while plan.status != PlanStatus.COMPLETED:
+        if monotonic() > ends:
+            raise TimeoutError(f"{plan} did not complete.")
+        threading.Event().wait(0.1)
+        plan.refresh_from_db()
+    return plan.last_seq
+
+
+def _timed(plan: Plan, by: Requester, watch: Watch, last_seq: int) -> float:
+    started = perf_counter()
+    start_plan(plan, by=by)
+    watch.wait_for(plan, last_seq)
+    milliseconds = (perf_counter() - started) * 1000
+    plan.refresh_from_db()
+    if plan.status != PlanStatus.COMPLETED:
+        raise RuntimeError(f"{plan} is {plan.status}.")
+    return milliseconds
+
+
+@contextmanager
+def serving() -> Iterator[int]:
+    """Serve in another process, as users do; yields the port."""
+    command = [sys.executable, "manage.py", "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 - our own
+        try:
+            said = server.stdout.readline() if server.stdout else ""
+            address = re.search(r"http://127\.0\.0\.1:(\d+)/", said)
+            if address is None:
+                raise RuntimeError(f"The server did not say where it serves: {said!r}")
+            yield int(address[1])
+        finally:
+            server.terminate()
