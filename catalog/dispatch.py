@@ -3,7 +3,6 @@
 Knows no person, plan or row: whoever may refuse hands in a gate, whoever records keeps the outcome.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from catalog.results import (
     Preview,
     ToolResult,
     format_error_response,
+    format_for_model,
     format_success_response,
 )
 from catalog.runners.python import settle
@@ -35,8 +35,8 @@ from catalog.schemas import Problem, refuse
 
 MAX_ARGUMENTS = 256 * 1024
 MAX_RESULT = 1024 * 1024
-# What a handler may raise without ending the process or the thread that runs it.
-HANDLER_FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+# Whatever a handler raises fails its call; it does not end the thread that runs it.
+HANDLER_FAILURES = BaseException
 
 logger = logging.getLogger(__name__)
 
@@ -207,13 +207,13 @@ def _settled(outcome: Outcome, context: ToolContext) -> Outcome:
 def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
     """Turn what a handler returned into an outcome; raise what cannot be stored."""
     result = returned if isinstance(returned, ToolResult) else ToolResult(message="OK", value=returned)
-    value = _storable(tool, result.value)
+    value, message = _storable(tool, result.value), _storable_message(tool, result.message)
     if not result.success:
         return Outcome(
             success=False,
-            message=result.message,
+            message=_words(message),
             value=value,
-            error=result.message,
+            error=_words(message),
             error_kind="tool_error",
             exclude_value_from_context=result.exclude_value_from_context,
         )
@@ -221,7 +221,7 @@ def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
         return _reported(value)
     return Outcome(
         success=True,
-        message=result.message,
+        message=message,
         value=value,
         fields=_fields_of(value),
         exclude_value_from_context=result.exclude_value_from_context,
@@ -251,6 +251,27 @@ def _storable(tool: Tool[Any, Any], value: object) -> Any:
     return plain
 
 
+def _storable_message(tool: Tool[Any, Any], message: object) -> str:
+    """Return the message of a result as it can be kept; raise _Unstorable."""
+    if not isinstance(message, str):
+        kind = type(message).__name__
+        raise _Unstorable(f"Tool '{tool.name}' returned a {kind} as its message, not text.", "result_not_json")
+    if len(message) > MAX_RESULT:
+        size = f"{len(message):,} characters; at most {MAX_RESULT:,} can be kept"
+        raise _Unstorable(f"Tool '{tool.name}' returned a message of {size}.", "result_too_large")
+    return _clean(message)
+
+
+def _clean(text: str) -> str:
+    """Return text that every database takes: no NUL, no half characters."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _words(text: str) -> str:
+    """Return what went wrong as it is kept: clean, and no longer than anyone reads."""
+    return format_for_model(_clean(text))
+
+
 def _reason(error: BaseException) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
@@ -276,7 +297,7 @@ def _is_error_response(value: object) -> bool:
 
 def _reported(response: dict[str, Any]) -> Outcome:
     warning = "warning" in response
-    message = str(response.get("warning" if warning else "error", "The tool reported an error."))
+    message = _words(str(response.get("warning" if warning else "error", "The tool reported an error.")))
     fields = {key: each for key, each in _fields_of(response).items() if key not in ("error", "warning")}
     kind = "data_not_found" if warning else "tool_error"
     return Outcome(success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields)
@@ -286,11 +307,15 @@ def _failed(tool: Tool[Any, Any], error: BaseException) -> Outcome:
     """Classify what a call raised: the kind, the text for the model, the text for a person."""
     kind = error.kind if isinstance(error, _Unstorable) else _kind_of(error)
     logger.info("tool_failed tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
-    message = _message(tool.name, error)
+    try:
+        message = _words(_message(tool.name, error))
+        text = _words(error.user_message()) if isinstance(error, ToolError) else message
+    except HANDLER_FAILURES:  # an exception of an author may fail to say what it is
+        message = text = f"Tool '{tool.name}' failed with {type(error).__name__}."
     return Outcome(
         success=False,
         message=message,
-        error=error.user_message() if isinstance(error, ToolError) else message,
+        error=text,
         error_kind=kind,
         warning=isinstance(error, DataNotFound),
         retryable=not isinstance(error, ToolError),

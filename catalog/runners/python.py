@@ -56,3 +56,5 @@ async def _within(awaitable: Awaitable[object], seconds: float) -> object:
         if limit.expired():
             raise DeadlineExceededError("The handler was stopped: its time was over.") from None
         raise
+    except (KeyboardInterrupt, SystemExit) as end:  # would end the loop, and with it every other async tool
+        raise RuntimeError(f"{type(end).__name__}: {end}") from end
