@@ -1,10 +1,11 @@
 """The states of a call and the moves between them. Only `catalog.transitions` and `plans.claims` write a status.
 
-created ──► running ──► completed | failed | outcome_unknown
-   │           │ ▲                              │
-   │           │ │                              └──► completed | failed   (settled by a person)
+created ──► running ──► completed | failed | cancelled | outcome_unknown
+   │           │ ▲                                          │
+   │           │ │                                          └──► completed | failed   (settled by a person)
    │           ▼ │
-   └──► held ──► ready ──► failed | cancelled    (running ──► ready: retry-safe calls only)
+   ├──► held ──► ready ──► failed | cancelled    (running ──► ready: calls that may run again; held ──► completed:
+   └──► failed | cancelled                        a person's answer in the tool's place)
 """
 
 from django.db import models
@@ -24,10 +25,8 @@ class CallStatus(models.TextChoices):
 
 
 MOVES: dict[str, frozenset[str]] = {
-    CallStatus.CREATED: frozenset({CallStatus.HELD, CallStatus.RUNNING, CallStatus.FAILED}),
-    CallStatus.HELD: frozenset(
-        {CallStatus.READY, CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.COMPLETED}
-    ),
+    CallStatus.CREATED: frozenset({CallStatus.HELD, CallStatus.RUNNING, CallStatus.FAILED, CallStatus.CANCELLED}),
+    CallStatus.HELD: frozenset({CallStatus.READY, CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.COMPLETED}),
     CallStatus.READY: frozenset({CallStatus.RUNNING, CallStatus.FAILED, CallStatus.CANCELLED}),
     CallStatus.RUNNING: frozenset(
         {
