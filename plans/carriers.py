@@ -25,7 +25,7 @@ def hint(plan_pk: int, count: int = 1) -> None:
     """Once the open transaction is committed, tell up to `count` workers that the plan has ready steps."""
     wanted = min(count, HINTS_AT_MOST)
     if wanted > 0:
-        transaction.on_commit(lambda: send(plan_pk, wanted))
+        transaction.on_commit(lambda: send(plan_pk, wanted), robust=True)
 
 
 def send(plan_pk: int, count: int = 1) -> None:

@@ -322,11 +322,21 @@ def look_at(cursor: CursorWrapper, step_pk: int) -> Claimed:
     return Claimed(*cursor.fetchone())
 
 
+def is_lost(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
+    """Say whether the step's lease is still the expired one, and keep it so until the transaction ends."""
+    lock = "" if on_sqlite() else " FOR UPDATE"
+    cursor.execute(
+        f"SELECT 1 FROM plans_step {FENCED}lease_until < %s{lock}",
+        [step.pk, step.claimed_by, step.attempt, stamp(now)],
+    )
+    return cursor.fetchone() is not None
+
+
 def take_back(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
-    """Make a step whose lease has expired claimable again, or False when its owner renewed or ended it."""
+    """Make a step whose lease was lost claimable again; False when it has ended."""
     cursor.execute(
         "UPDATE plans_step SET lease_until = NULL, claimed_by = '', ready_at = %s, crashes = crashes + 1 "
-        f"{FENCED}status = '{StepStatus.IN_PROGRESS}' AND lease_until < %s",
-        [stamp(now), step.pk, step.claimed_by, step.attempt, stamp(now)],
+        f"{FENCED}status = '{StepStatus.IN_PROGRESS}'",
+        [stamp(now), step.pk, step.claimed_by, step.attempt],
     )
     return _won(cursor)

@@ -26,12 +26,13 @@ def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: U
     waiting = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS).select_related("call__approval")
     for step in waiting.exclude(waiting_for=WaitingFor.OUTCOME):
         if step.call is None or step.call.status != CallStatus.RUNNING:
-            _cancel_step(step, batch, reason, by)
+            cancel_step(step, batch, reason, by)
     for step in Step.objects.filter(plan=plan, status=StepStatus.PENDING):
-        _cancel_step(step, batch, reason, by)
+        cancel_step(step, batch, reason, by)
 
 
-def _cancel_step(step: Step, batch: Recording, reason: str, by: User) -> None:
+def cancel_step(step: Step, batch: Recording, reason: str, by: User) -> None:
+    """Cancel one step that has not ended, with its call and, where people were asked, their request."""
     call = step.call
     if call is not None:
         if hasattr(call, "approval") and call.approval.status in OPEN:

@@ -5,7 +5,8 @@ may die at any line: what it held is taken back when its lease expires (`plans.r
 """
 
 import threading
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -15,8 +16,7 @@ from django.utils import timezone
 from approvals import expiry, requests, starts
 from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, Invalidated
-from approvals.gate import gate
-from catalog import dispatch
+from catalog import dispatch, snapshot
 from catalog.context import Deadline, ToolContext
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call, CallRequester
@@ -25,6 +25,7 @@ from catalog.states import CallStatus
 from plans import carriers, claims, finishing, starting
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
+from plans.starting import Start
 from plans.states import WaitingFor
 from plans.work import Hold, Memory, Order, PlanFacts, Resume, Run, Work, plan_facts
 
@@ -32,12 +33,17 @@ INLINE_SECONDS = 2.0
 INLINE_STEPS = 50
 
 
+def _nobody_watches() -> None:
+    """Stand in where no one waits for a tool's code to return."""
+
+
 @dataclass(slots=True)
 class Turn:
-    """How long one worker may stay with one plan before others get theirs."""
+    """How long one worker may stay with one plan before others get theirs; `back` tells that a tool's code returned."""
 
     owner: str
     stopping: threading.Event | None = None
+    back: Callable[[], None] = _nobody_watches
     abandoned: bool = False
     until: float = field(default_factory=lambda: monotonic() + INLINE_SECONDS)
     steps_left: int = INLINE_STEPS
@@ -70,7 +76,9 @@ def advance(work: Work, turn: Turn) -> Work | None:
         return _hold(work, turn)
     if isinstance(work, Resume):
         return _resume(work, turn)
-    return end(work, perform(work), turn)
+    outcome = perform(work)
+    turn.back()
+    return end(work, outcome, turn)
 
 
 def perform(run: Run) -> dispatch.Outcome:
@@ -83,6 +91,7 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
     with recording(run.plan.pk, run.plan.ref) as batch:
         ready = finishing.finish(batch, run, outcome)
         if not turn.goes_on():
+            finishing.settle_plan(batch)
             carriers.hint(run.plan.pk)
             return None
         carriers.hint(run.plan.pk, ready - 1)
@@ -101,12 +110,14 @@ def _context(run: Run) -> ToolContext:
 
 
 def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]:
+    memory = Memory(plan.pk)
     return {
         "plan_id": plan.ref,
         "step_id": step_id,
         "requested_by": plan.token_user_id or plan.author_id,
         "session": plan.session or None,
-        "memory": Memory(plan.pk),
+        # An async tool lives on an event loop, where nothing may be read from the database later.
+        "memory": dict(memory) if order.target.tool.is_async else memory,
         "deadline": _deadline(plan, order.target.tool.timeout),
     }
 
@@ -121,10 +132,20 @@ def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
     return dispatch.preview(order.target.tool, order.arguments, ToolContext(**_surroundings(plan, step_id, order)))
 
 
+def _preview(work: Hold | Resume, order: Order, turn: Turn) -> Preview | None:
+    """Compute the preview for a claimed step. Raises Conflict when the thread was written off meanwhile."""
+    try:
+        return preview(work.plan, work.step.step_id, order)
+    finally:
+        turn.back()
+        if turn.abandoned:
+            raise Conflict("The preview came back too late.")
+
+
 def _hold(hold: Hold, turn: Turn) -> Work | None:
     """Compute the preview, then store the held call with its request: from here on only the database waits."""
     try:
-        shown = preview(hold.plan, hold.step.step_id, hold.order)
+        shown = _preview(hold, hold.order, turn)
     except ToolError as error:
         return _refuse(hold, error, turn)
     with recording(hold.plan.pk, hold.plan.ref) as batch:
@@ -159,12 +180,14 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
     call = resume.call
     try:
         order = starting.order_for(call.tool_name, call.arguments_json)
-        shown = preview(resume.plan, resume.step.step_id, order)
-        return _start_approved(resume, order, shown)
-    except (ToolError, ApprovalExpired) as error:
-        return _void(resume, error, turn)
+        return _start_approved(resume, order, _preview(resume, order, turn))
+    except ToolError as error:
+        return _refuse(resume, error, turn)
+    except ApprovalExpired:
+        return _expire(resume, turn)
     except Invalidated as change:
-        return _ask_again(resume, replace(order, replaces=call), shown, str(change), turn)
+        snapshot.forget()
+        return _ask_again(resume, str(change), turn)
 
 
 def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
@@ -181,30 +204,37 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
     return Run(resume.step, resume.plan, call, order, target_state=state or None)
 
 
-def _void(resume: Resume, error: ToolError | ApprovalExpired, turn: Turn) -> Work | None:
-    """An approved call that can neither start nor be asked again: its approval ends and its step fails."""
-    request = resume.call.approval
+def _expire(resume: Resume, turn: Turn) -> Work | None:
+    """The run window of an approval has passed: the request expires, and its step fails with it."""
     with recording(resume.plan.pk, resume.plan.ref) as batch:
-        if isinstance(error, ToolError):
-            requests.invalidate(request, reason=error.user_message())
-            finishing.refuse(batch, resume.step, error)
-        else:
-            expiry.expire_if_due(request, batch.now)
+        expiry.expire_if_due(resume.call.approval, batch.now)
         return _next(batch, resume.plan, turn.owner)
 
 
-def _ask_again(resume: Resume, order: Order, shown: Preview | None, reason: str, turn: Turn) -> Work | None:
-    """Something changed after the approval: void it and open a new request, in one transaction."""
+def _ask_again(resume: Resume, reason: str, turn: Turn) -> Work | None:
+    """Something changed after the approval: void it and admit the call as it is now, in one transaction."""
+    call = resume.call
+    try:
+        order = starting.order_for(call.tool_name, call.arguments_json, replaces=call)
+        shown = _preview(resume, order, turn)
+    except ToolError as error:
+        return _refuse(resume, error, turn)
     with recording(resume.plan.pk, resume.plan.ref) as batch:
-        requests.invalidate(resume.call.approval, reason=reason)
-        verdict = gate(starting.facts_for(order, resume.plan))
-        if isinstance(verdict, dispatch.Hold):
-            store_held(batch, Hold(resume.step, resume.plan, order, verdict.terms), shown)
-        else:
-            finishing.refuse(batch, resume.step, ToolError(reason))
-        return _next(batch, resume.plan, turn.owner)
+        requests.invalidate(call.approval, reason=reason)
+        work = starting.admit(Start(batch, resume.plan, resume.step), order)
+        if isinstance(work, Hold):
+            store_held(batch, work, shown)
+            work = None
+        return work or _next(batch, resume.plan, turn.owner)
 
 
-def abandon(run: Run) -> None:
-    """End a call whose sync handler is past its deadline and cannot be stopped; its late result changes nothing."""
-    end(run, dispatch.timed_out(run.order.target.tool), Turn(run.step.claimed_by, steps_left=0))
+def abandon(work: Work) -> None:
+    """End the work of a thread whose tool is past its time and cannot be stopped; what comes late changes nothing."""
+    turn = Turn(work.step.claimed_by, steps_left=0)
+    if isinstance(work, Run):
+        end(work, dispatch.timed_out(work.order.target.tool), turn)
+        return
+    with recording(work.plan.pk, work.plan.ref) as batch:
+        finishing.refuse(batch, work.step, ToolError("The tool did not say in time what the call would do."))
+        finishing.settle_plan(batch)
+        carriers.hint(work.plan.pk)

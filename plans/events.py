@@ -145,7 +145,7 @@ def _flush(batch: Recording) -> None:
         + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(batch.rows)),
         parameters,
     )
-    transaction.on_commit(lambda: _poke(batch.plan_ref, last))
+    transaction.on_commit(lambda: _poke(batch.plan_ref, last), robust=True)
 
 
 def _poke(plan_ref: str, last_seq: int) -> None:

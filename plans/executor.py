@@ -12,6 +12,7 @@ from time import monotonic, sleep
 from django.db import connection
 from django.utils import timezone
 
+from catalog.definitions import PREVIEW_SECONDS
 from catalog.errors import Conflict
 from plans import carriers, engine
 from plans.claims import on_sqlite
@@ -39,18 +40,25 @@ class Seat:
         with self.lock:
             self.work, self.ends_at = work, _ends_at(work)
 
-    def give_up(self) -> Run | None:
-        """Write the thread off when its handler is past its deadline; return the run to be ended in its place."""
+    def back(self) -> None:
+        """Note that the tool's code has returned: from here on the thread ends its work itself."""
         with self.lock:
-            if not isinstance(self.work, Run) or monotonic() < self.ends_at or self.turn.abandoned:
+            self.ends_at = float("inf")
+
+    def give_up(self) -> Work | None:
+        """Write the thread off when the tool is past its time; return the work to be ended in its place."""
+        with self.lock:
+            if self.work is None or monotonic() < self.ends_at or self.turn.abandoned:
                 return None
             self.turn.abandoned = True
             return self.work
 
 
 def _ends_at(work: Work | None) -> float:
-    if not isinstance(work, Run):
+    if work is None:
         return float("inf")
+    if not isinstance(work, Run):
+        return monotonic() + PREVIEW_SECONDS + GRACE_SECONDS
     seconds = work.order.target.tool.timeout
     if work.plan.deadline_at is not None:
         seconds = min(seconds, (work.plan.deadline_at - timezone.now()).total_seconds())
@@ -91,15 +99,15 @@ class Executor:
         return [work.step.pk for work in works if work is not None]
 
     def end_overdue(self) -> None:
-        """End calls whose handlers are past their deadline, and replace the threads they keep."""
+        """End the work of tools that are past their time, and replace the threads they keep."""
         for seat in list(self._seats):
-            run = seat.give_up()
-            if run is not None:
-                log.warning("handler past its deadline", extra={"call": run.call.public_id})
+            work = seat.give_up()
+            if work is not None:
+                log.warning("a tool is past its time", extra={"plan": work.plan.ref, "step": work.step.step_id})
                 with self._lock:
                     self._seats.discard(seat)
                 self._add_thread()
-                engine.abandon(run)
+                engine.abandon(work)
 
     def _add_thread(self) -> None:
         seat = Seat(engine.Turn(self.owner))
@@ -129,7 +137,7 @@ class Executor:
     def _stay_with(self, plan_pk: int, seat: Seat) -> None:
         """Work on one plan for one turn. What goes wrong here leaves a lease that expires."""
         try:
-            seat.turn = engine.Turn(self.owner, stopping=self._stopping)
+            seat.turn = engine.Turn(self.owner, stopping=self._stopping, back=seat.back)
             work = engine.claim(plan_pk, owner=self.owner)
             while work is not None:
                 seat.take(work)

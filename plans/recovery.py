@@ -5,12 +5,14 @@ from datetime import datetime
 from django.db import connection
 
 from catalog.definitions import SafetyLevel
+from catalog.errors import ToolError
 from catalog.models import Call
 from catalog.states import CallStatus
 from catalog.transitions import try_move
-from plans import carriers, claims, finishing
+from plans import carriers, claims, endings, finishing
 from plans.claims import Claimed
 from plans.events import Recording, recording
+from plans.models import Step
 from plans.work import plan_facts
 
 BATCH = 100
@@ -27,22 +29,35 @@ def take_back_lost_steps(now: datetime) -> int:
     return len(lost)
 
 
-def _take_back(batch: Recording, step: Claimed) -> None:
+def _take_back(batch: Recording, lost: Claimed) -> None:
     """Give the step to another worker when its call may run (again), else to a person."""
-    call = Call.objects.select_related("version").filter(pk=step.call_pk or 0).first()
-    running = call is not None and call.status == CallStatus.RUNNING
-    if call is not None and running and not _may_run_again(call):
-        finishing.park_as_unknown(batch, step, call)
+    if not claims.is_lost(batch.cursor, lost, now=batch.now):
         return
-    if not claims.take_back(batch.cursor, step, now=batch.now):
-        return
-    if call is not None and running:
-        try_move(Call.objects.filter(pk=call.pk), to=CallStatus.READY)
-        batch.add("step.retrying", step.step_id, attempt=call.attempt, error="worker_lost")
-    carriers.hint(step.plan_pk)
+    step = Step.objects.select_related("plan__author", "call__version", "call__approval").get(pk=lost.pk)
+    running = step.call is not None and step.call.status == CallStatus.RUNNING
+    if step.call is not None and running and not _may_run_again(step.call):
+        finishing.park_as_unknown(batch, lost, step.call)
+    elif finishing.plan_is_over(batch):
+        endings.cancel_step(step, batch, "Its worker was lost after the plan had ended.", step.plan.author)
+    elif not running and step.crashes + 1 >= finishing.CRASHES:
+        reason = f"Its worker was lost {finishing.CRASHES} times before the call could start."
+        finishing.refuse(batch, lost, ToolError(reason))
+        finishing.settle_plan(batch)
+    else:
+        _try_again(batch, lost, step.call if running else None)
 
 
 def _may_run_again(call: Call) -> bool:
     if call.attempt >= finishing.CRASHES or call.version.safety_level == SafetyLevel.DANGEROUS:
         return False
     return call.version.safety_level == SafetyLevel.SAFE or call.version.retry_safe
+
+
+def _try_again(batch: Recording, lost: Claimed, running: Call | None) -> None:
+    """Let another worker claim the step, and the call that was running start once more."""
+    if not claims.take_back(batch.cursor, lost, now=batch.now):
+        return
+    if running is not None:
+        try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)
+        batch.add("step.retrying", lost.step_id, attempt=running.attempt, error="worker_lost")
+    carriers.hint(batch.plan_pk)

@@ -53,13 +53,11 @@ class Settling:
 def _happened(settling: Settling) -> None:
     call, now = settling.call, settling.batch.now
     result = settling.settlement.result
-    response = format_success_response(
-        call.query_type,
-        call.arguments_json,
-        [] if result is None else [result],
-        tool_name=call.tool_name,
-        settled=True,
-    )
+    query_type, parameters = None, call.arguments_json
+    if call.query_type:
+        query_type, parameters = call.query_type, parameters.get("parameters", {})
+    results = [] if result is None else [result]
+    response = format_success_response(query_type, parameters, results, tool_name=call.tool_name, settled=True)
     move(
         Call.objects.filter(pk=call.pk), to=CallStatus.COMPLETED, response=json.dumps(response), finished_at=now,
         message="A person settled that it happened.",
@@ -75,6 +73,8 @@ def _did_not_happen(settling: Settling) -> None:
 
 def _request_again(settling: Settling) -> None:
     """End the old call; the step is claimed again, and its new call passes the gate as any other."""
+    if finishing.plan_is_over(settling.batch):
+        raise Conflict("The plan has ended: say whether the call happened.")
     _fail_call(settling, "A person asked for it again.")
     Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.batch.now)
     carriers.hint(settling.batch.plan_pk)

@@ -69,7 +69,7 @@ def _begin(start: Start) -> Work | None:
         if not step.tool:
             finishing.complete_note(start.batch, step)
             return None
-        return _admit(start, _order(start))
+        return admit(start, _order(start))
     except ToolError as error:
         finishing.refuse(start.batch, step, error)
         return None
@@ -125,11 +125,12 @@ def facts_for(order: Order, plan: PlanFacts) -> dispatch.CallFacts:
     )
 
 
-def _admit(start: Start, order: Order) -> Work | None:
-    """Ask the gate: start the call, hand it to people, or refuse it."""
+def admit(start: Start, order: Order) -> Run | Hold | None:
+    """Ask the gate: start the call, hand it to people, or refuse it with its step."""
     verdict = gate(facts_for(order, start.plan))
     if isinstance(verdict, dispatch.Deny):
-        raise ToolError(verdict.message)
+        finishing.refuse(start.batch, start.step, ToolError(verdict.message))
+        return None
     if isinstance(verdict, dispatch.Hold):
         return Hold(start.step, start.plan, order, verdict.terms)
     call = new_call(start.plan, start.step, order, status=CallStatus.RUNNING)
@@ -172,14 +173,18 @@ def _continue(start: Start) -> Work | None:
     call = Call.objects.select_related("approval").get(pk=start.step.call_pk or 0)
     start.batch.add("step.started", start.step.step_id, attempt=start.step.attempt)
     if call.status in TERMINAL:
-        return _admit(start, order_for(call.tool_name, call.arguments_json, replaces=call))
-    if call.status == CallStatus.READY and hasattr(call, "approval"):
+        return admit(start, order_for(call.tool_name, call.arguments_json, replaces=call))
+    if hasattr(call, "approval") and call.approval.consumed_at is None:
         return Resume(start.step, start.plan, call)
     return _start_stored(start, call, order_for(call.tool_name, call.arguments_json))
 
 
 def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
-    """Start a stored call that needs nobody: a direct call, or one whose worker was lost."""
+    """Start a stored call that needs nobody: a direct call, one whose worker was lost, or one that is tried again."""
+    if order.target.version_pk != call.version_id:
+        raise ToolError(f"The definition of {call.tool_name} has changed since this was asked for; ask for it again.")
+    if not call.attempt and not isinstance(gate(facts_for(order, start.plan)), dispatch.Allow):
+        raise ToolError("The policies have changed since this was asked for; ask for it again.")
     if not claims.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
         raise ToolError("The call was settled before it could start.")
     call.fence, call.attempt, call.started_at = start.step.attempt, call.attempt + 1, start.batch.now

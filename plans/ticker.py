@@ -63,14 +63,14 @@ class Ticker:
             _safely(job)
 
     def _pause(self) -> float:
-        """Return the seconds until something is due, between 0.05 and 1."""
+        """Return the seconds until something is due, between 0.05 and 1, and less than a lease lasts."""
         try:
             due = expiry.next_due(timezone.now())
         except Exception:
             log.exception("the next due time could not be read")
             return TICK_SECONDS
         seconds = (due - timezone.now()).total_seconds() if due else TICK_SECONDS
-        return min(TICK_SECONDS, max(SHORTEST_SECONDS, seconds))
+        return min(TICK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / 4, max(SHORTEST_SECONDS, seconds))
 
     def _renew(self) -> None:
         if self._executor is None or monotonic() - self._renewed_at < settings.TOOLGATE_LEASE_SECONDS / 3:
