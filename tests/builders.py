@@ -3,8 +3,15 @@
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.utils import timezone
 
-from plans.models import Plan
+from approvals.decisions import Decision, decide
+from approvals.models import ApprovalRequest
+from approvals.states import Verdict
+from catalog.models import Call
+from plans import engine
+from plans.engine import Turn
+from plans.models import Plan, Step
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
 
@@ -24,3 +31,59 @@ def make_plan(author: User, *steps: dict[str, Any], **fields: Any) -> Plan:
     """Store a plan of these steps, started unless told otherwise."""
     document = {"goal": "Try it", "steps": list(steps), **fields}
     return create_plan(PlanDocument.model_validate(document), by=Requester(author))
+
+
+def act(step_id: int, value: Any = None, tool: str = "safe", **fields: Any) -> dict[str, Any]:
+    """Return the document of a step that calls one of the stage's tools with a value."""
+    return step(step_id, tool, **{"parameters": {"value": value}, **fields})
+
+
+def work_off(plan: Plan) -> Plan:
+    """Do on this thread all that is ready in a plan; return the plan as it is then."""
+    while plan.steps.filter(ready_at__lte=timezone.now()).exists():
+        work = engine.claim(plan.pk, owner="tests")
+        while work is not None:
+            work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+    plan.refresh_from_db()
+    return plan
+
+
+def step_of(plan: Plan, step_id: int = 1) -> Step:
+    """Return one step of a plan as it is now, with its call."""
+    return plan.steps.select_related("call").get(step_id=step_id)
+
+
+def call_of(plan: Plan, step_id: int = 1) -> Call:
+    """Return the call that a step has now; fail when it has none."""
+    return Call.objects.get(step__plan=plan, step__step_id=step_id)
+
+
+def request_of(plan: Plan, step_id: int = 1) -> ApprovalRequest:
+    """Return the approval request of the call that a step has now."""
+    return ApprovalRequest.objects.select_related("call").get(call__step__plan=plan, call__step__step_id=step_id)
+
+
+def approve(plan: Plan, by: User, step_id: int = 1) -> ApprovalRequest:
+    """Let someone approve what a step waits for, over REST, so that it takes effect at once."""
+    request = request_of(plan, step_id)
+    return decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest))
+
+
+def reject(plan: Plan, by: User, step_id: int = 1) -> ApprovalRequest:
+    """Let someone reject what a step waits for, over REST, so that it takes effect at once."""
+    request = request_of(plan, step_id)
+    return decide(request, by=by, decision=Decision(Verdict.REJECT, request.digest, "No."))
+
+
+def events_of(plan: Plan) -> list[str]:
+    """Return the types of a plan's events in order, each led by its step's number where it has one."""
+    rows = plan.events.order_by("seq").values_list("step_id", "type")
+    return [f"{step_id} {kind}" if step_id else kind for step_id, kind in rows]
+
+
+def assert_gapless(plan: Plan) -> None:
+    """Check that the plan's events are numbered 1, 2, 3… and that the plan knows how many there are."""
+    plan.refresh_from_db()
+    numbers = list(plan.events.order_by("seq").values_list("seq", flat=True))
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert plan.last_seq == len(numbers)

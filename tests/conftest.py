@@ -7,11 +7,12 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from approvals import gate
-from catalog import snapshot
-from catalog.registry import initialize_tools
+from catalog import registry, snapshot
+from catalog.registry import initialize_tools, register_tool
 from catalog.sync import sync_tools
 from plans.executor import Executor
 from plans.ticker import Ticker
+from tests.tools_for_tests import STAGE, TOOLS, Stage
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -87,6 +88,18 @@ def forget_what_was_read() -> None:
     """Drop what this process remembers of the tables that the next test starts without."""
     snapshot.forget()
     gate._view = gate._View()
+
+
+@pytest.fixture
+def stage(catalog: None) -> Iterator[Stage]:
+    """The tools of `tests.tools_for_tests` beside the shipped ones, and what their handlers do."""
+    for each in TOOLS:
+        register_tool(each)
+    sync_tools()
+    yield STAGE
+    STAGE.clear()
+    for each in TOOLS:
+        registry._TOOLS.pop(each.name)
 
 
 @pytest.fixture

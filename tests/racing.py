@@ -1,0 +1,45 @@
+"""Real threads with connections of their own, let go from one starting line."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db import connection
+
+from catalog.errors import ToolgateError
+
+
+def at_once(*acts: Callable[[], Any]) -> list[Any]:
+    """Run every act on a thread of its own at the same moment; return results, or what of ours they raised."""
+    return rounds_at_once([acts])[0]
+
+
+def rounds_at_once(rounds: Sequence[Sequence[Callable[[], Any]]]) -> list[list[Any]]:
+    """Race round after round on the same threads, each round from its own starting line; return their results."""
+    lanes = len(rounds[0])
+    line, results = threading.Barrier(lanes), [[None] * lanes for _ in rounds]
+
+    def run(lane: int) -> None:
+        try:
+            for number, acts in enumerate(rounds):
+                line.wait(timeout=60)
+                results[number][lane] = _result_of(acts[lane])
+        except BaseException:
+            line.abort()
+            raise
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(lane,)) for lane in range(lanes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    return results
+
+
+def _result_of(act: Callable[[], Any]) -> Any:
+    try:
+        return act()
+    except ToolgateError as lost:
+        return lost
