@@ -59,7 +59,7 @@ lock: .venv/dev.stamp ## resolve the locks again (UPGRADE=1 takes the newest ver
 		--output-file requirements-dev.lock
 
 clean: ## remove the environment and every cache; data in var/ stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage staticfiles var/test.sqlite3* var/test_*
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage staticfiles var/test-*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/runtime.stamp: requirements.lock

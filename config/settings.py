@@ -1,5 +1,6 @@
 """Every setting, read from the environment (`.env` is read too); an unsafe value refuses to start and is named."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,8 @@ else:
         "prepare_threshold": 2,
         "pool": {"min_size": 2, "max_size": max(16, TOOLGATE_THREADS + 12), "timeout": 10},
     }
-# Tests share one file between threads; an in-memory database cannot be shared safely.
-DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3") if ON_SQLITE else None}
+# Tests share one file between threads (an in-memory database cannot be shared safely), and none between two runs.
+DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / f"test-{os.getpid()}.sqlite3") if ON_SQLITE else None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = env.str("REDIS_URL", "")
 
@@ -185,6 +186,17 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "config.openapi.describe_refusals",
+    ],
+    "ENUM_NAME_OVERRIDES": {
+        "PlanStatus": "plans.states.PlanStatus.values",
+        "CallStatus": "plans.serializers.CALL_STATUSES",
+        "RequestStatus": "approvals.states.RequestStatus.values",
+        "Verdict": "approvals.states.Verdict.values",
+        "OutcomeVerdict": "plans.serializers.OUTCOMES",
+    },
 }
 
 # --- Toolgate ------------------------------------------------------------------------------------------------
