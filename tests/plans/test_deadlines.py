@@ -1,0 +1,143 @@
+"""Handlers that do not come back in time: their calls end, their threads are replaced, late results change nothing."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals.models import AuditEntry
+from catalog.models import Call
+from plans import executor as executors
+from plans.endings import end_overdue_plans
+from plans.models import MemoryItem, Plan
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.tools_for_tests import Stage
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What hanging handlers wait for; it opens when the test ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def let_previews_hang(stage: Stage, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called on, previews of the dangerous tool do not come back, and nobody waits long for them."""
+
+    def hang() -> None:
+        monkeypatch.setattr(executors, "PREVIEW_SECONDS", 0.2)
+        stage.previews["dangerous"] = lambda value, context: gate.wait(60)
+
+    return hang
+
+
+def ended(plan: Plan) -> bool:
+    """Say whether the plan has ended."""
+    return Plan.objects.get(pk=plan.pk).completed_at is not None
+
+
+def test_hanging_handlers_are_left_behind(executor, stage, ada, gate):
+    """More of them than there are threads: each ends, others run, and late results are kept as evidence only."""
+    stage.acts["hasty"] = lambda value, context: gate.wait(60) and "late"
+    hanging = [act(number, tool="hasty", expected_key=f"k{number}") for number in (1, 2, 3)]
+    plan = make_plan(ada, *hanging, act(4, "on"))
+    eventually(lambda: ended(plan), what="the plan's end")
+    assert [call_of(plan, number).error_kind for number in (1, 2, 3, 4)] == ["timeout"] * 3 + [""]
+    assert Plan.objects.get(pk=plan.pk).status == "failed"
+    gate.set()
+    eventually(lambda: Call.objects.filter(plan_ref=plan.public_id, late_evidence__contains='"late"').count() == 3)
+    assert [step_of(plan, number).status for number in (1, 2, 3, 4)] == ["failed"] * 3 + ["completed"]
+    assert not MemoryItem.objects.filter(plan=plan, type="value").exists()
+    assert_gapless(plan)
+
+
+def test_a_dangerous_handler_that_hangs_may_have_done_it(executor, stage, ada, rosa, gate):
+    """Nobody knows: a person must say. What it answers at last is there to be seen."""
+    stage.acts["dangerous_hasty"] = lambda value, context: gate.wait(60) and "late"
+    plan = make_plan(ada, act(1, tool="dangerous_hasty"), act(2, dependencies=[1]))
+    eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
+    approve(plan, rosa)
+    eventually(lambda: step_of(plan).waiting_for == "outcome", what="the unknown outcome")
+    gate.set()
+    eventually(lambda: call_of(plan).late_evidence, what="the late result")
+    assert (call_of(plan).status, step_of(plan, 2).status) == ("outcome_unknown", "pending")
+    assert len(stage.values("dangerous_hasty")) == 1
+    assert AuditEntry.objects.filter(action="step.outcome_unknown", plan_ref=plan.public_id).count() == 1
+    assert events_of(plan)[-1] == "1 step.outcome_unknown"
+    assert_gapless(plan)
+
+
+def test_an_async_handler_that_hangs_is_cancelled(stage, ada):
+    """It learns of it; whether it had its effect nobody knows."""
+    cancelled = threading.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    stage.acts["hasty_async"] = lambda value, context: hang()
+    plan = work_off(make_plan(ada, act(1, tool="hasty_async")))
+    assert cancelled.wait(60)
+    assert (plan.status, step_of(plan).waiting_for, call_of(plan).status) == (
+        "in_progress",
+        "outcome",
+        "outcome_unknown",
+    )
+
+
+def assert_preview_was_left_behind(plan: Plan, stage: Stage) -> None:
+    """Check that the step failed without running, and that the other branch went on."""
+    eventually(lambda: ended(plan), what="the plan's end")
+    assert (step_of(plan).status, stage.values("dangerous"), stage.values("safe")) == ("failed", [], ["on"])
+    assert "did not say in time" in step_of(plan).error
+    assert_gapless(plan)
+
+
+def test_a_preview_that_hangs_fails_its_step(executor, stage, ada, let_previews_hang):
+    """Nobody is asked about what cannot be shown."""
+    let_previews_hang()
+    plan = make_plan(ada, act(1, tool="dangerous"), act(2, "on"))
+    assert_preview_was_left_behind(plan, stage)
+
+
+def test_a_preview_that_hangs_before_the_start_voids_the_approval(executor, ada, rosa, stage, let_previews_hang):
+    """What would change cannot be compared with what was approved."""
+    plan = make_plan(ada, act(1, tool="dangerous"), act(2, "on"))
+    eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
+    let_previews_hang()
+    approve(plan, rosa)
+    assert_preview_was_left_behind(plan, stage)
+    assert (request_of(plan).status, call_of(plan).status) == ("invalidated", "cancelled")
+
+
+def test_a_handler_is_told_its_deadline(stage, ada):
+    """The tool's own, or the plan's when that is earlier."""
+    seen = []
+    stage.acts["safe"] = lambda value, context: seen.append(context.deadline.remaining())
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]), deadline_seconds=3600)
+    work_off(plan)
+    soon = make_plan(ada, act(1), deadline_seconds=5)
+    work_off(soon)
+    assert [20 < seconds <= 30 for seconds in seen] == [True, True, False]
+
+
+def test_a_plan_past_its_deadline_fails(stage, ada):
+    """What waits is withdrawn, what has not started is cancelled, and the history says why."""
+    plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, dependencies=[2]), deadline_seconds=60))
+    assert end_overdue_plans(timezone.now()) == 0
+    assert end_overdue_plans(timezone.now() + timedelta(seconds=61)) == 1
+    assert [step_of(plan, number).status for number in (1, 2, 3)] == ["completed", "cancelled", "cancelled"]
+    assert (request_of(plan, 2).status, call_of(plan, 2).status) == ("withdrawn", "cancelled")
+    event = plan.events.get(type="plan.failed")
+    assert event.data_json["reason"] == "The plan's deadline passed."
+    assert end_overdue_plans(timezone.now() + timedelta(seconds=61)) == 0
+    assert_gapless(plan)
