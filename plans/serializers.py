@@ -26,6 +26,8 @@ from plans.states import PlanStatus, StepStatus, WaitingFor
 
 MAX_WAIT = 60.0
 MAX_REASON = 2000
+CALL_STATUSES = sorted(set(PUBLIC_STATUS.values()))
+OUTCOMES = ("happened", "did_not_happen", "request_again")
 
 
 class PlanQuery(PageQuery):
@@ -66,7 +68,7 @@ class ActionBody(StrictSerializer):
 class OutcomeBody(StrictSerializer):
     """What a person says of a call whose outcome nobody knows."""
 
-    verdict = Choice(choices=("happened", "did_not_happen", "request_again"))
+    verdict = Choice(choices=OUTCOMES)
     result = serializers.JSONField(required=False, allow_null=True, default=None)
     comment = Text()
 
@@ -220,7 +222,7 @@ class CallSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(source="version.number")
     query_type = BlankIsNull()
     arguments = serializers.DictField(source="arguments_json")
-    status = serializers.ChoiceField(choices=sorted(set(PUBLIC_STATUS.values())), source="public_status")
+    status = serializers.ChoiceField(choices=CALL_STATUSES, source="public_status")
     waiting_for = serializers.CharField(allow_null=True)
     result = serializers.JSONField(source="response_json", allow_null=True)
     approval = CallApprovalSerializer(allow_null=True)

@@ -1,0 +1,44 @@
+"""The audit paths: administrators read the log and have it checked."""
+
+import pytest
+from django.utils import timezone
+
+from approvals.models import AuditEntry
+from tests.rest import Rest, wrong_paths
+
+
+@pytest.fixture
+def log(admin, ada, ben):
+    """Three entries: each of the three got a token."""
+    first, *_ = [Rest(user) for user in (admin, ada, ben)]
+    return first
+
+
+def test_entries_are_listed_newest_first_in_pages(log):
+    first = log.get("audit/", page_size=2).json()
+    rest = log.client.get(first["next"], headers=log.headers).json()
+
+    assert [entry["actor"] for entry in first["results"] + rest["results"]] == ["ben", "ada", "admin"]
+    assert rest["next"] is None
+    assert {entry["action"] for entry in first["results"]} == {"token.created"}
+
+
+def test_entries_are_narrowed(log):
+    def actors(**query):
+        return [entry["actor"] for entry in log.get("audit/", **query).json()["results"]]
+
+    assert actors(who="ada") == ["ada"]
+    assert actors(action="token.created", q="BEN") == ["ben"]
+    assert actors(since=timezone.now().isoformat()) == []
+    assert actors(tool="write_file") == []
+    assert wrong_paths(log.get("audit/", since="soon")) == ["since"]
+
+
+def test_the_log_is_checked(log):
+    assert log.post("audit/verify/").json() == {"intact": True, "entries": 3}
+
+
+def test_only_administrators_read_it(log, rosa):
+    assert Rest(rosa).get("audit/").status_code == 403
+    assert Rest(rosa).post("audit/verify/").status_code == 403
+    assert AuditEntry.objects.count() == 5

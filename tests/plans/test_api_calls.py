@@ -1,0 +1,158 @@
+"""The call paths: a tool called directly, with its answer now or when people have decided."""
+
+import time
+
+import pytest
+
+from catalog.models import Call, Tool
+from catalog.snapshot import forget
+from plans.waiting import WAIT_HEADER
+from tests.builders import make_plan, step
+from tests.rest import Rest, agent, wrong_paths
+
+FIELDS = {
+    *("id", "plan", "step_id", "tool", "version", "query_type", "arguments", "status", "waiting_for", "result"),
+    *("approval", "replaces", "replaced_by", "attempt", "implementation", "reason", "requested_by"),
+    *("created_at", "started_at", "finished_at", "duration_ms"),
+}
+SAY = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}}
+WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}, "reason": "To try it"}
+
+
+def when_it_has_ended(rest, call_id):
+    """Return the call once it has ended."""
+    for _ in range(200):
+        call = rest.get(f"calls/{call_id}/").json()
+        if call["status"] not in ("running", "waiting"):
+            return call
+        time.sleep(0.02)
+    raise AssertionError(call)
+
+
+def test_a_safe_call_runs_by_itself(executor, ada):
+    rest = agent(ada)
+    response = rest.post("calls/", SAY)
+    made = response.json()
+
+    assert (response.status_code, set(made)) == (201, FIELDS)
+    call = when_it_has_ended(rest, made["id"])
+    assert (call["status"], call["step_id"], call["requested_by"]) == ("completed", 1, "ada")
+    assert call["result"]["success"] is True
+    assert call["result"]["results"] == ["hello"]
+    assert call["duration_ms"] >= 0
+    assert rest.get(f"plans/{call['plan']}/").json()["kind"] == "call"
+
+
+def test_a_dangerous_call_waits_and_runs_when_approved(executor, ada, rosa, workspace):
+    rest = agent(ada)
+    made = rest.post("calls/", WRITE).json()
+    assert (made["status"], made["waiting_for"], made["result"]) == ("waiting", "approval", None)
+    assert made["approval"]["url"].endswith(f"/approvals/?item={made['approval']['id']}")
+
+    reviewer = Rest(rosa)
+    path = f"approvals/{made['approval']['id']}/"
+    digest = reviewer.get(path).json()["digest"]
+    assert reviewer.post(f"{path}reviews/", {"verdict": "approve", "seen_digest": digest}).status_code == 201
+
+    assert when_it_has_ended(rest, made["id"])["status"] == "completed"
+    assert (workspace / "a.txt").read_text() == "x"
+
+
+def test_a_rejected_call_fails_with_the_reason(executor, ada, rosa, workspace):
+    rest, reviewer = agent(ada), Rest(rosa)
+    made = rest.post("calls/", WRITE).json()
+    path = f"approvals/{made['approval']['id']}/"
+    body = {"verdict": "reject", "seen_digest": reviewer.get(path).json()["digest"], "comment": "Not on a Friday."}
+    reviewer.post(f"{path}reviews/", body)
+
+    call = when_it_has_ended(rest, made["id"])
+    assert call["status"] == "failed"
+    assert "Not on a Friday." in call["result"]["error"]
+    assert not (workspace / "a.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"tool": "no_such_tool", "arguments": {}}, "tool"),
+        ({"tool": "t" * 65, "arguments": {}}, "tool"),
+        ({"arguments": {}}, "tool"),
+        ({**SAY, "arguments": {"template": 1, "values": {}}}, "template"),
+        ({**SAY, "arguments": {"template": "x", "values": {}, "colour": 1}}, "colour"),
+        ({**SAY, "arguments": []}, "arguments"),
+        ({**SAY, "colour": 1}, "colour"),
+        ({**SAY, "reason": 1}, "reason"),
+        ({**SAY, "wait_seconds": 61}, "wait_seconds"),
+        ({**SAY, "wait_seconds": "5"}, "wait_seconds"),
+        ({"tool": "sec_financial_data", "query_type": "horoscope", "arguments": {}}, "query_type"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_422_and_not_stored(catalog, ada, body, path):
+    assert path in wrong_paths(agent(ada).post("calls/", body))
+    assert not Call.objects.exists()
+
+
+def test_arguments_over_256_kib_are_422(catalog, ada):
+    response = agent(ada).post("calls/", {**WRITE, "arguments": {"path": "a", "content": "x" * 262_145}})
+
+    assert (response.status_code, response.json()["errors"][0]["code"]) == (422, "too_large")
+
+
+def test_a_call_of_a_disabled_tool_is_409(catalog, ada):
+    Tool.objects.filter(name="render_text").update(enabled=False)
+    forget()
+
+    assert agent(ada).post("calls/", SAY).status_code == 409
+
+
+def test_references_in_a_direct_call_are_plain_text(executor, ada):
+    rest, arguments = agent(ada), {"template": "hello", "values": {"name": "${nothing}"}}
+    made = rest.post("calls/", {"tool": "render_text", "arguments": arguments}).json()
+
+    call = when_it_has_ended(rest, made["id"])
+    assert (call["status"], call["arguments"]) == ("completed", arguments)
+
+
+def test_a_call_may_join_a_plan_of_ones_own(catalog, ada, ben):
+    plan = make_plan(ada, step(1), step(2, dependencies=[1])).public_id
+    made = Rest(ada).post("calls/", {**SAY, "plan": plan}).json()
+
+    assert (made["plan"], made["step_id"]) == (plan, 3)
+    assert agent(ben).post("calls/", {**SAY, "plan": plan}).status_code == 404
+    assert Rest(ada).post("calls/", {**SAY, "plan": "plan_x"}).status_code == 404
+
+
+def test_someone_elses_call_is_404(catalog, ada, ben, vera):
+    call = agent(ada).post("calls/", SAY).json()["id"]
+
+    assert Rest(vera).get(f"calls/{call}/").status_code == 200
+    assert agent(ben).get(f"calls/{call}/").status_code == 404
+    assert agent(ada).get(f"calls/{call}/").status_code == 404
+    assert agent(ada).get("calls/call_x/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds"),
+    [
+        (SAY, "10.0"),
+        ({**SAY, "wait_seconds": 2}, "2.0"),
+        ({**SAY, "wait_seconds": 0}, None),
+        (WRITE, None),
+        ({**WRITE, "wait_seconds": 5}, "5.0"),
+    ],
+)
+def test_the_view_names_the_wait_and_never_waits(catalog, workspace, ada, body, seconds):
+    response = agent(ada).post("calls/", body)
+    named = response.headers.get(WAIT_HEADER)
+
+    assert named == (f"{response.json()['id']};{seconds}" if seconds else None)
+
+
+def test_reading_a_call_may_name_a_wait(catalog, ada):
+    rest = agent(ada)
+    call = rest.post("calls/", SAY).json()["id"]
+
+    assert WAIT_HEADER not in rest.get(f"calls/{call}/")
+    assert rest.get(f"calls/{call}/", wait_seconds=1.5)[WAIT_HEADER] == f"{call};1.5"
+    for wrong in ("-1", "61", "nan", "inf", "soon"):
+        assert wrong_paths(rest.get(f"calls/{call}/", wait_seconds=wrong)) == ["wait_seconds"]

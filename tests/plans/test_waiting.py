@@ -1,0 +1,115 @@
+"""The outer layer: answers are kept back while a call runs, and nothing else is touched."""
+
+import asyncio
+
+import pytest
+
+from plans.waiting import WaitForCall
+
+POST = {
+    "type": "http",
+    "method": "POST",
+    "path": "/api/v1/calls/",
+    "raw_path": b"/api/v1/calls/",
+    "query_string": b"a=1",
+    "root_path": "",
+    "headers": [(b"authorization", b"Bearer tg_x"), (b"idempotency-key", b"k"), (b"content-length", b"2")],
+}
+
+
+class Inner:
+    """An application that asks to wait for a POST, and answers a GET with what came of it."""
+
+    def __init__(self, wait=b"call_1;5.0", status=200):
+        self.wait, self.status, self.scopes = wait, status, []
+
+    async def __call__(self, scope, receive, send):
+        self.scopes.append(scope)
+        reads = scope["method"] == "GET"
+        headers = [(b"content-type", b"application/json")]
+        if self.wait and not reads:
+            headers.append((b"Toolgate-Wait", self.wait))
+        status = self.status if reads else 201
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"later" if reads else b"at once"})
+
+
+async def ask(inner, settled, receive=None, scope=POST):
+    """Send one request through the layer; return the messages it sent."""
+    sent = []
+
+    async def stays():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    await WaitForCall(inner, settled)(scope, receive or stays, send)
+    return sent
+
+
+async def settle_at_once(call_id, seconds):
+    """Every call has ended already."""
+
+
+async def test_the_answer_is_the_call_as_it_is_after_the_wait_under_the_first_status():
+    waited = []
+
+    async def settled(call_id, seconds):
+        waited.append((call_id, seconds))
+
+    start, body = await ask(Inner(), settled)
+
+    assert waited == [("call_1", 5.0)]
+    assert (start["status"], body["body"]) == (201, b"later")
+    assert start["headers"] == [(b"content-type", b"application/json")]
+
+
+async def test_the_call_is_read_as_the_same_caller():
+    inner = Inner()
+    await ask(inner, settle_at_once)
+
+    read = inner.scopes[1]
+    assert (read["method"], read["path"], read["query_string"]) == ("GET", "/api/v1/calls/call_1/", b"")
+    assert read["headers"] == [(b"authorization", b"Bearer tg_x")]
+
+
+async def test_an_answer_that_names_no_wait_goes_straight_through():
+    start, body = await ask(Inner(wait=None), None)
+
+    assert (start["status"], body["body"]) == (201, b"at once")
+
+
+async def test_a_call_that_can_no_longer_be_read_leaves_the_first_answer():
+    start, body = await ask(Inner(status=404), settle_at_once)
+
+    assert (start["status"], body["body"]) == (201, b"at once")
+    assert start["headers"] == [(b"content-type", b"application/json")]
+
+
+async def test_a_client_that_leaves_ends_the_wait():
+    ended = asyncio.Event()
+
+    async def settled(call_id, seconds):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async def leaves():
+        return {"type": "http.disconnect"}
+
+    assert await ask(Inner(), settled, receive=leaves) == []
+    await asyncio.wait_for(ended.wait(), 1)
+
+
+@pytest.mark.parametrize("kind", ["websocket", "lifespan"])
+async def test_what_is_not_http_is_passed_on(kind):
+    passed = []
+
+    async def inner(scope, receive, send):
+        passed.append(scope["type"])
+
+    await ask(inner, None, scope={"type": kind})
+
+    assert passed == [kind]
