@@ -75,7 +75,7 @@ def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
     if outer is not None:
         yield outer
         return
-    with _turn(), transaction.atomic(savepoint=False):
+    with _turn(), transaction.atomic():
         lock_plan(plan_pk)
         with _gathering(plan_pk, plan_ref) as batch:
             yield batch
@@ -84,7 +84,7 @@ def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
 @contextmanager
 def recording_new(plan: Plan) -> Iterator[Recording]:
     """Store a new plan and open its first recording."""
-    with _turn(), transaction.atomic(savepoint=False):
+    with _turn(), transaction.atomic():
         plan.save(force_insert=True)
         with _gathering(plan.pk, plan.public_id) as batch:
             yield batch
