@@ -71,7 +71,7 @@ def copyable(value: str) -> str:
     return format_html(
         '<button class="id" type="button" data-copy="{0}" title="{0}" aria-label="Copy {0}">{1}{2}</button>',
         value,
-        short,
+        revealed(short),
         icon("copy"),
     )
 

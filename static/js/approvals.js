@@ -4,6 +4,7 @@
 import { answer } from "./announce.js";
 import { onChange } from "./changes.js";
 import { onKey, visible } from "./keys.js";
+import { toast } from "./toasts.js";
 
 const ARMED_MS = 4000;
 const seen = new Set();
@@ -103,6 +104,28 @@ document.addEventListener("focusout", (event) => {
   if (form && !event.target.value?.trim()) delete form.dataset.intent;
 });
 
+// On a phone the list and the request are two pages: their link is a link, and Back leads to the list.
+document.addEventListener("click", (event) => {
+  if (event.target.closest("#queue a[hx-get]") && matchMedia("(max-width: 720px)").matches) event.stopPropagation();
+}, true);
+
+// A list that was replaced from elsewhere does not know which request this page shows.
+function markShown() {
+  const shown = document.getElementById(document.getElementById("detail")?.dataset.shown ?? "");
+  if (!shown || shown.hasAttribute("aria-current")) return;
+  for (const other of document.querySelectorAll("#queue [aria-current]")) other.removeAttribute("aria-current");
+  shown.setAttribute("aria-current", "true");
+}
+
+for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
+  document.addEventListener(name, (event) => {
+    if (!event.target.closest?.("form[data-decide]")) return;
+    toast("Could not save your decision. The request is still waiting; nothing ran. Send it again, or open the page again.");
+    answer("Could not save your decision");
+  });
+}
+
 onKey("d", askForReason);
 onKey("Escape", () => disarm() || (visible("form[data-decide]") ? (delete bar().dataset.intent, true) : false));
 onChange(watchTheEnd);
+onChange(markShown);

@@ -1,0 +1,140 @@
+"""The page of the audit log: who reads it, what it shows, how it is searched and checked."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals.audit import Line, append
+from approvals.decisions import decide
+from approvals.models import AuditEntry
+from tests.approvals.builders import ask, rejection
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db
+HOSTILE = "<script>alert(1)</script>\u202e"
+
+
+def rows(pages: Pages) -> list[int]:
+    """Return the numbers of the entries that are listed."""
+    return [int(part.split('"')[0]) for part in pages.html.split('<tr id="e-')[1:]]
+
+
+def listed(user, query: str = "") -> list[int]:
+    """Return the numbers of the entries that a query lists."""
+    pages = Pages(user)
+    pages.open(f"/audit/{query}")
+    return rows(pages)
+
+
+@pytest.fixture
+def told(ada, rosa):
+    """A request and its rejection; the entries' first number."""
+    before = AuditEntry.objects.count()
+    request = ask(ada)
+    decide(request, by=rosa, decision=rejection(request, "Wrong folder"))
+    return before + 1
+
+
+@pytest.mark.parametrize("name", ["ada", "rosa", "vera"])
+def test_only_administrators_read_it(name, request):
+    """Others are told so."""
+    page = Pages(request.getfixturevalue(name)).open("/audit/", 403)
+    assert "Only administrators read the audit log." in page
+
+
+def test_entries_are_said_in_words(admin, told):
+    """Who, what, on what, when to the second."""
+    page = Pages(admin).open("/audit/")
+    for said in ("Ada Asked for approval", "Rosa Rejected", "Wrong folder", "write_note", "times in UTC"):
+        assert said in page
+    assert f"{timezone.now():%A, }" in page
+
+
+def test_a_row_opens_to_its_place_in_the_chain(admin, told):
+    """Without JavaScript, by a link."""
+    pages = Pages(admin)
+    pages.open(f"/audit/?open={told}")
+    assert f'<tr class="exp" id="x-{told}">' in pages.html
+    assert AuditEntry.objects.get(seq=told).hash in pages.html
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("?q=wrong+folder", True),
+        ("?q=nowhere", False),
+        ("?who=rosa", True),
+        ("?who=ben", False),
+        ("?action=approval.reviewed", True),
+        ("?action=call.started", False),
+        ("?tool=write_note", True),
+        ("?tool=other", False),
+        (f"?from={timezone.now().date()}&to={timezone.now().date()}", True),
+        (f"?to={timezone.now().date() - timedelta(days=1)}", False),
+    ],
+)
+def test_filters_narrow(admin, told, query, shown):
+    """Each alone."""
+    assert bool(listed(admin, query)) is shown
+    if not shown:
+        assert "No entry matches" in Pages(admin).open(f"/audit/{query}")
+
+
+def test_long_logs_go_on(admin, db):
+    """By the number of the last entry; the filters stay."""
+    for _ in range(101):
+        append(Line(action="tool.tested", by=admin, tool_name="x"))
+    pages = Pages(admin)
+    pages.open("/audit/?tool=x")
+    shown = rows(pages)
+    assert len(shown) == 100 and shown == sorted(shown, reverse=True)
+    assert f'href="/audit/?tool=x&amp;before={shown[-1]}"' in pages.html
+    page = pages.open(f"/audit/?tool=x&before={shown[-1]}")
+    assert rows(pages) == [shown[-1] - 1] and "The log begins here" in page
+
+
+def test_the_chain_is_checked_on_request(admin, told):
+    """Intact, with the number of entries."""
+    pages = Pages(admin)
+    pages.open("/audit/")
+    assert f"Chain intact, {AuditEntry.objects.count()} entries" in pages.send("/audit/")
+    sent = pages.swap("/audit/", "chain").content.decode()
+    assert "Chain intact" in sent and "<html" not in sent
+
+
+def test_a_broken_chain_leads_to_the_entry(admin, told, monkeypatch):
+    """Red, with a link."""
+    monkeypatch.setattr("approvals.audit.settings.TOOLGATE_AUDIT_KEY", "another key, so no hash is right any more")
+    pages = Pages(admin)
+    pages.open("/audit/")
+    assert "Chain broken at entry 1" in pages.send("/audit/")
+    assert 'href="/audit/?before=2&amp;open=1"' in pages.html
+
+
+def test_hostile_texts_stay_texts(admin, db):
+    """In every field that somebody else wrote."""
+    line = Line(action="tool.tested", actor_name=HOSTILE, object_ref=HOSTILE, tool_name=HOSTILE)
+    append(replace(line, details={"reason": HOSTILE}))
+    pages = Pages(admin)
+    page = pages.open("/audit/")
+    assert "<script>alert" not in pages.html
+    assert "\u202e" not in page and "U+202E" in page
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["q=%00", "from=x", "from=2026-99-99", "to=9999-12-31", "before=x", "before=" + "9" * 40, "open=-1", "who=%FF"],
+)
+def test_no_query_breaks_the_page(admin, told, query):
+    """What means nothing is left out."""
+    Pages(admin).open(f"/audit/?{query}")
+
+
+def test_htmx_gets_entries_and_an_address(admin, told):
+    """Without what goes without saying."""
+    headers = {"HX-Request": "true", "HX-Target": "log"}
+    response = Pages(admin).client.get("/audit/?q=&who=rosa&action=", headers=headers)
+    assert response["HX-Push-Url"] == "/audit/?who=rosa"
+    assert "<html" not in response.content.decode()

@@ -1,0 +1,199 @@
+"""The tool pages without JavaScript: the list that the URL describes, and one tool."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from catalog.models import Call, Tool, ToolVersion
+from catalog.states import CallStatus
+from tests.approvals.builders import make_tool
+from tests.conftest import person
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db
+NAME = 'class="name"><a href="/tools/'
+
+
+def names(pages: Pages) -> list[str]:
+    """Return the tools that are listed, in order."""
+    return [part.split("/")[0] for part in pages.html.split(NAME)[1:]]
+
+
+def listed(user, query: str = "") -> list[str]:
+    """Return the tools that a query lists."""
+    pages = Pages(user)
+    pages.open(f"/tools/{query}")
+    return names(pages)
+
+
+def called(by, status: CallStatus = CallStatus.COMPLETED, name: str = "read_file") -> Call:
+    """Store a call that took 40 ms."""
+    now = timezone.now()
+    version = ToolVersion.objects.get(tool__name=name)
+    ended = now + timedelta(milliseconds=40)
+    fields = {"status": status, "requested_by": by, "created_at": now, "started_at": now, "finished_at": ended}
+    return Call.objects.create(tool_name=name, version=version, arguments="{}", **fields)
+
+
+def test_no_tools_yet(rosa):
+    """The page says how they come."""
+    assert "No tools yet" in Pages(rosa).open("/tools/")
+
+
+def test_dangerous_tools_come_first(rosa, catalog):
+    """Then by name."""
+    assert listed(rosa)[:3] == ["delete_file", "write_file", "eval_form"]
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "count"),
+    [
+        ("?q=WRITE", "write_file", 1),
+        ("?safety_level=dangerous", "delete_file", 2),
+        ("?safety_level=dangerous&safety_level=cautious", "delete_file", 3),
+        ("?category=filesystem&safety_level=safe", "list_files", 3),
+        ("?category=filesystem&category=finance", "delete_file", 6),
+        ("?enabled=false", "write_file", 1),
+        ("?enabled=false&enabled=true", "delete_file", 11),
+        ("?sort=-name", "write_file", 11),
+        ("?sort=-calls", "read_file", 11),
+    ],
+)
+def test_the_url_is_the_state(rosa, catalog, query, first, count):
+    """Words in one facet widen, facets narrow."""
+    Tool.objects.filter(name="write_file").update(enabled=False)
+    called(rosa)
+    found = listed(rosa, query)
+    assert (found[0], len(found)) == (first, count)
+
+
+def test_facets_count_beside_each_other(rosa, catalog):
+    """A facet counts what choosing it would show."""
+    pages = Pages(rosa)
+    page = pages.open("/tools/?safety_level=dangerous&category=filesystem")
+    for count in ("Safe 3", "Dangerous 2", "filesystem 2", "finance 0", "Enabled 2", "2 of 11 tools"):
+        assert count in page
+    assert 'href="/tools/?category=filesystem" aria-label="Remove filter Dangerous"' in pages.html
+
+
+def test_nothing_matches(rosa, catalog):
+    """The nearest spelling is offered, and a way back."""
+    page = Pages(rosa).open("/tools/?q=wirte_file")
+    assert "No tool matches “wirte_file”" in page
+    assert "Search “write_file”" in page and "Clear filters" in page
+
+
+def test_a_disabled_tool_is_dimmed(rosa, catalog):
+    """With a word, not by colour alone."""
+    Tool.objects.filter(name="write_file").update(enabled=False)
+    pages = Pages(rosa)
+    assert "write_file Disabled" in pages.open("/tools/?q=write")
+    assert 'class="dim"' in pages.html
+
+
+def test_long_lists_have_pages(rosa, db):
+    """The pager keeps the filters."""
+    for number in range(51):
+        make_tool(f"tool_{number:02d}")
+    pages = Pages(rosa)
+    assert "50 of 51" in pages.open("/tools/?safety_level=dangerous")
+    assert 'href="?safety_level=dangerous&amp;page=2"' in pages.html
+    assert listed(rosa, "?page=2") == ["tool_50"]
+
+
+@pytest.mark.parametrize(
+    "query", ["q=%00", "q=" + "x" * 5000, "safety_level=x", "category=%FF", "page=-1", "page=x", "sort=;", "enabled=1"]
+)
+def test_no_query_breaks_the_list(rosa, catalog, query):
+    """What means nothing is left out, with a note."""
+    page = Pages(rosa).open(f"/tools/?{query}")
+    assert ("so it was left out" in page) == query.startswith(("safety", "category", "sort", "enabled"))
+
+
+def test_htmx_gets_results_and_an_address(rosa, catalog):
+    """Without what goes without saying; typing replaces the address, choosing adds one."""
+    pages = Pages(rosa)
+    headers = {"HX-Request": "true", "HX-Target": "results"}
+    response = pages.client.get("/tools/?q=&safety_level=dangerous&sort=-level", headers=headers)
+    assert response["HX-Push-Url"] == "/tools/?safety_level=dangerous"
+    sent = response.content.decode()
+    assert "<html" not in sent
+    assert 'id="n-safety_level-safe" hx-swap-oob="true"' in sent
+    typed = pages.client.get("/tools/?q=wri", headers=headers | {"HX-Trigger-Name": "q"})
+    assert typed["HX-Replace-Url"] == "/tools/?q=wri"
+
+
+def test_a_tool_says_what_it_means_in_practice(rosa, catalog):
+    """By level, as the rules in force have it."""
+    page = Pages(rosa).open("/tools/write_file/")
+    assert "Every call waits for a person. 1 reviewer who did not ask for it, within 24 h." in page
+    assert "Restorable" in page and "Not called in 14 days" in page
+    assert "Nobody is asked. It reads only" in Pages(rosa).open("/tools/read_file/")
+    assert "kept in the audit log" in Pages(rosa).open("/tools/eval_form/")
+
+
+def test_parameters_stand_with_type_and_limits(rosa, catalog):
+    """In words; a query type has a table of its own."""
+    page = Pages(rosa).open("/tools/write_file/")
+    assert "path string required Path of the file, relative to the workspace ≤ 1024 chars" in page
+    assert "2, of which 2 required" in page
+    page = Pages(rosa).open("/tools/sec_financial_data/")
+    assert "metrics list of string required Name of a figure" in page
+    assert all(query_type in page for query_type in ("financial_facts", "company_info", "compare"))
+
+
+@pytest.mark.parametrize(
+    ("provider", "mark"), [("openai", "parameters"), ("mcp", "inputSchema"), ("json", "fingerprint")]
+)
+def test_schemas_are_what_the_api_sends(rosa, catalog, provider, mark):
+    """Tab by tab, and the tab is a page."""
+    pages = Pages(rosa)
+    page = pages.open(f"/tools/write_file/?schema={provider}")
+    assert f'"{mark}"' in page
+    assert f'id="sp-{provider}" role="tabpanel" aria-labelledby="st-{provider}" tabindex="0">' in pages.html
+
+
+def test_usage_counts_ended_calls(rosa, catalog):
+    """Calls, success, p95 and the last three."""
+    for status in (CallStatus.COMPLETED, CallStatus.COMPLETED, CallStatus.COMPLETED, CallStatus.FAILED):
+        called(rosa, status)
+    page = Pages(rosa).open("/tools/read_file/")
+    assert "Calls 4 Success 75.0 % p95 40 ms" in page
+    assert page.count("just now · 40 ms") == 3
+
+
+def test_without_a_role_only_ones_own_calls_are_listed(rosa, catalog):
+    """How often a tool is used is no secret; by whom is."""
+    called(rosa)
+    page = Pages(person("nobody")).open("/tools/read_file/")
+    assert "Calls 1" in page and "just now · 40 ms" not in page
+
+
+def test_hostile_texts_stay_texts(rosa, db):
+    """Descriptions and schemas come from servers that nobody here wrote."""
+    make_tool("odd")
+    hostile = "<script>alert(1)</script>\u202e"
+    schema = {"type": "object", "properties": {hostile: {"enum": [hostile], "description": hostile}}}
+    ToolVersion.objects.update(description=hostile, input_schema=schema)
+    for path in ("/tools/", "/tools/odd/"):
+        pages = Pages(rosa)
+        pages.open(path)
+        assert "<script>alert" not in pages.html and "&lt;script&gt;alert" in pages.html
+        assert "U+202E" in pages.html
+
+
+def test_odd_schemas_do_not_break_the_page(rosa, db):
+    """Recursion, references that lead nowhere, unions, things that are no schemas."""
+    make_tool("odd")
+    loop = {"$ref": "#/$defs/node"}
+    node = {"type": "object", "properties": {"next": loop, "all": {"type": "array", "items": loop}}}
+    parts = {"node": loop, "lost": {"$ref": "#/nowhere"}, "true": True, "either": {"anyOf": [node, {"type": "null"}]}}
+    ToolVersion.objects.update(input_schema={"type": "object", "properties": parts, "$defs": {"node": node}})
+    assert "either object or null" in Pages(rosa).open("/tools/odd/")
+
+
+@pytest.mark.parametrize("name", ["nothing", "a" * 300])
+def test_a_tool_that_is_not_there(rosa, name):
+    """404 in words."""
+    assert "Nothing here" in Pages(rosa).open(f"/tools/{name}/", 404)

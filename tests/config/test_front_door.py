@@ -1,0 +1,72 @@
+"""Signing in and out, and where the front door leads."""
+
+import pytest
+from django.conf import settings
+
+from tests.approvals.builders import ask
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db
+
+
+def sign_in(pages: Pages, status: int = 200, after: str = "", **fields: str):
+    """Send the form of the sign-in page and return the response."""
+    pages.open(f"/sign-in/{after}")
+    token = pages.field("csrfmiddlewaretoken")
+    sent = {"next": pages.field("next"), "csrfmiddlewaretoken": token} | fields
+    response = pages.client.post("/sign-in/", sent)
+    assert response.status_code == status
+    return response
+
+
+def test_a_page_asks_who_is_there():
+    """And leads back to where one wanted to go."""
+    pages = Pages()
+    response = pages.client.get("/tools/?q=x")
+    assert response["Location"] == "/sign-in/?next=/tools/%3Fq%3Dx"
+    response = pages.client.get("/tools/", headers={"HX-Request": "true", "HX-Target": "results"})
+    assert response["HX-Redirect"] == "/sign-in/?next=/"
+
+
+@pytest.mark.parametrize(("after", "leads"), [("", "/"), ("?next=/tools/", "/tools/"), ("?next=//evil.example/", "/")])
+def test_signing_in_leads_on_but_never_away(rosa, after, leads):
+    """Only to pages of this site."""
+    response = sign_in(Pages(), 302, after, username="rosa", password="secret-rosa")
+    assert response["Location"] == leads
+    assert settings.SESSION_COOKIE_NAME in response.cookies
+
+
+@pytest.mark.parametrize("fields", [{"username": "rosa", "password": "x"}, {"username": "\x00", "password": ""}, {}])
+def test_a_failure_does_not_say_which_field(rosa, fields):
+    """The name stays, the password does not."""
+    response = sign_in(Pages(), **fields)
+    page = response.content.decode()
+    assert 'role="alert"' in page or "required" in page
+    assert fields.get("password", "") == "" or f'value="{fields["password"]}"' not in page
+
+
+def test_signing_out_takes_a_form(rosa):
+    """A link cannot do it."""
+    pages = Pages(rosa)
+    pages.open("/tools/")
+    assert pages.client.get("/sign-out/").status_code == 405
+    assert "Sign in" in pages.send("/sign-out/")
+    assert pages.client.get("/tools/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("name", "waits", "leads"), [("rosa", True, "/approvals/"), ("rosa", False, "/plans/"), ("ada", True, "/plans/")]
+)
+def test_home_is_where_one_is_needed(name, waits, leads, ben, request):
+    """Reviewers come to what waits, everyone else to the plans."""
+    if waits:
+        ask(ben)
+    user = request.getfixturevalue(name)
+    assert Pages(user).client.get("/")["Location"] == leads
+
+
+def test_pages_are_kept_by_nobody(rosa):
+    """Neither by proxies nor by the browser; parts and pages are told apart."""
+    response = Pages(rosa).client.get("/tools/")
+    assert "no-store" in response["Cache-Control"]
+    assert "HX-Target" in response["Vary"]

@@ -1,0 +1,58 @@
+"""A browser without JavaScript: someone signed in, with CSRF checked, reading pages as text."""
+
+import html
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.test import Client
+
+TAGS = re.compile(r"<[^>]+>")
+TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+
+class Pages:
+    """Opens pages and sends their forms."""
+
+    def __init__(self, user: User | None = None) -> None:
+        self.client = Client(enforce_csrf_checks=True, raise_request_exception=False)
+        self.html = ""
+        if user is not None:
+            self.client.force_login(user)
+
+    def open(self, path: str, status: int = 200, headers: Mapping[str, str] | None = None) -> str:
+        """Open a page and return its words."""
+        return self._read(self.client.get(path, headers=headers), status)
+
+    def send(self, path: str, fields: Mapping[str, str] | None = None, status: int = 200) -> str:
+        """Send a form with the token of the page that is open, follow, and return the words of what comes."""
+        form = {**(fields or {}), "csrfmiddlewaretoken": self._token()}
+        return self._read(self.client.post(path, form, follow=True), status)
+
+    def swap(self, path: str, target: str, fields: Mapping[str, str] | None = None, status: int = 200) -> Any:
+        """Send a form as htmx does and return the response."""
+        headers = {"HX-Request": "true", "HX-Target": target, "X-CSRFToken": self._token()}
+        response = self.client.post(path, fields or {}, headers=headers)
+        assert response.status_code == status, response.content[:500]
+        return response
+
+    def field(self, name: str) -> str:
+        """Return the value of a hidden field of the page that is open."""
+        found = re.search(rf'name="{name}" value="([^"]*)"', self.html)
+        assert found is not None, name
+        return html.unescape(found[1])
+
+    def _token(self) -> str:
+        token = TOKEN.search(self.html)
+        return token[1] if token else ""
+
+    def _read(self, response: Any, status: int) -> str:
+        assert response.status_code == status, response.content[:500]
+        self.html = response.content.decode()
+        return words(self.html)
+
+
+def words(markup: str) -> str:
+    """Return what a page says, in one line."""
+    return " ".join(html.unescape(TAGS.sub(" ", markup)).split())
