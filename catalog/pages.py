@@ -82,10 +82,10 @@ def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageAt, *, descendin
     """Return the rows of the page and, to know whether there are more, one beyond it."""
     sign, side = ("-", "lt") if descending else ("", "gt")
     rows = queryset.order_by(f"{sign}{name}", f"{sign}pk")
-    if at.cursor is not None:
-        value, pk = at.cursor.value, at.cursor.pk
-        rows = rows.filter(Q(**{f"{name}__{side}": value}) | Q(**{name: value, f"pk__{side}": pk}))
     try:
+        if at.cursor is not None:
+            value, pk = at.cursor.value, at.cursor.pk
+            rows = rows.filter(Q(**{f"{name}__{side}": value}) | Q(**{name: value, f"pk__{side}": pk}))
         return list(rows[: at.size + 1])
     except (ValueError, TypeError, OverflowError):
         raise _not_ours() from None
@@ -121,6 +121,4 @@ def _cursor(row: Model, name: str, *, back: bool) -> Cursor:
 
 
 def _not_ours() -> ValidationError:
-    return ValidationError(
-        {"cursor": ["This cursor is not one of ours; start again without it."]}, code="cursor"
-    )
+    return ValidationError({"cursor": ["This cursor is not one of ours; start again without it."]}, code="cursor")

@@ -17,6 +17,7 @@ class Rest:
     def __init__(self, user: User | None, *scopes: str, kind: str = "personal") -> None:
         self.client = Client(raise_request_exception=False)
         self.headers: dict[str, str] = {}
+        self.places: dict[str, str] = {}
         if user is not None:
             self.token, text = create_token(user=user, kind=kind, scopes=scopes or SCOPES)
             self.headers["Authorization"] = f"Bearer {text}"

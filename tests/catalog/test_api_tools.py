@@ -1,5 +1,7 @@
 """The tool paths: lists that narrow, sort and page; one tool in full; providers' schemas; validation."""
 
+import base64
+
 import pytest
 
 from catalog import snapshot
@@ -148,3 +150,11 @@ def test_code_that_is_not_what_the_catalog_says_is_shown_as_drifted(rest):
     snapshot.forget()
 
     assert rest.get("tools/read_file/").json()["drifted"] is True
+
+
+@pytest.mark.parametrize("value", ['"a"', '"\\u0000"', "1", "[]", "null", "9007199254740991", "-1"])
+@pytest.mark.parametrize("path", ["tools/", "plans/", "tools/read_file/versions/"])
+def test_a_cursor_that_is_not_ours_is_422_or_a_page(rest, path, value):
+    cursor = base64.urlsafe_b64encode(f"[false,{value},1]".encode()).decode()
+
+    assert rest.get(path, cursor=cursor).status_code in (200, 422)

@@ -5,10 +5,10 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
 
 from catalog import snapshot
 from catalog.models import Tool
-from config import health
 
 
 @pytest.fixture
@@ -79,6 +79,6 @@ def test_a_process_without_its_database_is_not_ready(client, db, monkeypatch):
 
 
 def test_a_process_with_migrations_to_apply_is_not_ready(client, db, monkeypatch):
-    monkeypatch.setattr(health.MigrationExecutor, "migration_plan", lambda *args: ["one", "two"])
+    monkeypatch.setattr(MigrationExecutor, "migration_plan", lambda *args: ["one", "two"])
 
     assert client.get("/readyz").json()["checks"]["migrations"] == "2 to be applied"

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import make_plan, step, write_step
 from tests.rest import Rest
 
-HOSTILE = [
+HOSTILE: list[Any] = [
     *(
         None,
         True,
@@ -116,7 +117,7 @@ def rest(transactional_db, catalog, workspace, admin):
     client = Rest(admin)
     call = client.post("calls/", BODIES["calls/"]).json()
     plan = make_plan(admin, step(1), start=False).public_id
-    client.places = {"approval": call["approval"]["id"], "call": call["id"], "plan": plan}
+    client.places |= {"approval": call["approval"]["id"], "call": call["id"], "plan": plan}
     return client
 
 
