@@ -16,7 +16,7 @@ from catalog.tokens import create_token
 
 MAIL_DOMAIN = "demo.example"
 """Marks the people that the demo made: it never touches anybody else's password."""
-TOKEN_NAME = "Demo: "  # noqa: S105 - how the demo's tokens are told from others, nothing secret
+TOKEN_MARK = " (demo)"  # noqa: S105 - how the demo's tokens are told from others, nothing secret
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -31,9 +31,10 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A token that the demo hands out: its name in the answer, whose it is, of which kind, and what it may do."""
+    """A token that the demo hands out: its name in the answer and for people, whose it is, and what it may do."""
 
     name: str
+    title: str
     username: str
     kind: str
     scopes: tuple[str, ...]
@@ -58,9 +59,9 @@ PEOPLE = (
 READS = ("tools:read", "plans:read", "approvals:read")
 ASKS = ("calls:create", "plans:write")
 KEYS = (
-    Key("agent", "ada", ApiToken.Kind.AGENT, (*READS, *ASKS)),
-    Key("operator", "ada", ApiToken.Kind.PERSONAL, (*READS, *ASKS)),
-    Key("reviewer", "rosa", ApiToken.Kind.PERSONAL, (*READS, "approvals:decide")),
+    Key("agent", "Research agent", "ada", ApiToken.Kind.AGENT, (*READS, *ASKS)),
+    Key("operator", "Ada's scripts", "ada", ApiToken.Kind.PERSONAL, (*READS, *ASKS)),
+    Key("reviewer", "Rosa's scripts", "rosa", ApiToken.Kind.PERSONAL, (*READS, "approvals:decide")),
 )
 
 
@@ -95,7 +96,8 @@ def new_password() -> str:
 def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
     """End the tokens of earlier runs and make new ones; return each by its name with its text."""
     with transaction.atomic():
-        _revoke(ApiToken.objects.filter(name__startswith=TOKEN_NAME, revoked_at=None).select_related("user"))
+        earlier = ApiToken.objects.filter(name__endswith=TOKEN_MARK, user__email__endswith=f"@{MAIL_DOMAIN}")
+        _revoke(earlier.filter(revoked_at=None).select_related("user"))
         return {key.name: _make(key) for key in KEYS}
 
 
@@ -107,4 +109,4 @@ def _revoke(tokens: Iterable[ApiToken]) -> None:
 
 def _make(key: Key) -> tuple[ApiToken, str]:
     user = User.objects.get(username=key.username)
-    return create_token(user=user, kind=key.kind, scopes=key.scopes, name=f"{TOKEN_NAME}{key.name}")
+    return create_token(user=user, kind=key.kind, scopes=key.scopes, name=f"{key.title}{TOKEN_MARK}")

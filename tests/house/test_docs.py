@@ -37,7 +37,6 @@ def undocumented(names: set[str], text: str) -> list[str]:
     return sorted(name for name in names if not re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text))
 
 
-@pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="README.md is not written yet")
 @pytest.mark.parametrize(
     ("names", "known"),
     [(settings_read(ROOT), {"SECRET_KEY", "TOOLGATE_WORKSPACE"}), (set(EVENT_TYPES), {"plan.created"})],
