@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
@@ -145,12 +146,8 @@ def _flush(batch: Recording) -> None:
         + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(batch.rows)),
         parameters,
     )
-    transaction.on_commit(lambda: _poke(batch.plan_ref, last), robust=True)
-
-
-def _poke(plan_ref: str, last_seq: int) -> None:
     for listener in _listeners:
-        listener(plan_ref, last_seq)
+        transaction.on_commit(partial(listener, batch.plan_ref, last), robust=True)
 
 
 def current(plan_ref: str) -> Recording | None:

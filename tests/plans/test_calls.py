@@ -1,0 +1,156 @@
+"""Direct calls: a plan of one step, or one more step of a plan; allowed, held or refused before anything is stored."""
+
+import pytest
+from django.db import transaction
+
+from approvals.models import PolicyRevision
+from catalog.errors import Conflict, ParameterError, QueryTypeUnsupported, ToolDisabled, ToolError, UnknownTool
+from catalog.models import Call, CatalogState, Tool
+from plans.calls import CallOrder, create_call
+from plans.models import Plan
+from plans.services import Requester, cancel_plan
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.conftest import forget_what_was_read
+from tests.waiting import eventually
+
+
+SHOWN = {"summary": "Do x", "kind": "text", "before": None, "after": None, "rows": [], "state_token": "as it was"}
+
+
+def plan_of(call: Call) -> Plan:
+    """Return the plan a call is a step of."""
+    return Plan.objects.get(public_id=call.plan_ref)
+
+
+def test_a_safe_call_runs(stage, ada):
+    """As the one step of a plan of its own kind."""
+    call = create_call(CallOrder("safe", {"value": "x"}, reason="Because."), by=Requester(ada))
+    plan = work_off(plan_of(call))
+    assert (plan.kind, plan.status, step_of(plan).call, call.reason) == ("call", "completed", call, "Because.")
+    call.refresh_from_db()
+    assert (call.status, call.attempt, call.response_json["results"]) == ("completed", 1, ["x"])
+    assert stage.values("safe") == ["x"]
+    assert_gapless(plan)
+
+
+def test_the_executor_runs_it(executor, stage, ada):
+    """Whoever asked waits for it."""
+    call = create_call(CallOrder("safe", {"value": "x"}), by=Requester(ada))
+    eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
+    eventually(lambda: plan_of(call).status == "completed", what="the plan's end")
+
+
+def test_arguments_are_taken_literally(stage, ada):
+    """References exist in plan documents only."""
+    call = create_call(CallOrder("safe", {"value": "${x} $${y}"}), by=Requester(ada))
+    work_off(plan_of(call))
+    assert stage.values("safe") == ["${x} $${y}"]
+
+
+def test_a_dangerous_call_is_held_at_once(stage, ada, rosa):
+    """With its request, in the transaction that stores it; approved, it runs."""
+    call = create_call(CallOrder("dangerous", {"value": "x"}, reason="Because."), by=Requester(ada))
+    plan = plan_of(call)
+    assert (call.status, request_of(plan).status, step_of(plan).waiting_for) == ("held", "pending", "approval")
+    assert (call.reason, request_of(plan).rounds.get().preview_json) == ("Because.", SHOWN)
+    approve(plan, rosa)
+    assert (work_off(plan).status, stage.values("dangerous")) == ("completed", ["x"])
+    assert_gapless(plan)
+
+
+def refused_orders() -> list[tuple[CallOrder, type[Exception]]]:
+    """Return orders that cannot be carried out, with what they raise."""
+    return [
+        (CallOrder("nothing", {}), UnknownTool),
+        (CallOrder("safe", {"other": 1}), ParameterError),
+        (CallOrder("safe", {"value": 1}, query_type="facts"), ParameterError),
+        (CallOrder("sec_financial_data", {"ticker": "AAPL"}, query_type="gossip"), QueryTypeUnsupported),
+        (CallOrder("safe", {"value": 1}, plan_ref="plan_unknown"), Plan.DoesNotExist),
+    ]
+
+
+@pytest.mark.parametrize(("order", "error"), refused_orders())
+def test_what_cannot_be_carried_out_is_not_stored(stage, ada, order, error):
+    """Neither call nor plan."""
+    with pytest.raises(error):
+        create_call(order, by=Requester(ada))
+    assert (Call.objects.exists(), Plan.objects.exists()) == (False, False)
+
+
+def test_a_disabled_tool_is_refused(stage, ada):
+    """Nothing is stored."""
+    Tool.objects.filter(name="safe").update(enabled=False)
+    forget_what_was_read()
+    with pytest.raises(ToolDisabled):
+        create_call(CallOrder("safe", {}), by=Requester(ada))
+    assert not Plan.objects.exists()
+
+
+def deny(level: str) -> None:
+    """Let the policy for a level refuse its calls."""
+    PolicyRevision.objects.filter(safety_level=level).update(effect="deny", message="Not today.")
+    forget_what_was_read()
+
+
+def test_what_a_policy_refuses_is_not_stored(stage, ada):
+    """The caller is told its message."""
+    deny("cautious")
+    with pytest.raises(ToolError, match=r"Not today\."):
+        create_call(CallOrder("cautious", {}), by=Requester(ada))
+    assert not Plan.objects.exists()
+
+
+def test_a_policy_that_changed_before_the_start_counts(stage, ada):
+    """A call that nobody has taken up yet does not start."""
+    call = create_call(CallOrder("cautious", {}), by=Requester(ada))
+    deny("cautious")
+    plan = work_off(plan_of(call))
+    assert (plan.status, call_of(plan).status, stage.played) == ("failed", "failed", [])
+
+
+def test_a_tool_that_was_disabled_before_the_start_does_not_run(stage, ada):
+    """Its call fails."""
+    call = create_call(CallOrder("safe", {}), by=Requester(ada))
+    Tool.objects.filter(name="safe").update(enabled=False)
+    CatalogState.objects.update(revision=1000)
+    forget_what_was_read()
+    plan = work_off(plan_of(call))
+    assert (plan.status, call_of(plan).status, call_of(plan).error_kind) == ("failed", "failed", "refused")
+
+
+def test_a_call_is_added_to_a_plan(stage, ada, rosa):
+    """As its next step, run or held as any other; the plan ends when it has ended."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    call = create_call(CallOrder("safe", {"value": "x"}, plan_ref=plan.public_id), by=Requester(ada))
+    assert (call.plan_ref, call.step_ref) == (plan.public_id, "2")
+    assert work_off(plan).status == "in_progress"
+    assert stage.values("safe") == ["x"]
+    held = create_call(CallOrder("dangerous", {"value": "y"}, plan_ref=plan.public_id), by=Requester(ada))
+    assert (held.status, held.step_ref) == ("held", "3")
+    for step_id in (1, 3):
+        approve(plan, rosa, step_id)
+    assert work_off(plan).status == "completed"
+    assert_gapless(plan)
+
+
+@pytest.mark.parametrize("state", ["completed", "cancelled", "fixed"])
+def test_a_plan_that_takes_no_more_steps(stage, ada, state):
+    """One that has ended, or may not be changed."""
+    plan = make_plan(ada, act(1, tool="dangerous" if state == "fixed" else "safe"), can_modify=state != "fixed")
+    if state == "cancelled":
+        cancel_plan(plan, by=Requester(ada))
+    work_off(plan)
+    for tool in ("safe", "dangerous"):
+        with pytest.raises(Conflict), transaction.atomic():
+            create_call(CallOrder(tool, {}, plan_ref=plan.public_id), by=Requester(ada))
+    assert plan.steps.count() == 1
+
+
+def test_a_call_that_nobody_took_up_is_cancelled_with_its_plan(stage, ada):
+    """It does not stay as if it ran."""
+    call = create_call(CallOrder("safe", {}), by=Requester(ada))
+    plan = plan_of(call)
+    cancel_plan(plan, by=Requester(ada))
+    assert (call_of(plan).status, step_of(plan).status) == ("cancelled", "cancelled")
+    assert (work_off(plan).status, stage.played) == ("cancelled", [])
+    assert events_of(plan)[-1] == "1 step.cancelled"

@@ -1,0 +1,111 @@
+"""What is left to read: events without gaps, in the order things happened, and the audit log of what may do harm."""
+
+import pytest
+
+from approvals.models import AuditEntry
+from catalog.errors import Conflict
+from catalog.facts import record
+from plans import events
+from plans.events import recording
+from plans.models import Event, Plan
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, work_off
+
+
+def audited(plan: Plan) -> list[str]:
+    """Return what the audit log keeps of a plan's calls, oldest first."""
+    lines = AuditEntry.objects.filter(plan_ref=plan.public_id).order_by("seq")
+    return list(lines.values_list("action", flat=True))
+
+
+def test_the_history_of_a_call(stage, ada):
+    """From the plan's creation to its end, one number each."""
+    plan = work_off(make_plan(ada, act(1, expected_key="x")))
+    assert events_of(plan) == [
+        "plan.created", "plan.started", "1 step.started", "1 call.started", "1 call.succeeded", "1 tool.invoked",
+        "1 memory.written", "1 step.completed", "plan.completed",
+    ]  # fmt: skip
+    assert_gapless(plan)
+    call = call_of(plan)
+    assert plan.events.get(type="call.started").data_json == {"call": call.public_id, "attempt": 1}
+    assert plan.events.get(type="memory.written").data_json == {"key": "x"}
+
+
+def test_events_hold_no_arguments_and_no_results(stage, ada, rosa):
+    """Whoever may see a plan's history need not see what is in it; nor does the audit log hold them."""
+    plan = work_off(make_plan(ada, act(1, "canary", "dangerous"), act(2, "canary"), act(3, "canary", "cautious")))
+    approve(plan, rosa)
+    work_off(plan)
+    assert not Event.objects.filter(data__contains="canary").exists()
+    assert not AuditEntry.objects.filter(details__contains="canary").exists()
+
+
+def test_safe_calls_are_not_audited(stage, ada):
+    """They leave events only."""
+    assert audited(work_off(make_plan(ada, act(1)))) == []
+
+
+def test_cautious_calls_are_audited(stage, ada):
+    """Start and end, also of those that fail."""
+    stage.acts["cautious"] = lambda value, context: value or 1 / 0
+    plan = work_off(make_plan(ada, act(1, True, "cautious"), act(2, False, "cautious")))
+    assert audited(plan) == ["call.started", "call.succeeded", "call.started", "call.failed"]
+
+
+def test_dangerous_calls_are_audited(stage, ada, rosa):
+    """From the request to the end; an entry names the request or the call."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    approve(plan, rosa)
+    work_off(plan)
+    assert audited(plan) == [
+        "approval.opened", "approval.reviewed", "approval.decided", "call.released", "approval.consumed",
+        "call.started", "call.succeeded",
+    ]  # fmt: skip
+    assert AuditEntry.objects.get(action="call.started").object_ref == call_of(plan).public_id
+
+
+def test_a_dangerous_call_without_its_entry_does_not_start(stage, ada, rosa, monkeypatch):
+    """The log comes first: the approval is not used up and the call is not running."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    approve(plan, rosa)
+    monkeypatch.setattr("approvals.audit.append", lambda line: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        work_off(plan)
+    assert (call_of(plan).status, call_of(plan).approval.status, stage.played) == ("ready", "approved", [])
+
+
+def test_what_is_rolled_back_leaves_no_number(stage, ada):
+    """The next event takes it."""
+    plan = make_plan(ada, act(1))
+    with pytest.raises(Conflict), recording(plan.pk, plan.public_id) as batch:
+        batch.add("step.started", 1)
+        raise Conflict("no")
+    work_off(plan)
+    assert_gapless(plan)
+
+
+def test_a_recording_inside_another_joins_it(stage, ada):
+    """One transaction, one row of numbers; facts join too."""
+    plan = work_off(make_plan(ada, act(1, tool="cautious")))
+    before = plan.last_seq
+    with recording(plan.pk, plan.public_id) as outer, recording(plan.pk, plan.public_id) as inner:
+        inner.add("plan.paused" if "plan.paused" in events.EVENT_TYPES else "plan.failed")
+        record("call.failed", call=call_of(plan), level="cautious")
+        assert outer is inner
+    assert events_of(plan)[before:] == ["plan.failed", "1 call.failed"]
+    assert_gapless(plan)
+
+
+def test_events_that_clients_do_not_know_are_refused(stage, ada):
+    """The contract names them all."""
+    plan = make_plan(ada, act(1))
+    with pytest.raises(KeyError), recording(plan.pk, plan.public_id) as batch:
+        batch.add("plan.exploded")
+
+
+def test_whoever_listens_is_told_after_the_commit(transactional_db, stage, ada, monkeypatch):
+    """With the number of the last event; one who fails disturbs nobody."""
+    heard: list[tuple[str, int]] = []
+    monkeypatch.setattr(events, "_listeners", [lambda ref, seq: 1 / 0, lambda ref, seq: heard.append((ref, seq))])
+    plan = work_off(make_plan(ada, act(1)))
+    assert heard[-1] == (plan.public_id, plan.last_seq)
+    assert [seq for _, seq in heard] == sorted(seq for _, seq in heard)

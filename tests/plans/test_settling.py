@@ -1,0 +1,112 @@
+"""Unknown outcomes: a person says that it happened, that it did not, or that it is to be asked for again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from approvals.models import AuditEntry
+from catalog.errors import Conflict
+from catalog.models import Call
+from plans.models import Plan, Step
+from plans.selectors import memory_of
+from plans.services import Requester
+from plans.settling import Settlement, settle_outcome
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.tools_for_tests import Stage
+
+
+@pytest.fixture
+def unknown(stage: Stage, ada: User) -> Plan:
+    """A plan whose first step's cautious call hung until its deadline, with a step that depends on it."""
+    stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
+    document = act(1, "x", "hasty_async", expected_key="answer", output_path=["results"])
+    return work_off(make_plan(ada, document, act(2, "${answer}", dependencies=[1])))
+
+
+def settle(plan: Plan, verdict: Any, result: Any = None) -> None:
+    """Settle the first step as the plan's owner."""
+    settle_outcome(plan, 1, settlement=Settlement(verdict, result, "I looked."), by=Requester(plan.author))
+
+
+def test_it_happened(unknown, stage):
+    """The call is completed with what the person found; the plan goes on with it."""
+    settle(unknown, "happened", {"id": 7})
+    assert work_off(unknown).status == "completed"
+    call = call_of(unknown)
+    assert (call.status, call.response_json["settled"], call.response_json["query_type"]) == ("completed", True, None)
+    assert memory_of(unknown)["values"] == {"answer": [{"id": 7}]}
+    assert stage.values("safe") == [[{"id": 7}]]
+    assert_gapless(unknown)
+
+
+def test_it_happened_and_gave_nothing(unknown, stage):
+    """Then there are no results."""
+    settle(unknown, "happened")
+    assert (work_off(unknown).status, stage.values("safe")) == ("completed", [[]])
+
+
+def test_it_did_not_happen(unknown, stage):
+    """The step fails with what the person says; nothing runs again by itself."""
+    settle(unknown, "did_not_happen")
+    assert work_off(unknown).status == "failed"
+    assert step_of(unknown).error == "A person settled that it did not happen. I looked."
+    assert (call_of(unknown).status, step_of(unknown, 2).status) == ("failed", "pending")
+    assert len(stage.played) == 1
+
+
+def test_it_is_asked_for_again(stage, ada, rosa):
+    """A dangerous call is held again, with a new request that the old one leads to."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    old = approve(plan, rosa)
+    stage.acts["dangerous"] = lambda value, context: lose(plan)
+    work_off(plan)
+    settle(plan, "request_again")
+    work_off(plan)
+    new = request_of(plan)
+    old.refresh_from_db()
+    assert (new.status, old.status, old.superseded_by, new.call.replaces) == ("pending", "consumed", new, old.call)
+    assert (Call.objects.get(pk=old.call_id).status, step_of(plan).waiting_for) == ("failed", "approval")
+    stage.acts.clear()
+    approve(plan, rosa)
+    assert (work_off(plan).status, stage.values("dangerous")) == ("completed", ["x", "x"])
+    assert_gapless(plan)
+
+
+def lose(plan: Plan) -> None:
+    """Let the worker of the first step be lost while its handler runs."""
+    Call.objects.filter(plan_ref=plan.public_id).update(status="outcome_unknown")
+    Step.objects.filter(plan=plan).update(waiting_for="outcome", claimed_by="", lease_until=None)
+
+
+def test_a_cautious_call_asked_for_again_runs_again(unknown, stage):
+    """The gate lets it through, as a new call that replaces the old one."""
+    stage.acts.clear()
+    old = call_of(unknown)
+    settle(unknown, "request_again")
+    assert (work_off(unknown).status, stage.values("hasty_async")) == ("completed", ["x", "x"])
+    assert call_of(unknown).replaces == old
+
+
+@pytest.mark.parametrize("second", ["happened", "did_not_happen", "request_again"])
+@pytest.mark.parametrize("first", ["happened", "did_not_happen", "request_again"])
+def test_it_is_settled_once(unknown, first, second):
+    """The second answer comes too late, also before a worker has taken up the first."""
+    settle(unknown, first)
+    with pytest.raises(Conflict), transaction.atomic():
+        settle(unknown, second)
+    assert AuditEntry.objects.filter(action="call.settled", plan_ref=unknown.public_id).count() == 1
+    assert_gapless(unknown)
+
+
+def test_only_unknown_outcomes_are_settled(stage, ada):
+    """A step that has ended, that waits for people, or that does not exist."""
+    plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous")))
+    for step_id in (1, 2):
+        with pytest.raises(Conflict), transaction.atomic():
+            settle_outcome(plan, step_id, settlement=Settlement("happened"), by=Requester(ada))
+    with pytest.raises(Step.DoesNotExist), transaction.atomic():
+        settle_outcome(plan, 3, settlement=Settlement("happened"), by=Requester(ada))
+    assert "outcome" not in str(events_of(plan))
