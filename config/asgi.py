@@ -4,15 +4,15 @@
 """
 
 import os
-from typing import Any
 
+import django
 from channels.routing import ProtocolTypeRouter, URLRouter
-from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-django_application: Any = get_asgi_application()
+django.setup(set_prefix=False)
 
 # Models are loaded only now.
+from config.handler import Handler  # noqa: E402
 from config.lifespan import Lifespan  # noqa: E402
 from plans.feed import feed_here  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
@@ -29,7 +29,7 @@ def compose(*, executes: bool) -> ProtocolTypeRouter:
     return ProtocolTypeRouter(
         {
             "lifespan": Lifespan(executes=executes),
-            "http": WaitForCall(django_application, call_settled),
+            "http": WaitForCall(Handler(), call_settled),
             "websocket": URLRouter(websocket_urlpatterns),
         }
     )

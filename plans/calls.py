@@ -17,8 +17,8 @@ from plans import carriers, claims, engine, starting
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
 from plans.selectors import plan_for
-from plans.services import Requester, new_plan, start
-from plans.states import PLAN_TERMINAL
+from plans.services import Requester, new_plan
+from plans.states import PlanStatus
 from plans.work import Hold, Order, facts_of
 
 
@@ -41,17 +41,29 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     """
     wanted = replace(starting.order_for(order.tool, _arguments_of(order)), reason=order.reason)
     if order.plan_ref is None:
-        plan = new_plan(f"Call {order.tool}", by, Plan.Kind.CALL)
+        plan = _plan_of_one(order.tool, by)
         admission = _admit(plan, wanted)
         with recording_new(plan) as batch:
             batch.add("plan.created")
-            start(plan, batch)
-            return _add_call(plan, batch, admission)
+            batch.add("plan.started")
+            return _add_call(plan, batch, admission, step_id=1)
     plan = plan_for(by.user, by.token, order.plan_ref)
     admission = _admit(plan, wanted)
     with recording(plan.pk, plan.public_id) as batch:
         _check_open(plan)
-        return _add_call(plan, batch, admission)
+        return _add_call(plan, batch, admission, step_id=_next_step_id(plan))
+
+
+def _plan_of_one(tool: str, by: Requester) -> Plan:
+    """Return the plan behind a direct call, under way from the moment it is stored."""
+    plan = new_plan(f"Call {tool}", by, Plan.Kind.CALL, status=PlanStatus.IN_PROGRESS)
+    plan.started_at = plan.created_at
+    return plan
+
+
+def _next_step_id(plan: Plan) -> int:
+    last: int = plan.steps.aggregate(last=Max("step_id", default=0))["last"]
+    return last + 1
 
 
 def _arguments_of(order: CallOrder) -> dict[str, Any]:
@@ -62,8 +74,8 @@ def _arguments_of(order: CallOrder) -> dict[str, Any]:
 
 def _check_open(plan: Plan) -> None:
     plan.refresh_from_db(fields=["status", "can_modify"])
-    if not plan.can_modify or plan.status in PLAN_TERMINAL:
-        raise Conflict("This plan takes no more steps.")
+    if not plan.can_modify or plan.status != PlanStatus.IN_PROGRESS:
+        raise Conflict("This plan takes no more steps: it may not be changed, has not started, or has ended.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +96,22 @@ def _admit(plan: Plan, order: Order) -> _Admission:
     return _Admission(order, None, None)
 
 
-def _add_call(plan: Plan, batch: Recording, admission: _Admission) -> Call:
+def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: int) -> Call:
     """Add the step of a direct call: a held one waits for people at once, any other is left to the executor."""
     order, facts = admission.order, facts_of(plan)
-    last = plan.steps.aggregate(last=Max("step_id"))["last"] or 0
     name = order.target.tool.name
-    step = Step.objects.create(
-        plan=plan,
-        step_id=last + 1,
-        description=f"Call {name}",
-        tool=name,
-        parameters=order.text,
-        ready_at=batch.now,
-    )
+    step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=order.text)
+    step.ready_at = batch.now
     if admission.rule is not None:
+        step.save(force_insert=True)
         claimed = claims.claim_step(batch.cursor, step.pk, starting.lease("door", batch))
         if claimed is None:
             raise Conflict("The step was taken before its call could be held.")
         return engine.store_held(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
-    call = starting.new_call(facts, claims.look_at(batch.cursor, step.pk), order, status=CallStatus.CREATED)
+    call = starting.new_call(facts, step_id, order, status=CallStatus.CREATED)
     call.created_at = batch.now
-    claims.insert_call(batch.cursor, call, step_pk=step.pk)
+    claims.insert_call(batch.cursor, call)
+    step.call = call
+    step.save(force_insert=True)
     carriers.hint(plan.pk)
     return call

@@ -1,4 +1,4 @@
-"""The call paths of the REST API. A view never waits: it names the wait, and the server's outer layer waits."""
+"""The call paths of the REST API. A view waits a moment at most; a longer wait is named, and the outer layer waits."""
 
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from catalog.idempotency import answer_once
 from catalog.models import Call
 from plans import selectors
 from plans.api import PlanEndpoint
+from plans.bells import wait_a_moment
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.serializers import CallBody, CallQuery, CallSerializer
@@ -42,17 +43,19 @@ class CallList(CallEndpoint):
         """Call a tool; the answer waits for the result, 10 s unless `wait_seconds` says otherwise."""
         order = self.body(CallBody)
         seconds = order.pop("wait_seconds", None)
-        response = answer_once(request, lambda: self._create(order))
+        response = answer_once(request, lambda: self._create(order, at_once=seconds == 0))
         if seconds is None and response.data["status"] == "running":
             seconds = USUAL_WAIT
         return waiting(response, seconds)
 
-    def _create(self, order: dict[str, Any]) -> Response:
+    def _create(self, order: dict[str, Any], *, at_once: bool) -> Response:
         wanted = CallOrder(plan_ref=order.pop("plan", None), **order)
         try:
             call = create_call(wanted, by=self.requester)
         except Plan.DoesNotExist:
             raise Http404 from None
+        if not at_once:
+            wait_a_moment(call)
         return self.shown(call.public_id, 201)
 
 

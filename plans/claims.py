@@ -190,8 +190,8 @@ def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> i
     return sum(1 for _, left in cursor.fetchall() if left == 0)
 
 
-def insert_call(cursor: CursorWrapper, call: Call, *, step_pk: int) -> None:
-    """Store a new call as it stands, give it its key, and make it the step's."""
+def insert_call(cursor: CursorWrapper, call: Call) -> None:
+    """Store a new call as it stands, and give it its key."""
     cursor.execute(
         f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id",
         [
@@ -221,7 +221,11 @@ def insert_call(cursor: CursorWrapper, call: Call, *, step_pk: int) -> None:
         ],
     )
     call.pk = cursor.fetchone()[0]
-    cursor.execute("UPDATE plans_step SET call_id = %s WHERE id = %s", [call.pk, step_pk])
+
+
+def give_call(cursor: CursorWrapper, step: Claimed, call: Call) -> None:
+    """Make a stored call the step's."""
+    cursor.execute("UPDATE plans_step SET call_id = %s WHERE id = %s", [call.pk, step.pk])
 
 
 def start_call(cursor: CursorWrapper, call_pk: int, *, fence: int, now: datetime) -> bool:

@@ -161,9 +161,9 @@ def _refuse(work: Hold | Resume, error: ToolError, turn: Turn) -> Work | None:
 
 def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     """Store a held call, its requester set and its approval request. Raises Conflict when the lease was lost."""
-    call = starting.new_call(hold.plan, hold.step, hold.order, status=CallStatus.HELD)
+    call = starting.new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
     call.created_at = batch.now
-    claims.insert_call(batch.cursor, call, step_pk=hold.step.pk)
+    claims.insert_call(batch.cursor, call)
     if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
     people = {hold.plan.author_id, hold.plan.token_user_id or hold.plan.author_id}

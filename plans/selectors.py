@@ -13,6 +13,7 @@ from plans.models import Event, MemoryItem, Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus
 
 RUNNING_SHOWN = 5
+CALL_FIELDS = tuple(field.name for field in Call._meta.concrete_fields)
 
 
 def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
@@ -28,16 +29,26 @@ def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
     return plans_for(viewer, token).get(public_id=public_id)
 
 
+SHOWN_OF_RELATED = (
+    "version__number",
+    "implementation__reference",
+    "requested_by__username",
+    "approval__public_id",
+    "approval__expires_at",
+    "replaced_by__public_id",
+    "replaces__public_id",
+)
+"""What a call's representation needs of its neighbours; their schemas and arguments are left unread."""
+
+
 def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
     """Return one call with what its representation needs. Raises Call.DoesNotExist for what is not the viewer's."""
-    calls = Call.objects.select_related(
-        "version", "implementation", "requested_by", "approval", "replaced_by", "replaces"
-    )
+    calls = Call.objects.select_related(*{field.partition("__")[0] for field in SHOWN_OF_RELATED})
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         calls = calls.filter(token=token)
     elif not sees_all(viewer):
         calls = calls.filter(requested_by=viewer)
-    return calls.get(public_id=public_id)
+    return calls.only(*CALL_FIELDS, *SHOWN_OF_RELATED).get(public_id=public_id)
 
 
 def may_control(viewer: User, token: ApiToken | None, plan: Plan) -> bool:

@@ -68,11 +68,14 @@ def create_plan(document: PlanDocument, *, by: Requester) -> Plan:
     return plan
 
 
-def new_plan(goal: str, by: Requester, kind: Plan.Kind = Plan.Kind.PLAN) -> Plan:
+def new_plan(
+    goal: str, by: Requester, kind: Plan.Kind = Plan.Kind.PLAN, *, status: PlanStatus = PlanStatus.PENDING
+) -> Plan:
     """Return a plan of the requester, not yet stored."""
     return Plan(
         goal=goal,
         kind=kind,
+        status=status,
         author=by.user,
         token=by.token,
         via=by.via,

@@ -133,9 +133,11 @@ def admit(start: Start, order: Order) -> Run | Hold | None:
         return None
     if isinstance(verdict, dispatch.Hold):
         return Hold(start.step, start.plan, order, verdict.terms)
-    call = new_call(start.plan, start.step, order, status=CallStatus.RUNNING)
+    call = new_call(start.plan, start.step.step_id, order, status=CallStatus.RUNNING)
+    call.fence, call.attempt = start.step.attempt, 1
     call.created_at = call.started_at = start.batch.now
-    claims.insert_call(start.batch.cursor, call, step_pk=start.step.pk)
+    claims.insert_call(start.batch.cursor, call)
+    claims.give_call(start.batch.cursor, start.step, call)
     return _started(start, call, order)
 
 
@@ -144,8 +146,8 @@ def _started(start: Start, call: Call, order: Order) -> Run:
     return Run(start.step, start.plan, call, order)
 
 
-def new_call(plan: PlanFacts, step: Claimed, order: Order, *, status: CallStatus) -> Call:
-    """Return the call of a step, not yet stored."""
+def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus) -> Call:
+    """Return a call of the plan's step, neither stored nor started."""
     target = order.target
     return Call(
         public_id=new_call_id(),
@@ -161,9 +163,7 @@ def new_call(plan: PlanFacts, step: Claimed, order: Order, *, status: CallStatus
         session=plan.session,
         reason=order.replaces.reason if order.replaces else order.reason,
         plan_ref=plan.ref,
-        step_ref=str(step.step_id),
-        attempt=1 if status == CallStatus.RUNNING else 0,
-        fence=step.attempt,
+        step_ref=str(step_id),
         replaces=order.replaces,
     )
 
