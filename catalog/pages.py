@@ -39,7 +39,7 @@ class Cursor:
             return None
         try:
             match parse_json(base64.urlsafe_b64decode(text.encode())):
-                case [bool(back), str() | int() as value, int(pk)]:
+                case [bool(back), str() | int() as value, int(pk)] if "\0" not in str(value):
                     return cls(back, value, pk)
         except (binascii.Error, ToolgateError, ValueError):
             pass

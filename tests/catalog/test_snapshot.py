@@ -26,13 +26,20 @@ def shout(db, monkeypatch):
     snapshot.forget()
 
 
+def seen(name):
+    """Return what may be called under this name: there must be something."""
+    found = snapshot.current(name)
+    assert found is not None
+    return found
+
+
 def a_second_later(monkeypatch):
     """Let the snapshot be old enough to be looked at again."""
     monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", -1.0)
 
 
 def test_it_joins_the_code_with_its_rows(shout):
-    found = snapshot.current("shout")
+    found = seen("shout")
     row = Tool.objects.get()
 
     assert found.tool is shout
@@ -61,17 +68,17 @@ def test_it_takes_up_what_another_process_wrote(monkeypatch):
     snapshot.current("shout")
     Tool.objects.update(enabled=False)
     CatalogState.objects.update(revision=F("revision") + 1)
-    assert snapshot.current("shout").enabled
+    assert seen("shout").enabled
 
     a_second_later(monkeypatch)
-    assert not snapshot.current("shout").enabled
+    assert not seen("shout").enabled
 
 
 def test_code_that_is_not_what_the_catalog_says_has_drifted(shout):
     Tool.objects.get().versions.update(fingerprint="f" * 64)
     snapshot.forget()
 
-    assert snapshot.current("shout").drifted
+    assert seen("shout").drifted
 
 
 def test_a_tool_that_no_source_offers_cannot_be_called():

@@ -42,10 +42,10 @@ def test_a_new_tool_gets_its_rows_and_a_second_sync_changes_nothing():
     assert sync_tools().lines() == []
 
     row = Tool.objects.get(name="greet")
+    version = ToolVersion.objects.get(pk=row.current_version_id or 0)
     assert (row.source.name, row.source.kind) == (__name__, "python")
     assert [category.name for category in row.categories.all()] == ["words"]
-    assert row.current_version.fingerprint == loaded.fingerprint
-    assert (row.current_version.number, row.current_version.safety_level) == (1, "safe")
+    assert (version.fingerprint, version.number, version.safety_level) == (loaded.fingerprint, 1, "safe")
     assert row.implementations.get().digest == loaded.digest
 
 
@@ -66,7 +66,7 @@ def test_going_back_to_an_old_contract_points_at_the_old_version():
         greet(description=description)
         sync_tools()
 
-    assert Tool.objects.get().current_version.number == 1
+    assert Tool.objects.filter(current_version__number=1).exists()
     assert ToolVersion.objects.count() == 2
 
 

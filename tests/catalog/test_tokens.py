@@ -88,7 +88,7 @@ def test_use_is_noted_at_most_once_a_minute(ada, django_assert_num_queries):
         authenticate(text)
 
 
-def run(**options: str) -> str:
+def run(**options: str | int) -> str:
     """Run the command; return what it printed."""
     out = StringIO()
     call_command("create_token", **options, stdout=out)
