@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
@@ -147,7 +146,7 @@ def _flush(batch: Recording) -> None:
         parameters,
     )
     for listener in _listeners:
-        transaction.on_commit(partial(listener, batch.plan_ref, last), robust=True)
+        transaction.on_commit(lambda listener=listener: listener(batch.plan_ref, last), robust=True)  # type: ignore[misc]
 
 
 def current(plan_ref: str) -> Recording | None:
