@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from django.http import HttpRequest
 from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -44,17 +43,13 @@ class Endpoint(APIView):
     content_negotiation_class = AlwaysJSON
     required_scopes: ClassVar[Mapping[str, Sequence[str]]] = {}
 
-    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """Take bodies sent in chunks, whose length nobody announced, for what they are."""
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """After asking who and whether they may, see that a body is JSON; one sent in chunks announces no length."""
+        super().initial(request, *args, **kwargs)
         if not request.META.get("CONTENT_LENGTH") and request.method in ("POST", "PATCH", "PUT"):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
-        return super().initialize_request(request, *args, **kwargs)
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """After asking who and whether they may, refuse a body of another type, which may have been read already."""
-        super().initial(request, *args, **kwargs)
-        announced = request.META.get("CONTENT_LENGTH") or "0"
-        if announced != "0" and AlwaysJSON().select_parser(request, self.get_parsers()) is None:
+        has_body = request.META.get("CONTENT_LENGTH") not in (None, "", "0")
+        if has_body and AlwaysJSON().select_parser(request, self.get_parsers()) is None:
             raise UnsupportedMediaType(request.content_type)
 
     @property

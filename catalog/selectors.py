@@ -122,8 +122,4 @@ def implementations_of(tool: Tool) -> "QuerySet[Implementation]":
 def callable_versions() -> "QuerySet[ToolVersion]":
     """Return the current version of every tool that may be called, by name."""
     current = ToolVersion.objects.filter(tool__current_version=F("pk"))
-    return (
-        current.filter(tool__enabled=True, tool__registered=True)
-        .select_related("tool")
-        .order_by("tool__name")
-    )
+    return current.filter(tool__enabled=True, tool__registered=True).select_related("tool").order_by("tool__name")

@@ -96,9 +96,7 @@ def _place(row: Tool, tool: LoadedTool) -> bool:
 
 
 def _source(tool: LoadedTool) -> Source:
-    source, _ = Source.objects.get_or_create(
-        name=_module(tool), defaults={"kind": Source.Kind.PYTHON, "trusted": True}
-    )
+    source, _ = Source.objects.get_or_create(name=_module(tool), defaults={"kind": Source.Kind.PYTHON, "trusted": True})
     return source
 
 
@@ -112,9 +110,7 @@ def _implement(row: Tool, tool: LoadedTool) -> bool:
     if current.exists():
         return False
     row.implementations.filter(kind=Implementation.Kind.PYTHON).update(enabled=False)
-    row.implementations.update_or_create(
-        reference=tool.reference, defaults={"digest": tool.digest, "enabled": True}
-    )
+    row.implementations.update_or_create(reference=tool.reference, defaults={"digest": tool.digest, "enabled": True})
     return True
 
 

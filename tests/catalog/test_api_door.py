@@ -1,11 +1,14 @@
 """The door of the API: who comes in, what a body may be, and how every refusal looks."""
 
 import logging
+from io import BytesIO
 
 import pytest
+from django.core.handlers.asgi import ASGIRequest
 from django.test import Client
 
 from catalog import selectors
+from catalog.api import ToolValidate
 from catalog.models import ApiToken
 from tests.rest import ROOT, Rest, agent, wrong_paths
 
@@ -107,13 +110,25 @@ def test_another_type_of_body_is_415(ada, path, media_type, signed_in):
     assert_problem(response, 415)
 
 
-def test_a_body_without_announced_length_is_read(ada):
-    rest = Rest(ada)
-    response = rest.client.post(
-        ROOT + VALIDATE, '{"arguments": 1}', content_type="application/json", headers=rest.headers, CONTENT_LENGTH=""
-    )
+def post_in_chunks(rest, body):
+    """Send a body whose length is not announced, as the server passes it on; return the answer."""
+    headers = {**rest.headers, "Content-Type": "application/json", "Host": "localhost"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": ROOT + VALIDATE,
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+    }
+    return ToolValidate.as_view()(ASGIRequest(scope, BytesIO(body)), name="read_file").render()
 
-    assert wrong_paths(response) == ["arguments"]
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b'{"arguments": {"path": "a"}}', 200), (b'{"arguments": {}}', 422), (b" " * (1024 * 1024 + 1), 413)],
+)
+def test_a_body_sent_in_chunks_is_read_like_any_other(ada, body, status):
+    assert post_in_chunks(Rest(ada), body).status_code == status
 
 
 def test_unknown_fields_and_wrong_types_are_422_by_name(ada):
