@@ -17,8 +17,9 @@ def carry_to(carrier: Carrier) -> None:
 
 
 def carry_no_more(carrier: Carrier) -> None:
-    """Stop sending hints to `carrier`."""
-    _carriers.remove(carrier)
+    """Stop sending hints to `carrier`; once is enough."""
+    if carrier in _carriers:
+        _carriers.remove(carrier)
 
 
 def hint(plan_pk: int, count: int = 1) -> None:
