@@ -6,7 +6,7 @@ from django.views.decorators.http import require_http_methods
 
 from approvals.audit_page import audit_page, read_query
 from approvals.verification import verify
-from catalog.doors import PageRequest, signed_in, wants_part
+from catalog.doors import PageRequest, name_address, signed_in, wants_part
 
 PARTS = {"log": "approvals/_log_answer.html", "chain": "approvals/_chain.html"}
 
@@ -23,5 +23,5 @@ def log(request: PageRequest) -> HttpResponse:
         return render(request, "approvals/audit.html", shown)
     response = render(request, PARTS[request.headers["HX-Target"]], shown)
     if request.method != "POST":
-        response["HX-Push-Url"] = page.query.address(before=page.query.before)
+        name_address(request, response, page.query.address(before=page.query.before))
     return response

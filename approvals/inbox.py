@@ -12,7 +12,7 @@ from django.http import QueryDict
 
 from approvals.briefing import Briefing, brief
 from approvals.models import ApprovalRequest, Review, Round
-from approvals.selectors import request_for, requests_for
+from approvals.selectors import request_for, requests_for, waiting_count
 from approvals.states import RequestStatus
 from catalog.pages import Cursor, PageAt, page_of
 
@@ -74,16 +74,13 @@ def inbox_for(viewer: "User", asked: Asked) -> Inbox:
     """Return the inbox that a URL asks for, in a fixed number of queries."""
     named = _named(viewer, asked.item)
     status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
-    waiting = waiting_for(viewer)
-    older, listed = None, waiting
-    if status == DECIDED:
-        listed, older = decided_before(viewer, asked.cursor)
+    listed, older = decided_before(viewer, asked.cursor) if status == DECIDED else (waiting_for(viewer), None)
     shown = named if named is not None or asked.item else _first(viewer, listed)
     return Inbox(
         status=status,
         viewer=viewer,
         requests=listed,
-        waiting=_count(viewer, waiting),
+        waiting=waiting_count(viewer),
         shown=brief(shown, viewer) if shown else None,
         opened=bool(asked.item),
         missing=asked.item if named is None else "",
@@ -169,12 +166,6 @@ def _named(viewer: "User", public_id: str) -> ApprovalRequest | None:
 
 def _first(viewer: "User", listed: Sequence[ApprovalRequest]) -> ApprovalRequest | None:
     return _named(viewer, listed[0].public_id) if listed else None
-
-
-def _count(viewer: "User", waiting: Sequence[ApprovalRequest]) -> int:
-    if len(waiting) < MOST_LISTED:
-        return len(waiting)
-    return requests_for(viewer).filter(status=RequestStatus.PENDING).count()
 
 
 def _last_decided(viewer: "User") -> ApprovalRequest | None:

@@ -47,6 +47,12 @@ def _to_sign_in(request: HttpRequest) -> HttpResponse:
     return response
 
 
+def name_address(request: HttpRequest, response: HttpResponseBase, address: str) -> None:
+    """Tell htmx the address of what it is sent: a new step of the history, except for each letter of a search."""
+    typed = request.headers.get("HX-Trigger-Name") == "q"
+    response["HX-Replace-Url" if typed else "HX-Push-Url"] = address
+
+
 def wants_part(request: HttpRequest, *targets: str) -> bool:
     """Say whether htmx asks for the part with one of these ids; a page it restores from history is wanted whole."""
     return request.headers.get("HX-Target") in targets and "HX-History-Restore-Request" not in request.headers

@@ -5,7 +5,7 @@ from django.shortcuts import render
 
 from catalog.browse import tool_list
 from catalog.charts import usage_bars
-from catalog.doors import PageRequest, signed_in, wants_part
+from catalog.doors import PageRequest, name_address, signed_in, wants_part
 from catalog.exports import PROVIDERS
 from catalog.models import Tool
 from catalog.parameters import parameter_tables
@@ -21,8 +21,7 @@ def tools(request: PageRequest) -> HttpResponse:
     if not wants_part(request, "results"):
         return render(request, "catalog/tools.html", shown)
     response = render(request, "catalog/_answer.html", shown)
-    typed = request.headers.get("HX-Trigger-Name") == "q"
-    response["HX-Replace-Url" if typed else "HX-Push-Url"] = listed.query.url
+    name_address(request, response, listed.query.url)
     return response
 
 

@@ -1,0 +1,72 @@
+"""A browser with people signed in. Whatever a page complains about in its console fails the test."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+# The browser says aloud that an answer was refused; that is what these statuses are for.
+EXPECTED = re.compile(r"Failed to load resource: .* status of (403|404|409|422)")
+PageAs = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str, django_db_setup: None) -> Iterator[Browser]:
+    """The system's Chromium. Its driver keeps an event loop on this thread, in which Django has another connection."""
+    database: Any = connection
+    rows_of_migrations = database._test_serialized_contents
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        database._test_serialized_contents = rows_of_migrations
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+        connection.close()
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    """What pages complained about: errors of scripts, and what the content policy forbade."""
+    found: list[str] = []
+    yield found
+    assert found == []
+
+
+@pytest.fixture
+def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterator[PageAs]:
+    """Return a function that opens a window for someone; sockets stay open and silent."""
+    contexts = []
+
+    def open_window(user: User, **options: Any) -> Page:
+        context = browser.new_context(base_url=live_server.url, **options)
+        contexts.append(context)
+        context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": live_server.url}])
+        page = context.new_page()
+        page.set_default_timeout(8000)
+        page.route_web_socket("**/ws/**", lambda socket: None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: note(message, complaints))
+        return page
+
+    yield open_window
+    for context in contexts:
+        context.close()
+
+
+def session_of(user: User) -> str:
+    """Return the session cookie of someone who has signed in."""
+    client = Client()
+    client.force_login(user)
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+def note(message: ConsoleMessage, complaints: list[str]) -> None:
+    """Keep what is a complaint."""
+    if message.type in ("error", "warning") and not EXPECTED.search(message.text):
+        complaints.append(message.text)

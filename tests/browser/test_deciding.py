@@ -1,0 +1,208 @@
+"""Deciding by keyboard and by thumb: what one press does, what takes two, what a key never does."""
+
+import json
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from approvals.decisions import decide
+from approvals.models import ApprovalRequest, Review, Round
+from catalog.results import Preview
+from tests.approvals.builders import approval, ask, make_tool
+from tests.browser.conftest import PageAs
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+SCROLLING = """[...document.querySelectorAll("#effect :not(.sr)")]
+    .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
+    .map((part) => part.outerHTML.slice(0, 80))"""
+LONG = Preview("Write note.txt", "diff", before="", after="".join(f"line {n}\n" for n in range(200)))
+
+
+@pytest.fixture(autouse=True)
+def undo_window(settings) -> None:
+    """Long enough for slow machines."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
+
+
+def wipe(by: User) -> ApprovalRequest:
+    """Ask for what cannot be undone."""
+    return ask(by, make_tool("wipe_note", reversibility="irreversible"))
+
+
+def becomes(request: ApprovalRequest, status: str) -> None:
+    """Wait until a request stands so."""
+    eventually(lambda: ApprovalRequest.objects.filter(pk=request.pk, status=status).exists(), 10, status)
+
+
+def open_inbox(page: Page, query: str = "") -> None:
+    """Open the inbox and wait until it is alive."""
+    page.goto(f"/approvals/{query}")
+    expect(page.locator("#live")).to_be_visible()
+
+
+def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
+    """The next request opens by itself; the list, the count and the title follow."""
+    first, second = ask(ada), ask(ada)
+    page = page_as(rosa)
+    open_inbox(page)
+    expect(page).to_have_title("(2) Approvals · Toolgate")
+    page.keyboard.press("a")
+    becomes(first, "approved")
+    expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
+    expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
+    expect(page.locator("#waiting-side")).to_contain_text("1")
+    expect(page.locator("#toasts")).to_contain_text("Approved. It starts in 60 s.")
+    page.keyboard.press("z")
+    becomes(first, "pending")
+    expect(page.locator(f"#q-{first.public_id}[aria-current=true]")).to_be_visible()
+    expect(page).to_have_title("(2) Approvals · Toolgate")
+
+
+def test_what_cannot_be_undone_takes_two_presses(ada, rosa, page_as: PageAs):
+    """The first says so; after four seconds it no longer counts."""
+    request, page = wipe(ada), page_as(rosa)
+    page.clock.install()
+    open_inbox(page)
+    page.keyboard.press("a")
+    expect(page.locator(".btn.go.armed")).to_contain_text("this cannot be undone")
+    page.clock.run_for(4100)
+    expect(page.locator(".btn.go")).not_to_have_class("armed")
+    assert not Review.objects.exists()
+    page.keyboard.press("a")
+    page.keyboard.press("a")
+    becomes(request, "approved")
+
+
+def test_d_asks_for_the_reason_first(ada, rosa, page_as: PageAs):
+    """Then control and Enter reject."""
+    request, page = wipe(ada), page_as(rosa)
+    open_inbox(page)
+    page.keyboard.press("d")
+    expect(page.locator("#note")).to_be_focused()
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#note-e")).to_contain_text("Say why")
+    page.locator("#note").fill("Not this one")
+    page.keyboard.press("Escape")
+    page.keyboard.press("d")
+    becomes(request, "rejected")
+    assert Review.objects.get().comment == "Not this one"
+
+
+def test_letters_typed_into_the_note_decide_nothing(ada, rosa, page_as: PageAs):
+    """Nor do any when single keys are switched off."""
+    ask(ada)
+    page = page_as(rosa)
+    open_inbox(page)
+    page.locator("#note").press_sequentially("add a z")
+    expect(page.locator("#note")).to_have_value("add a z")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    page.locator("#keys-on").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    page.wait_for_timeout(300)
+    assert not Review.objects.exists()
+
+
+def test_j_and_k_walk_through_the_list(ada, rosa, page_as: PageAs):
+    """The address follows, and a reload shows the same."""
+    requests = [ask(ada) for _ in range(3)]
+    page = page_as(rosa)
+    open_inbox(page)
+    for key, place in (("j", 1), ("j", 2), ("k", 1)):
+        page.keyboard.press(key)
+        expect(page.locator(f"#detail[data-shown=q-{requests[place].public_id}]")).to_be_visible()
+        expect(page.locator("[data-item][aria-current]")).to_have_id(f"q-{requests[place].public_id}")
+    expect(page).to_have_url(f"/approvals/?item={requests[1].public_id}")
+    page.reload()
+    expect(page.locator("[data-item][aria-current]")).to_have_id(f"q-{requests[1].public_id}")
+
+
+def test_a_long_change_is_read_before_it_is_approved(ada, rosa, page_as: PageAs):
+    """The first press shows the rest."""
+    request, page = ask(ada, preview=LONG), page_as(rosa)
+    open_inbox(page)
+    expect(page.locator(".btn.go")).to_contain_text("Read the rest of the change")
+    page.keyboard.press("a")
+    expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
+    assert not Review.objects.exists()
+    page.keyboard.press("a")
+    becomes(request, "approved")
+
+
+def test_someone_answered_first(ada, rosa, tomas, page_as: PageAs):
+    """The sentence stands above, and there is nothing left to press."""
+    request, page = ask(ada), page_as(rosa)
+    open_inbox(page)
+    decide(request, by=tomas, decision=approval(request, channel="page"))
+    page.keyboard.press("a")
+    expect(page.locator("[role=alert]")).to_contain_text("Tomas approved this")
+    expect(page.locator("form.decide")).to_have_count(0)
+
+
+def test_a_decision_that_cannot_be_saved_says_so(ada, rosa, page_as: PageAs, complaints):
+    """The request is still there to be answered again."""
+    ask(ada)
+    page = page_as(rosa)
+    open_inbox(page)
+    page.route("**/decision/", lambda route: route.abort())
+    page.keyboard.press("a")
+    expect(page.locator("#toasts")).to_contain_text("Could not save your decision")
+    expect(page.locator("form.decide")).to_be_visible()
+    complaints.clear()
+
+
+def test_p_opens_the_plan_at_its_step(ada, rosa, page_as: PageAs):
+    """The link is on the page, with the key printed on it."""
+    request, page = ask(ada), page_as(rosa)
+    ApprovalRequest.objects.update(plan_ref="plan_x")
+    type(request.call).objects.update(step_ref="4")
+    open_inbox(page)
+    page.keyboard.press("p")
+    page.wait_for_url("**/plans/plan_x/?step=4")
+
+
+def test_a_thumb_is_enough(ada, rosa, page_as: PageAs):
+    """List first, then the whole screen for one; back leads to the list."""
+    ask(ada)
+    request, page = ask(ada, preview=LONG), page_as(rosa, **PHONE)
+    open_inbox(page)
+    expect(page.locator("#detail")).to_be_hidden()
+    page.locator(f"#q-{request.public_id} a").tap()
+    expect(page.locator("#tabbar")).to_be_hidden()
+    page.go_back()
+    expect(page.locator("#tabbar")).to_be_visible()
+    page.go_forward()
+    page.locator(".btn.go").tap()
+    expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
+    page.locator(".btn.go").tap()
+    becomes(request, "approved")
+
+
+def test_without_javascript(ada, rosa, page_as: PageAs):
+    """Links and forms: read, approve twice, take back."""
+    request, page = wipe(ada), page_as(rosa, java_script_enabled=False)
+    page.goto("/approvals/")
+    page.locator(".qi a").click()
+    page.get_by_role("button", name="Approve and run").click()
+    expect(page.locator("[role=alert]")).to_contain_text("This cannot be undone")
+    page.get_by_role("button", name="Approve: this cannot be undone").click()
+    becomes(request, "approved")
+    page.get_by_role("button", name="Undo").click()
+    becomes(request, "pending")
+    page.get_by_role("tab", name="Raw JSON").click()
+    expect(page.locator("#v-j")).to_contain_text('"content": "hello"')
+
+
+def test_nothing_hides_behind_a_scrollbar(ada, rosa, page_as: PageAs):
+    """10 KB in one line, on a narrow screen."""
+    request, page = ask(ada), page_as(rosa, viewport={"width": 320, "height": 640})
+    Round.objects.update(arguments=json.dumps({"path": "x\u202ey", "note": "z" * 10240}))
+    for view in ("", "&view=json"):
+        page.goto(f"/approvals/?item={request.public_id}{view}")
+        expect(page.locator("#effect")).to_contain_text("U+202E" if not view else "z" * 10240)
+        assert page.evaluate(SCROLLING) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320

@@ -1,0 +1,110 @@
+"""Reading with the address as the only state, and what every page owes to small screens and to keyboards."""
+
+import pytest
+from playwright.sync_api import expect
+
+from approvals.audit import Line, append
+from tests.approvals.builders import ask, make_tool
+from tests.browser.conftest import PageAs
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+PAGES = ["/approvals/", "/approvals/?status=decided", "/tools/", "/tools/write_file/", "/audit/"]
+SMALL_TARGETS = """[...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea")]
+    .filter((part) => part.checkVisibility() && !part.closest("p, .note, .skiplink, .name, .t"))
+    .map((part) => [part, (part.closest("label") ?? part).getBoundingClientRect()])
+    .filter(([part, box]) => box.width && (box.width < 24 || box.height < 24))
+    .map(([part]) => part.outerHTML.slice(0, 120))"""
+DOUBLE_IDS = """[...document.querySelectorAll("[id]")].map((part) => part.id)
+    .filter((id, place, all) => all.indexOf(id) !== place)"""
+LOST_NAMES = """[...document.querySelectorAll("[aria-controls], [aria-describedby], [aria-labelledby]")]
+    .flatMap((part) => ["aria-controls", "aria-describedby", "aria-labelledby"].map((name) => part.getAttribute(name)))
+    .filter((id) => id && !document.getElementById(id))"""
+
+
+def test_filters_live_in_the_address(rosa, catalog, page_as: PageAs):
+    """Choosing adds to the history, typing does not; Back goes through the states."""
+    page = page_as(rosa)
+    page.goto("/tools/")
+    page.get_by_label("Dangerous").check()
+    expect(page).to_have_url("/tools/?safety_level=dangerous")
+    expect(page.locator("#n")).to_have_text("2 of 11 tools")
+    expect(page.locator("#n-category-finance")).to_have_text("0")
+    page.keyboard.press("/")
+    page.locator("#q").press_sequentially("delete")
+    expect(page).to_have_url("/tools/?q=delete&safety_level=dangerous")
+    expect(page.locator("#q")).to_be_focused()
+    expect(page.locator(".tools tbody tr")).to_have_count(1)
+    page.go_back()
+    expect(page).to_have_url("/tools/")
+    expect(page.locator(".tools tbody tr")).to_have_count(11)
+    expect(page.locator("#side")).to_be_visible()
+
+
+def test_filters_without_javascript(rosa, catalog, page_as: PageAs):
+    """A button sends them."""
+    page = page_as(rosa, java_script_enabled=False)
+    page.goto("/tools/")
+    page.get_by_label("Cautious").check()
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator(".tools tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="Remove filter Cautious").click()
+    expect(page.locator(".tools tbody tr")).to_have_count(11)
+
+
+def test_schema_tabs_follow_the_arrows(rosa, catalog, page_as: PageAs):
+    """The address too; copying takes what is shown."""
+    page = page_as(rosa, permissions=["clipboard-read", "clipboard-write"])
+    page.goto("/tools/write_file/")
+    page.get_by_role("tab", name="OpenAI").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#sp-mcp")).to_be_visible()
+    expect(page.locator("#sp-openai")).to_be_hidden()
+    expect(page).to_have_url("/tools/write_file/?schema=mcp")
+    page.locator("#sp-mcp").get_by_role("button", name="Copy").click()
+    expect(page.locator("#toasts")).to_contain_text("Copied")
+    assert '"inputSchema"' in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_an_audit_entry_opens_and_the_chain_is_checked(admin, page_as: PageAs):
+    """In place, without leaving the page."""
+    entry = append(Line(action="tool.tested", by=admin, tool_name="x"))
+    page = page_as(admin)
+    page.goto("/audit/")
+    expect(page.locator(f"#x-{entry.seq}")).to_be_hidden()
+    page.get_by_label(f"Details of entry {entry.seq}").click()
+    expect(page.locator(f"#x-{entry.seq}")).to_contain_text(entry.hash)
+    page.get_by_role("button", name="Check the chain").click()
+    expect(page.locator("#chain")).to_contain_text("Chain intact")
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("width", [320, 1440])
+@pytest.mark.usefixtures("catalog")
+def test_every_page_fits_and_is_whole(admin, ada, page_as: PageAs, path, width):
+    """No sideways scroll, targets large enough, one heading, ids once, every name leads somewhere."""
+    ask(ada, make_tool("wipe_note", reversibility="irreversible"))
+    page = page_as(admin, viewport={"width": width, "height": 800})
+    page.goto(path)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(SMALL_TARGETS) == []
+    assert page.evaluate(DOUBLE_IDS) == []
+    assert page.evaluate(LOST_NAMES) == []
+    assert page.evaluate("[...document.querySelectorAll('h1')].filter((part) => part.checkVisibility()).length") <= 1
+
+
+def test_signing_in_with_the_keyboard(ada, rosa, live_server, browser, complaints):
+    """Reviewers who are needed come to what waits."""
+    ask(ada)
+    page = browser.new_page(base_url=live_server.url)
+    page.route_web_socket("**/ws/**", lambda socket: None)
+    page.goto("/")
+    expect(page.locator("#id_username")).to_be_focused()
+    page.keyboard.type("rosa")
+    page.keyboard.press("Tab")
+    page.keyboard.type("secret-rosa")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/approvals/")
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/sign-in/")
+    page.close()
