@@ -178,14 +178,17 @@ class IdempotencyKey(models.Model):
 
 
 class Call(models.Model):
-    """One invocation of one tool version with one set of arguments, by someone: gated, run and recorded."""
+    """One invocation of one tool version with one set of arguments, by someone: gated, run and recorded.
+
+    Written on the hot path: an index here costs every step, so only what pages search by has one.
+    """
 
     MOVES = MOVES
 
     public_id = models.CharField(max_length=40, unique=True, default=new_call_id)
     tool_name = models.CharField(max_length=64)
-    version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="calls")
-    implementation = models.ForeignKey(Implementation, models.PROTECT, null=True, related_name="calls")
+    version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="calls", db_index=False)
+    implementation = models.ForeignKey(Implementation, models.PROTECT, null=True, related_name="calls", db_index=False)
     query_type = models.CharField(max_length=128, blank=True)
     arguments = models.TextField(help_text="RFC 8785 text: what was approved and what runs.")
     status = models.CharField(max_length=16, choices=CallStatus.choices, default=CallStatus.CREATED)
@@ -193,8 +196,10 @@ class Call(models.Model):
     message = models.TextField(blank=True, help_text="What the model is told.")
     error_kind = models.CharField(max_length=32, blank=True)
     late_evidence = models.TextField(blank=True, help_text="A result that came after the call had ended.")
-    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls")
-    token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="calls")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls", db_index=False
+    )
+    token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="calls", db_index=False)
     via = models.CharField(max_length=16, default="plan", help_text="page, rest or plan.")
     session = models.CharField(max_length=128, blank=True)
     reason = models.TextField(blank=True, help_text="The agent's own words: never trusted.")

@@ -62,7 +62,7 @@ class Step(models.Model):
 
     MOVES = STEP_MOVES
 
-    plan = models.ForeignKey(Plan, models.CASCADE, related_name="steps")
+    plan = models.ForeignKey(Plan, models.CASCADE, related_name="steps", db_index=False)
     step_id = models.PositiveIntegerField()
     description = models.TextField()
     tool = models.CharField(max_length=64, blank=True)
@@ -112,7 +112,7 @@ class Step(models.Model):
 class StepDependency(models.Model):
     """`step` may start only when `needs` is completed."""
 
-    step = models.ForeignKey(Step, models.CASCADE, related_name="dependencies")
+    step = models.ForeignKey(Step, models.CASCADE, related_name="dependencies", db_index=False)
     needs = models.ForeignKey(Step, models.CASCADE, related_name="dependents")
 
     class Meta:
@@ -154,7 +154,7 @@ class MemoryItem(models.Model):
 class Event(models.Model):
     """One numbered line of a plan's history; `seq` is 1, 2, 3… per plan without gaps."""
 
-    plan = models.ForeignKey(Plan, models.CASCADE, related_name="events")
+    plan = models.ForeignKey(Plan, models.CASCADE, related_name="events", db_index=False)
     seq = models.BigIntegerField()
     type = models.CharField(max_length=32)
     at = models.DateTimeField()

@@ -19,9 +19,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("revision", models.BigIntegerField(default=0)),
             ],
@@ -31,9 +29,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("name", models.CharField(max_length=64, unique=True)),
             ],
@@ -47,9 +43,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("name", models.CharField(max_length=128, unique=True)),
                 (
@@ -69,9 +63,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("name", models.CharField(max_length=128)),
                 (
@@ -105,9 +97,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("owner", models.CharField(help_text="`user:ID` or `token:ID`.", max_length=64)),
                 ("key", models.CharField(max_length=255)),
@@ -117,9 +107,7 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
-                "constraints": [
-                    models.UniqueConstraint(fields=("owner", "key"), name="idempotency_key_once")
-                ],
+                "constraints": [models.UniqueConstraint(fields=("owner", "key"), name="idempotency_key_once")],
             },
         ),
         migrations.CreateModel(
@@ -127,17 +115,13 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("name", models.CharField(max_length=64, unique=True)),
                 ("enabled", models.BooleanField(default=True)),
                 (
                     "registered",
-                    models.BooleanField(
-                        default=True, help_text="False when no loaded source offers it any more."
-                    ),
+                    models.BooleanField(default=True, help_text="False when no loaded source offers it any more."),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("updated_at", models.DateTimeField(auto_now=True)),
@@ -161,9 +145,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 (
                     "kind",
@@ -193,9 +175,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("number", models.PositiveIntegerField()),
                 ("fingerprint", models.CharField(max_length=64)),
@@ -204,9 +184,7 @@ class Migration(migrations.Migration):
                 ("output_schema", models.JSONField(null=True)),
                 (
                     "query_types",
-                    models.JSONField(
-                        default=list, help_text="Names of the query types, empty when there are none."
-                    ),
+                    models.JSONField(default=list, help_text="Names of the query types, empty when there are none."),
                 ),
                 (
                     "safety_level",
@@ -246,9 +224,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 (
                     "public_id",
@@ -274,7 +250,12 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("response", models.TextField(blank=True, help_text="The standard response, as JSON; empty until the call ended.")),
+                (
+                    "response",
+                    models.TextField(
+                        blank=True, help_text="The standard response, as JSON; empty until the call ended."
+                    ),
+                ),
                 ("message", models.TextField(blank=True, help_text="What the model is told.")),
                 ("error_kind", models.CharField(blank=True, max_length=32)),
                 (
@@ -289,9 +270,7 @@ class Migration(migrations.Migration):
                 ("attempt", models.PositiveIntegerField(default=0)),
                 (
                     "fence",
-                    models.PositiveIntegerField(
-                        default=0, help_text="The step's attempt under which it started."
-                    ),
+                    models.PositiveIntegerField(default=0, help_text="The step's attempt under which it started."),
                 ),
                 ("created_at", models.DateTimeField()),
                 ("started_at", models.DateTimeField(null=True)),
@@ -308,6 +287,7 @@ class Migration(migrations.Migration):
                 (
                     "requested_by",
                     models.ForeignKey(
+                        db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="calls",
@@ -317,6 +297,7 @@ class Migration(migrations.Migration):
                 (
                     "token",
                     models.ForeignKey(
+                        db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="calls",
@@ -326,6 +307,7 @@ class Migration(migrations.Migration):
                 (
                     "implementation",
                     models.ForeignKey(
+                        db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="calls",
@@ -335,6 +317,7 @@ class Migration(migrations.Migration):
                 (
                     "version",
                     models.ForeignKey(
+                        db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="calls",
                         to="catalog.toolversion",
@@ -347,9 +330,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 (
                     "call",
@@ -382,9 +363,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="toolversion",
-            constraint=models.UniqueConstraint(
-                fields=("tool", "fingerprint"), name="version_fingerprint_once"
-            ),
+            constraint=models.UniqueConstraint(fields=("tool", "fingerprint"), name="version_fingerprint_once"),
         ),
         migrations.AddIndex(
             model_name="call",

@@ -20,9 +20,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("public_id", models.CharField(default=plans.models.new_plan_id, max_length=40, unique=True)),
                 ("goal", models.TextField()),
@@ -88,9 +86,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 (
                     "type",
@@ -124,9 +120,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("seq", models.BigIntegerField()),
                 ("type", models.CharField(max_length=32)),
@@ -134,14 +128,15 @@ class Migration(migrations.Migration):
                 ("step_id", models.PositiveIntegerField(null=True)),
                 (
                     "data",
-                    models.TextField(
-                        default="{}", help_text="JSON: ids and numbers, never arguments or results."
-                    ),
+                    models.TextField(default="{}", help_text="JSON: ids and numbers, never arguments or results."),
                 ),
                 (
                     "plan",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="events", to="plans.plan"
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="events",
+                        to="plans.plan",
                     ),
                 ),
             ],
@@ -154,9 +149,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("step_id", models.PositiveIntegerField()),
                 ("description", models.TextField()),
@@ -210,9 +203,7 @@ class Migration(migrations.Migration):
                 ("dependencies_left", models.PositiveIntegerField(default=0)),
                 (
                     "ready_at",
-                    models.DateTimeField(
-                        help_text="May be claimed from then on; None: not claimable.", null=True
-                    ),
+                    models.DateTimeField(help_text="May be claimed from then on; None: not claimable.", null=True),
                 ),
                 ("claimed_by", models.CharField(blank=True, max_length=64)),
                 ("lease_until", models.DateTimeField(null=True)),
@@ -233,7 +224,10 @@ class Migration(migrations.Migration):
                 (
                     "plan",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="steps", to="plans.plan"
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="steps",
+                        to="plans.plan",
                     ),
                 ),
             ],
@@ -246,9 +240,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 (
                     "needs",
@@ -261,6 +253,7 @@ class Migration(migrations.Migration):
                 (
                     "step",
                     models.ForeignKey(
+                        db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="dependencies",
                         to="plans.step",
@@ -278,9 +271,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="plan",
-            index=models.Index(
-                condition=models.Q(("status", "in_progress")), fields=["deadline_at"], name="plan_due"
-            ),
+            index=models.Index(condition=models.Q(("status", "in_progress")), fields=["deadline_at"], name="plan_due"),
         ),
         migrations.AddConstraint(
             model_name="memoryitem",
