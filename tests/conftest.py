@@ -18,8 +18,14 @@ from tests.tools_for_tests import STAGE, TOOLS, Stage
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give every test that commits the rows that migrations made: emptying the tables took them away."""
     for item in items:
-        if isinstance(item, pytest.Function) and "transactional_db" in item.fixturenames:
-            item.fixturenames.insert(0, "django_db_serialized_rollback")
+        if isinstance(item, pytest.Function) and commits(item):
+            item.add_marker(pytest.mark.django_db(transaction=True, serialized_rollback=True), append=False)
+
+
+def commits(item: pytest.Function) -> bool:
+    """Say whether a test works outside of a transaction that is rolled back after it."""
+    marker = item.get_closest_marker("django_db")
+    return "transactional_db" in item.fixturenames or (marker is not None and marker.kwargs.get("transaction", False))
 
 
 def person(username: str, *roles: str) -> User:

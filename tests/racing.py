@@ -8,13 +8,15 @@ from django.db import connection
 
 from catalog.errors import ToolgateError
 
+Act = Callable[[], Any]
 
-def at_once(*acts: Callable[[], Any]) -> list[Any]:
+
+def at_once(*acts: Act) -> list[Any]:
     """Run every act on a thread of its own at the same moment; return results, or what of ours they raised."""
     return rounds_at_once([acts])[0]
 
 
-def rounds_at_once(rounds: Sequence[Sequence[Callable[[], Any]]]) -> list[list[Any]]:
+def rounds_at_once(rounds: Sequence[Sequence[Act]]) -> list[list[Any]]:
     """Race round after round on the same threads, each round from its own starting line; return their results."""
     lanes = len(rounds[0])
     line, results = threading.Barrier(lanes), [[None] * lanes for _ in rounds]
@@ -38,7 +40,7 @@ def rounds_at_once(rounds: Sequence[Sequence[Callable[[], Any]]]) -> list[list[A
     return results
 
 
-def _result_of(act: Callable[[], Any]) -> Any:
+def _result_of(act: Act) -> Any:
     try:
         return act()
     except ToolgateError as lost:

@@ -13,8 +13,14 @@ from tests.builders import act, approve, assert_gapless, call_of, events_of, mak
 from tests.conftest import forget_what_was_read
 from tests.waiting import eventually
 
-
-SHOWN = {"summary": "Do x", "kind": "text", "before": None, "after": None, "rows": [], "state_token": "as it was"}
+SHOWN: dict[str, object] = {
+    "summary": "Do x",
+    "kind": "text",
+    "before": None,
+    "after": None,
+    "rows": [],
+    "state_token": "as it was",
+}
 
 
 def plan_of(call: Call) -> Plan:
