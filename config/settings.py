@@ -27,6 +27,7 @@ TOOLGATE_THREADS = env.int("TOOLGATE_THREADS", 4)
 if TOOLGATE_SQLITE_SYNCHRONOUS not in ("FULL", "NORMAL"):
     raise ImproperlyConfigured("TOOLGATE_SQLITE_SYNCHRONOUS must be FULL or NORMAL.")
 if ON_SQLITE:
+    DATABASES["default"]["ENGINE"] = "config.sqlite"
     Path(DATABASES["default"]["NAME"]).parent.mkdir(parents=True, exist_ok=True)
     # Opening a connection costs more than most requests; threads that serve keep theirs.
     DATABASES["default"]["CONN_MAX_AGE"] = None

@@ -1,0 +1,35 @@
+"""The database backend: SQLite as Django ships it, without working out the same placeholders again each time.
+
+Django writes `%s` and SQLite reads `?`; finding and replacing them took a tenth of a durable step.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from django.db.backends.sqlite3 import base
+
+STATEMENTS_KEPT = 1024
+
+
+class Cursor(base.SQLiteCursorWrapper):
+    """A cursor whose statements are converted once."""
+
+    def convert_query(self, query: str, *, param_names: Iterable[str] | None = None) -> str:
+        """Return the statement with SQLite's placeholders."""
+        if param_names is not None:
+            return str(super().convert_query(query, param_names=param_names))
+        return _converted(query)
+
+
+@lru_cache(maxsize=STATEMENTS_KEPT)
+def _converted(query: str) -> str:
+    return base.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%")
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """SQLite with such cursors."""
+
+    def create_cursor(self, name: str | None = None) -> Any:
+        """Open a cursor on the connection."""
+        return self.connection.cursor(factory=Cursor)
