@@ -17,6 +17,7 @@ urlpatterns = [
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("tools/", include("catalog.urls")),
     path("", include("approvals.urls")),
+    path("plans/", include("plans.urls")),
     path("api/v1/", include("config.api")),
     path("admin/", admin.site.urls),
 ]

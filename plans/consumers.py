@@ -54,21 +54,17 @@ class RequestChangesSocket(Socket):
             await self.accept()
             while not queue.full():
                 found = await queue.get()
-                for message in await self._messages(visitor, found):
-                    await self.say(message)
+                seen = found if visitor.sees_all else await self.feed.run(own_part, found, visitor)
+                for change in seen.changes:
+                    await self.say(_message(change, seen.waiting))
         raise TurnedAway(TRY_AGAIN, "This client is too slow; connect again and read the list anew.")
 
-    async def _messages(self, visitor: Visitor, found: Changes) -> list[dict[str, Any]]:
-        waiting, visible = found.waiting, {change.id for change in found.changes}
-        if not visitor.sees_all:
-            waiting, visible = await self.feed.run(_own, visitor, visible)
-        return [_message(change, waiting) for change in found.changes if change.id in visible]
 
-
-def _own(visitor: Visitor, ids: set[str]) -> tuple[int, set[str]]:
-    """Return how many requests wait that the visitor may see, and which of these they may."""
-    mine = requests_for(visitor.user).filter(public_id__in=ids)
-    return waiting_count(visitor.user), set(mine.values_list("public_id", flat=True))
+def own_part(found: Changes, visitor: Visitor) -> Changes:
+    """Return what happened to the requests that the visitor may see, and how many of those wait."""
+    mine = requests_for(visitor.user).filter(public_id__in=[change.id for change in found.changes])
+    ids = set(mine.values_list("public_id", flat=True))
+    return Changes([change for change in found.changes if change.id in ids], waiting_count(visitor.user))
 
 
 def _message(change: Change, waiting: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any, cast
 from django.urls import URLPattern, path, re_path
 
 from plans.consumers import NowhereSocket, PlanEventsSocket, RequestChangesSocket
+from plans.page_sockets import InboxSocket, PlanSocket, PlansSocket, ShellSocket
 from plans.sockets import Socket
 
 
@@ -17,5 +18,9 @@ def socket(route: str, kind: type[Socket]) -> URLPattern:
 websocket_urlpatterns = [
     socket("ws/plans/<slug:plan_ref>/", PlanEventsSocket),
     socket("ws/approvals/", RequestChangesSocket),
+    socket("ws/pages/shell/", ShellSocket),
+    socket("ws/pages/inbox/", InboxSocket),
+    socket("ws/pages/plans/", PlansSocket),
+    socket("ws/pages/plans/<slug:plan_ref>/", PlanSocket),
     re_path("", cast("Any", NowhereSocket.serve)),
 ]

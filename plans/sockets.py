@@ -39,7 +39,7 @@ class Socket(ABC):
         socket = cls(scope, send)
         try:
             visitor = await socket.feed.run(socket.enter)
-            await _until_one_ends(socket.tell(visitor), socket.look_again(visitor), _until_gone(receive))
+            await until_one_ends(socket.tell(visitor), socket.look_again(visitor), _until_gone(receive))
         except TurnedAway as refusal:
             await socket.close(refusal.code, str(refusal))
         except OSError:
@@ -88,7 +88,7 @@ class Socket(ABC):
         await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
 
-async def _until_one_ends(*jobs: Coroutine[Any, Any, None]) -> None:
+async def until_one_ends(*jobs: Coroutine[Any, Any, None]) -> None:
     """Run jobs side by side until one returns or raises; raise what it raised."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:

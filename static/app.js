@@ -9,5 +9,6 @@ import "./js/disclosure.js";
 import "./js/keys.js";
 import "./js/lists.js";
 import "./js/live.js";
+import "./js/plans.js";
 import "./js/tabs.js";
 import "./js/toasts.js";

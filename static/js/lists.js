@@ -1,13 +1,23 @@
 /* J, K and the arrows move through [data-list] items; the current one carries aria-current.
    data-list="follow" opens each item in the pane beside it; other lists move the focus, so Enter opens the link. */
 
+import { onChange } from "./changes.js";
 import { onKey, visible } from "./keys.js";
 import { answer } from "./announce.js";
 
 const ITEM = "[data-item]";
+const chosen = new Map();
 
 function link(item) {
   return item.matches("a[href]") ? item : item.querySelector("a[href]");
+}
+
+/** Make an item the current one of its list. */
+export function choose(item) {
+  const list = item.closest("[data-list]");
+  for (const other of list.querySelectorAll(`${ITEM}[aria-current]`)) if (other !== item) other.removeAttribute("aria-current");
+  item.setAttribute("aria-current", "true");
+  if (list.id) chosen.set(list.id, item.id);
 }
 
 function move(step) {
@@ -17,8 +27,7 @@ function move(step) {
   const at = items.findIndex((item) => item.hasAttribute("aria-current"));
   const next = items[at < 0 ? 0 : at + step];
   if (!next) return true;
-  for (const item of items) item.removeAttribute("aria-current");
-  next.setAttribute("aria-current", "true");
+  choose(next);
   next.scrollIntoView({ block: "nearest" });
   if (list.dataset.list === "follow") follow(next);
   else link(next)?.focus();
@@ -51,12 +60,19 @@ onKey("Enter", enter);
 document.addEventListener("click", (event) => {
   const item = event.target.closest(`[data-list] ${ITEM}`);
   if (!item || !event.target.closest("a[href]")) return;
-  for (const other of item.closest("[data-list]").querySelectorAll(`${ITEM}[aria-current]`)) other.removeAttribute("aria-current");
-  item.setAttribute("aria-current", "true");
+  choose(item);
 });
 
 document.addEventListener("htmx:afterSettle", (event) => {
   const opened = event.detail.requestConfig?.triggeringEvent;
   const heading = event.detail.target?.querySelector?.("[data-focus]");
   if (heading && (opened?.isTrusted || opened?.type === "submit")) heading.focus({ preventScroll: true });
+});
+
+// A list or item that a socket replaced keeps its mark.
+onChange(() => {
+  for (const list of document.querySelectorAll("[data-list][id]")) {
+    const current = list.querySelector(`${ITEM}[aria-current]`) ?? list.querySelector(`#${CSS.escape(chosen.get(list.id) ?? "-")}`);
+    if (current) choose(current);
+  }
 });

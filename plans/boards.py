@@ -1,0 +1,128 @@
+"""Boards: fragments of pages, drawn once per process for everyone who looks at the same thing, and kept up to date.
+
+A board holds state, not history: each viewer is sent what differs from what it was sent last, so that a slow one
+skips what lies between and costs no memory.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from plans.feed import Bell, Feed
+
+log = logging.getLogger("toolgate.boards")
+SHARE_OF_TIME = 3
+"""A board that takes long to draw rests this many times as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Fragments by key. `seq` is the number they are drawn at, `exact` when nothing newer is in them.
+
+    `numbers` has the fragments that never change, by the number they came with; `says` is what to announce.
+    """
+
+    fragments: Mapping[str, str]
+    seq: int | None = None
+    exact: bool = True
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a board shows: its key, how it is drawn, what rings for it, how long it rests between drawings."""
+
+    key: Hashable
+    draw: Callable[[], Drawn]
+    listen: Callable[[Feed], AbstractContextManager[Bell]]
+    rest_seconds: float
+
+
+class Board:
+    """One subject, drawn again whenever its bell rings."""
+
+    def __init__(self, feed: Feed, subject: Subject) -> None:
+        self.drawn: Drawn | None = None
+        self.viewers: set[Bell] = set()
+        self._feed = feed
+        self._subject = subject
+        self.task = asyncio.ensure_future(self._keep_up())
+
+    async def _keep_up(self) -> None:
+        clock = asyncio.get_running_loop().time
+        with self._subject.listen(self._feed) as bell:
+            while True:
+                began = clock()
+                await self._draw()
+                await asyncio.sleep(max(self._subject.rest_seconds, SHARE_OF_TIME * (clock() - began)))
+                await bell.wait()
+                bell.clear()
+
+    async def _draw(self) -> None:
+        try:
+            self.drawn = await self._feed.run(self._subject.draw)
+        except Exception:
+            log.exception("a board could not be drawn; the next ring tries again")
+        else:
+            for viewer in self.viewers:
+                viewer.set()
+
+
+class View:
+    """What one client has been sent of one board."""
+
+    def __init__(self, board: Board, after: int | None = None) -> None:
+        self._board = board
+        self._after = after
+        self._sent: Drawn | None = None
+
+    def news(self) -> dict[str, object] | None:
+        """Return the message that brings the client up to date, None when it is."""
+        drawn, sent = self._board.drawn, self._sent
+        if drawn is None or drawn is sent:
+            return None
+        self._sent = drawn
+        if sent is None:
+            return self._first(drawn)
+        fragments = [html for key, html in drawn.fragments.items() if sent.fragments.get(key) != html]
+        announced = {"announce": drawn.says} if drawn.says != sent.says else {}
+        return _message(drawn.seq, fragments) | announced if fragments else None
+
+    def _first(self, drawn: Drawn) -> dict[str, object] | None:
+        """Return all that the client may not have: its page was drawn at the number that it gave."""
+        if drawn.seq is None or self._after is None:
+            return _message(drawn.seq, list(drawn.fragments.values()))
+        if drawn.exact and drawn.seq == self._after:
+            return None
+        known = {key for key, number in drawn.numbers.items() if number <= self._after}
+        fragments = [html for key, html in drawn.fragments.items() if key not in known]
+        return _message(drawn.seq if drawn.seq > self._after else None, fragments)
+
+
+def _message(seq: int | None, fragments: list[str]) -> dict[str, object]:
+    """Return a message; one without a number is taken in whatever the client has."""
+    return {"fragments": fragments} if seq is None else {"seq": seq, "fragments": fragments}
+
+
+_boards: WeakKeyDictionary[Feed, dict[Hashable, Board]] = WeakKeyDictionary()
+
+
+@contextmanager
+def looking_at(feed: Feed, subject: Subject, bell: Bell) -> Iterator[Board]:
+    """Share the board of a subject with whoever else looks at it; `bell` rings when it is drawn anew."""
+    boards = _boards.setdefault(feed, {})
+    board = boards.get(subject.key) or boards.setdefault(subject.key, Board(feed, subject))
+    board.viewers.add(bell)
+    if board.drawn is not None:
+        bell.set()
+    try:
+        yield board
+    finally:
+        board.viewers.discard(bell)
+        if not board.viewers:
+            boards.pop(subject.key, None)
+            board.task.cancel()

@@ -1,0 +1,102 @@
+"""A plan as it is written on a page: its text, what can be read of it, what is wrong with it and where."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from catalog import snapshot
+from catalog.canonical import MAX_BYTES, Json, parse_json
+from catalog.errors import MalformedJSON, ToolgateError
+from plans.graph import Graph, lay_out
+from plans.problems import Problem, with_lines
+from plans.services import problems_of
+from plans.shapes import Draft, read_draft
+from plans.spec import PlanDocument, StepDocument
+
+MOST_LINES = 2000
+LINE_HEIGHT = 20
+SEVERITIES = ("error", "warning", "info")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A text that is to become a plan."""
+
+    text: str
+
+    @cached_property
+    def _read(self) -> "tuple[Json, list[Problem]]":
+        try:
+            return parse_json(self.text, max_bytes=MAX_BYTES), []
+        except MalformedJSON as error:
+            return None, [Problem(error.path, error.code, "error", error.message, line=error.line or None)]
+        except ToolgateError as error:
+            return None, [Problem("", "too_large", "error", error.message)]
+
+    @property
+    def is_json(self) -> bool:
+        """Whether there is a document to be judged."""
+        return not self._read[1]
+
+    @cached_property
+    def problems(self) -> Sequence[Problem]:
+        """Everything there is to know about it, errors first, each with its line."""
+        document, found = self._read
+        if not found:
+            found = with_lines(problems_of(document), self.text)
+        return sorted(found, key=lambda problem: (SEVERITIES.index(problem.severity), problem.line or 0))
+
+    @property
+    def errors(self) -> int:
+        """How many problems keep it from being stored."""
+        return sum(problem.severity == "error" for problem in self.problems)
+
+    @property
+    def warnings(self) -> int:
+        """How many problems are worth a second look."""
+        return sum(problem.severity == "warning" for problem in self.problems)
+
+    @cached_property
+    def draft(self) -> Draft:
+        """What can be read of it."""
+        return read_draft(self._read[0])
+
+    @property
+    def steps(self) -> Mapping[int, StepDocument]:
+        """The steps that could be read, by number."""
+        return {step.step_id: step for step in self.draft.steps.values() if step.step_id > 0}
+
+    @property
+    def graph(self) -> Graph | None:
+        """The drawing of what could be read."""
+        return lay_out({number: step.dependencies for number, step in self.steps.items()})
+
+    @property
+    def tools(self) -> Sequence[tuple[str, str]]:
+        """The tools it names with their levels; an unknown tool has none."""
+        names = dict.fromkeys(step.tool for step in self.steps.values() if step.tool)
+        known = snapshot.all_current()
+        return [(name, str(known[name].tool.safety_level) if name in known else "") for name in names]
+
+    def document(self) -> PlanDocument:
+        """Return the document. Raises pydantic's ValidationError where `errors` would say so."""
+        return PlanDocument.model_validate(self._read[0])
+
+    @property
+    def line_numbers(self) -> Sequence[tuple[int, str]]:
+        """The lines that are numbered, each with the severity of the worst problem on it."""
+        worst: dict[int, str] = {}
+        for problem in self.problems:
+            worst.setdefault(problem.line or 1, problem.severity)
+        count = min(self.text.count("\n") + 1, MOST_LINES)
+        return [(number, worst.get(number, "")) for number in range(1, count + 1)]
+
+    @property
+    def marks(self) -> Sequence[tuple[int, str]]:
+        """Where lines with errors or warnings are marked: pixels from the top."""
+        return [((line - 1) * LINE_HEIGHT, mark) for line, mark in self.line_numbers if mark in ("error", "warning")]
+
+    @property
+    def marks_height(self) -> int:
+        """How tall the editor's text is, in pixels."""
+        return LINE_HEIGHT * len(self.line_numbers)

@@ -1,0 +1,137 @@
+"""How the events of a plan are said on its page: one sentence each, with what it is about. No markup."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from plans.models import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A sentence: what, its stress, what it names; and the icon and hue that go with it."""
+
+    icon: str
+    hue: str
+    text: str
+    stress: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """One line of the history."""
+
+    seq: int
+    at: datetime
+    type: str
+    step_id: int | None
+    said: Said
+
+
+Data = Mapping[str, Any]
+Sayer = Callable[[str, Data], Said]
+
+
+def line_of(event: Event) -> EventLine:
+    """Say one event."""
+    who = f"Step {event.step_id}" if event.step_id is not None else "The plan"
+    say = SAYERS.get(event.type, _say_plainly(event.type))
+    return EventLine(event.seq, event.at, event.type, event.step_id, say(who, event.data_json))
+
+
+def _say_plainly(kind: str) -> Sayer:
+    return lambda who, data: Said("info", "idle", f"{who}: {kind}")
+
+
+def _fixed(icon: str, hue: str, words: str, *, stress: str = "", name: str = "") -> Sayer:
+    """Return a sayer of a sentence that only depends on who; `name` is the field that it names at its end."""
+    return lambda who, data: Said(icon, hue, _joined(who, words), stress, str(data.get(name, "")) if name else "")
+
+
+def _joined(who: str, words: str) -> str:
+    return f"{who}{words}" if words.startswith(":") else f"{who} {words}"
+
+
+def _started(who: str, data: Data) -> Said:
+    attempt = int(data.get("attempt", 1))
+    return Said("run", "run", f"{who} started" + (f", claim {attempt}" if attempt > 1 else ""))
+
+
+def _waiting(who: str, data: Data) -> Said:
+    return Said("hand", "human", f"{who} is", "waiting for approval", str(data.get("approval", "")))
+
+
+def _retrying(who: str, data: Data) -> Said:
+    if data.get("error") == "worker_lost":
+        return Said("retry", "warn", f"{who} lost its worker and is tried again")
+    tries = f"{data.get('attempt')} of {data.get('of')}"
+    return Said("retry", "warn", f"{who} failed and is tried again in {data.get('seconds')} s ({tries})")
+
+
+def _completed(who: str, data: Data) -> Said:
+    key = str(data.get("key", ""))
+    return Said("ok", "ok", f"{who} done, wrote" if key else f"{who} done", code=key)
+
+
+def _called(who: str, data: Data) -> Said:
+    attempt = int(data.get("attempt", 1))
+    return Said("play", "run", f"{who} calls its tool" + (f", try {attempt}" if attempt > 1 else ""))
+
+
+def _call_failed(who: str, data: Data) -> Said:
+    return Said("fail", "danger", f"{who}: the call failed", code=str(data.get("error") or ""))
+
+
+def _invoked(who: str, data: Data) -> Said:
+    worked = bool(data.get("success"))
+    return Said("tools", "ok" if worked else "danger", f"{who} invoked", code=str(data.get("tool", "")))
+
+
+def _reviewed(who: str, data: Data) -> Said:
+    done = {"approve": "approved", "reject": "rejected", "undone": "took back the answer to"}.get(
+        str(data.get("verdict"))
+    )
+    return Said("human", "idle", f"{data.get('reviewer', 'Someone')} {done or 'answered'} {who.lower()}")
+
+
+def _decided(who: str, data: Data) -> Said:
+    approved = data.get("verdict") == "approve"
+    icon, hue = ("check", "ok") if approved else ("fail", "danger")
+    return Said(icon, hue, f"{who} is", "approved" if approved else "rejected", str(data.get("approval", "")))
+
+
+def _ended(icon: str, hue: str, word: str) -> Sayer:
+    def say(who: str, data: Data) -> Said:
+        reason = str(data.get("reason", ""))
+        return Said(icon, hue, f"{who} is {word}" + (f": {reason}" if reason else ""))
+
+    return say
+
+
+SAYERS: Mapping[str, Sayer] = {
+    "plan.created": _fixed("plan", "idle", "was stored"),
+    "plan.started": _fixed("play", "run", "started"),
+    "plan.completed": _ended("ok", "ok", "done"),
+    "plan.failed": _ended("fail", "danger", "over: it failed"),
+    "plan.cancelled": _ended("stop", "idle", "cancelled"),
+    "step.started": _started,
+    "step.skipped": _fixed("skip", "idle", "skipped, already true:", name="done_check"),
+    "step.waiting": _waiting,
+    "step.retrying": _retrying,
+    "step.completed": _completed,
+    "step.failed": _fixed("fail", "danger", "failed"),
+    "step.cancelled": _fixed("stop", "idle", "cancelled"),
+    "step.outcome_unknown": _fixed("hand", "human", "may or may not have run:", stress="outcome unknown"),
+    "call.started": _called,
+    "call.succeeded": _fixed("ok", "ok", ": the call succeeded"),
+    "call.failed": _call_failed,
+    "call.restored": _fixed("undo", "warn", ": the workspace was put back"),
+    "approval.opened": _fixed("approve", "human", "asks people", name="approval"),
+    "approval.reviewed": _reviewed,
+    "approval.decided": _decided,
+    "approval.expired": _fixed("expired", "idle", "was not answered in time", name="approval"),
+    "memory.written": _fixed("file", "idle", "stored", name="key"),
+    "tool.invoked": _invoked,
+}

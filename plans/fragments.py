@@ -1,0 +1,130 @@
+"""What the pages' sockets send: the same fragments that the pages include, drawn for everyone who may see them."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.template.loader import render_to_string
+
+from approvals.inbox import WAITING, Asked, inbox_for
+from approvals.selectors import waiting_count
+from plans.boards import Drawn, Subject
+from plans.browse import live_rows
+from plans.door import Visitor
+from plans.drawing import drawing_of
+from plans.feed import Feed
+from plans.models import Plan
+from plans.picture import Picture, draw
+from plans.request_changes import Change
+from plans.selectors import running_plans
+from plans.step_card import default_step
+
+PLAN_RESTS, SHELL_RESTS = 0.1, 0.5
+"""Seconds: a plan is drawn at most ten times a second, what is on every page twice."""
+TRIES = 3
+
+
+def plan_subject(plan_ref: str) -> Subject:
+    """One plan, the same for everyone who may see it."""
+    return Subject(("plan", plan_ref), partial(_draw_plan, plan_ref), lambda feed: feed.listen(plan_ref), PLAN_RESTS)
+
+
+def shell_subject(visitor: Visitor) -> Subject:
+    """What is on every page: how many requests wait, which plans run."""
+    return _for_viewer("shell", visitor, _draw_shell)
+
+
+def plans_subject(visitor: Visitor) -> Subject:
+    """The newest rows of the list of plans."""
+    return _for_viewer("plans", visitor, _draw_rows)
+
+
+def inbox_subject(visitor: Visitor) -> Subject:
+    """The requests that wait."""
+    return _for_viewer("inbox", visitor, _draw_inbox)
+
+
+def _for_viewer(name: str, visitor: Visitor, draw_for: Callable[[User], Drawn]) -> Subject:
+    """Whoever sees everyone's things looks at the same board; the others each at their own."""
+    key = (name, None if visitor.sees_all else visitor.user.pk)
+    return Subject(key, partial(draw_for, visitor.user), Feed.listen_to_all, SHELL_RESTS)
+
+
+def _draw_plan(plan_ref: str) -> Drawn:
+    picture, exact = _picture(plan_ref)
+    shared = {"picture": picture, "timeline": picture.timeline, "drawing": drawing_of(picture)}
+    parts = ("standing", "segments", "count", "graph", "axis", "keys", "last")
+    fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
+    fragments |= _rows(picture) | _values(picture) | _events(picture) | _looks(picture)
+    numbers = {f"e{line.seq}": line.seq for line in picture.events}
+    return Drawn(fragments, picture.seq, exact, numbers, f"Plan: {picture.word.label}")
+
+
+def _picture(plan_ref: str) -> tuple[Picture, bool]:
+    """Draw a plan, again when something happened meanwhile; say whether nothing newer is in the picture."""
+    plans = Plan.objects.select_related("author", "token").filter(public_id=plan_ref)
+    for _ in range(TRIES):
+        picture = draw(plans.get())
+        if plans.filter(last_seq=picture.seq).exists():
+            return picture, True
+    return picture, False
+
+
+def _rows(picture: Picture) -> dict[str, str]:
+    now = picture.timeline.now
+    return {f"s{step.number}": _render("plans/_row.html", step=step, now=now) for step in picture.steps}
+
+
+def _values(picture: Picture) -> dict[str, str]:
+    return {f"m{row.pk}": _render("plans/_value.html", item=row, plan=picture.plan) for row in picture.memory}
+
+
+def _events(picture: Picture) -> dict[str, str]:
+    """Return the newest events, oldest first: each is put before the others."""
+    newest = reversed(picture.events)
+    return {f"e{line.seq}": _render("plans/_event.html", line=line, fresh=True) for line in newest}
+
+
+def _looks(picture: Picture) -> dict[str, str]:
+    """Return what makes a page ask again for what it shows to one person alone, whenever that has changed."""
+    address, first = f"/plans/{picture.plan.public_id}/", default_step(picture)
+    states = {step.number: f"{step.step.status} {step.step.waiting_for} {step.step.attempt}" for step in picture.steps}
+    looks = {f"look-{number}": _look(str(number), "step", address, state) for number, state in states.items()}
+    looks["look-controls"] = _look("controls", "controls", address, picture.plan.status)
+    looks["look-first"] = _look("first", "step", address, f"{first} {states.get(first)}")
+    return looks
+
+
+@lru_cache(maxsize=4096)
+def _look(name: str, target: str, address: str, state: str) -> str:
+    return _render("plans/_look.html", name=name, target=target, address=address, state=state)
+
+
+def look_at_request(change: Change) -> str:
+    """Return what makes the page that shows a request ask for it again, unless it has moved on within a second."""
+    return _render("approvals/_look.html", change=change)
+
+
+def _draw_shell(viewer: User) -> Drawn:
+    waiting = waiting_count(viewer)
+    shell = {"waiting": waiting, "running_plans": running_plans(viewer)}
+    fragments = {place: _render("_waiting.html", shell=shell, place=place) for place in ("side", "tab", "list")}
+    fragments["running"] = _render("_running.html", shell=shell)
+    says = "1 request is waiting" if waiting == 1 else f"{waiting or 'No'} requests are waiting"
+    return Drawn(fragments, says=says)
+
+
+def _draw_rows(viewer: User) -> Drawn:
+    """Return the rows, oldest first: a new one is put before the others."""
+    rows = reversed(live_rows(viewer))
+    return Drawn({row.plan.public_id: _render("plans/_plan.html", row=row) for row in rows})
+
+
+def _draw_inbox(viewer: User) -> Drawn:
+    inbox = inbox_for(viewer, Asked(WAITING))
+    return Drawn({"queue": _render("approvals/_queue.html", inbox=inbox)})
+
+
+def _render(template: str, **context: Any) -> str:
+    return render_to_string(template, context)

@@ -1,0 +1,88 @@
+"""The sockets of the pages: HTML fragments for who has signed in. Shaped for the pages; nobody else relies on them."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from plans import door
+from plans.boards import Subject, View, looking_at
+from plans.consumers import enter_plan, own_part, plan_ref_of
+from plans.door import Visitor
+from plans.fragments import inbox_subject, look_at_request, plan_subject, plans_subject, shell_subject
+from plans.request_changes import Changes, request_changes
+from plans.sockets import Socket, until_one_ends
+
+
+class PageSocket(Socket):
+    """Keeps a page up to date with the boards that it shows."""
+
+    def enter(self) -> Visitor:
+        """Let in who has signed in: tokens have no pages."""
+        return door.admit(self.scope["headers"], None)
+
+    @abstractmethod
+    def subjects(self, visitor: Visitor) -> Sequence[Subject]:
+        """Return what the page shows."""
+
+    async def tell(self, visitor: Visitor) -> None:
+        """Send what has changed, for ever; numbered boards begin after the number that the page was drawn at."""
+        after = door.read_after(self.scope["query_string"]) if self.scope["query_string"] else None
+        await self.accept()
+        bell = asyncio.Event()
+        with ExitStack() as looks:
+            boards = [looks.enter_context(looking_at(self.feed, each, bell)) for each in self.subjects(visitor)]
+            views = [View(board, after) for board in boards]
+            while True:
+                await bell.wait()
+                bell.clear()
+                for message in filter(None, [view.news() for view in views]):
+                    await self.say(message)
+
+
+class ShellSocket(PageSocket):
+    """`/ws/pages/shell/`: what is on every page."""
+
+    def subjects(self, visitor: Visitor) -> Sequence[Subject]:
+        """Return the counts and the running plans."""
+        return [shell_subject(visitor)]
+
+
+class InboxSocket(PageSocket):
+    """`/ws/pages/inbox/`: the requests that wait."""
+
+    def subjects(self, visitor: Visitor) -> Sequence[Subject]:
+        """Return the list beside what is on every page."""
+        return [inbox_subject(visitor), shell_subject(visitor)]
+
+    async def tell(self, visitor: Visitor) -> None:
+        """Tell also of each request that changes: the page that shows it looks at it again."""
+        async with request_changes(self.feed).follow() as queue:
+            await until_one_ends(super().tell(visitor), self._tell_changes(visitor, queue))
+
+    async def _tell_changes(self, visitor: Visitor, queue: asyncio.Queue[Changes]) -> None:
+        while True:
+            found = await queue.get()
+            seen = found if visitor.sees_all else await self.feed.run(own_part, found, visitor)
+            for change in seen.changes:
+                await self.say({"fragments": [look_at_request(change)]})
+
+
+class PlansSocket(PageSocket):
+    """`/ws/pages/plans/`: the list of plans."""
+
+    def subjects(self, visitor: Visitor) -> Sequence[Subject]:
+        """Return the rows beside what is on every page."""
+        return [plans_subject(visitor), shell_subject(visitor)]
+
+
+class PlanSocket(PageSocket):
+    """`/ws/pages/plans/{id}/?after=SEQ`: one plan."""
+
+    def enter(self) -> Visitor:
+        """Let in who has signed in and may see the plan."""
+        return enter_plan(self.scope, None)
+
+    def subjects(self, visitor: Visitor) -> Sequence[Subject]:
+        """Return the plan beside what is on every page."""
+        return [plan_subject(plan_ref_of(self.scope)), shell_subject(visitor)]

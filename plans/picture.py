@@ -1,0 +1,223 @@
+"""What a plan's page shows that is the same for everyone who may see it, read in a fixed number of queries."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from graphlib import TopologicalSorter
+from typing import Any
+
+from django.db.models import QuerySet
+from django.db.models.functions import Left, Length
+from django.utils import timezone
+
+from catalog.words import Word, status_word
+from plans.event_words import EventLine, line_of
+from plans.graph import Graph, lay_out
+from plans.models import Event, MemoryItem, Plan, Step, StepDependency
+from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
+from plans.stretches import stretches, working_seconds
+from plans.timeline import Bar, Timeline, draw_timeline
+
+EVENTS_SHOWN = 300
+VALUE_SHOWN = 2048
+NARROWEST = 0.8
+FOR_PEOPLE = (WaitingFor.OUTCOME, WaitingFor.INPUT, WaitingFor.APPROVAL)
+STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """A bar on a step's lane, in percent, wide enough to be seen; `look` is its class."""
+
+    offset: float
+    width: float
+    look: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepPicture:
+    """One step as the graph, the segments and the timeline show it."""
+
+    step: Step
+    word: Word
+    label: str
+    needs: tuple[int, ...]
+    strokes: Sequence[Stroke]
+    took_ms: float | None
+    since: datetime | None
+
+    @property
+    def number(self) -> int:
+        """The step's number."""
+        return self.step.step_id
+
+    @property
+    def started(self) -> bool:
+        """Whether anything has happened to it."""
+        return self.step.status != StepStatus.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """A value in memory: the beginning of its JSON, and the size of all of it."""
+
+    pk: int
+    key: str
+    head: str
+    size: int
+    step_id: int | None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more than the beginning."""
+        return self.size > len(self.head)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything that is drawn of a plan; `seq` is the number of the last event that it takes in."""
+
+    plan: Plan
+    seq: int
+    word: Word
+    steps: Sequence[StepPicture]
+    graph: Graph | None
+    timeline: Timeline
+    working_ms: float
+    memory: Sequence[MemoryRow]
+    events: Sequence[EventLine]
+
+    @property
+    def by_number(self) -> Mapping[int, StepPicture]:
+        """The steps by their numbers."""
+        return {step.number: step for step in self.steps}
+
+    @property
+    def over(self) -> bool:
+        """Whether the plan has ended."""
+        return self.plan.status in PLAN_TERMINAL
+
+    @property
+    def elapsed_ms(self) -> float | None:
+        """How long it took from its start to its end; None while it has not both."""
+        if self.plan.started_at is None or self.plan.completed_at is None:
+            return None
+        return 1000 * (self.plan.completed_at - self.plan.started_at).total_seconds()
+
+    @property
+    def finished(self) -> int:
+        """How many steps are done or skipped."""
+        return sum(step.step.status == StepStatus.COMPLETED for step in self.steps)
+
+    @property
+    def tally(self) -> str:
+        """How many steps stand where: 4 done, 1 skipped, 1 not started."""
+        counts: dict[str, int] = defaultdict(int)
+        for step in self.steps:
+            counts[step.word.label.lower()] += 1
+        return ", ".join(f"{count} {label}" for label, count in counts.items())
+
+
+def draw(plan: Plan) -> Picture:
+    """Read and draw a plan; five queries, beside the one that found it."""
+    now = timezone.now()
+    events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
+    steps = list(_steps(plan))
+    needs = _needs(plan, steps)
+    retries: dict[int, list[Event]] = defaultdict(list)
+    for event in plan.events.filter(type="step.retrying").order_by("seq"):
+        retries[event.step_id or 0].append(event)
+    intervals = stretches(steps, retries)
+    until = plan.completed_at or now
+    timeline = draw_timeline(
+        intervals, start=plan.started_at or plan.created_at, until=until, running=plan.status == PlanStatus.IN_PROGRESS
+    )
+    return Picture(
+        plan=plan,
+        seq=plan.last_seq,
+        word=_word_of_plan(plan, steps),
+        steps=list(_pictures(plan, steps, needs, timeline)),
+        graph=lay_out(needs, {step.step_id for step in steps if step.status == StepStatus.COMPLETED}),
+        timeline=timeline,
+        working_ms=1000 * working_seconds(intervals, until),
+        memory=_memory(plan),
+        events=[line_of(event) for event in events if event.seq <= plan.last_seq],
+    )
+
+
+def _steps(plan: Plan) -> QuerySet[Step]:
+    """Return the steps with their calls and requests, without what can be large."""
+    large = ("arguments", "response", "message", "late_evidence")
+    return plan.steps.select_related("call__approval").defer("parameters", *(f"call__{name}" for name in large))
+
+
+def _needs(plan: Plan, steps: Iterable[Step]) -> dict[int, list[int]]:
+    """Return every step's number → the numbers of the steps it needs."""
+    needs: dict[int, list[int]] = {step.step_id: [] for step in steps}
+    arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
+    for step, needed in arrows.values_list("step__step_id", "needs__step_id"):
+        needs[step].append(needed)
+    return needs
+
+
+def _memory(plan: Plan) -> list[MemoryRow]:
+    values = plan.memory.filter(type=MemoryItem.Type.VALUE).order_by("pk")
+    shown = values.annotate(head=Left("value", VALUE_SHOWN), size=Length("value"))
+    return [MemoryRow(*row) for row in shown.values_list("pk", "key", "head", "size", "step_id")]
+
+
+def _pictures(
+    plan: Plan, steps: Sequence[Step], needs: Mapping[int, Sequence[int]], timeline: Timeline
+) -> Iterable[StepPicture]:
+    bars: dict[int, list[Bar]] = defaultdict(list)
+    for bar in timeline.bars:
+        bars[bar.step_id].append(bar)
+    blockers = _blockers(steps, needs)
+    for step in steps:
+        word = status_word("skipped" if step.skipped else step.status, step.waiting_for)
+        yield StepPicture(
+            step=step,
+            word=word,
+            label=_label(step, word, blockers.get(step.step_id)),
+            needs=tuple(needs[step.step_id]),
+            strokes=[_stroke(bar, word) for bar in bars[step.step_id]],
+            took_ms=_took(step),
+            since=None if plan.status in PLAN_TERMINAL or step.completed_at else step.waiting_since or step.started_at,
+        )
+
+
+def _stroke(bar: Bar, word: Word) -> Stroke:
+    at_the_end = word.hue if word.hue in ("run", "danger") else ""
+    look = {"waiting": "human", "retry": "retry"}.get(bar.kind, at_the_end)
+    return Stroke(bar.offset, max(bar.width, NARROWEST), look)
+
+
+def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """Return each step that cannot start → the failed or cancelled step that is in its way."""
+    stopped = {step.step_id for step in steps if step.status in STOPPED}
+    found: dict[int, int] = {}
+    for number in TopologicalSorter(needs).static_order():
+        for needed in needs[number]:
+            if needed in stopped or needed in found:
+                found.setdefault(number, found.get(needed, needed))
+    return found
+
+
+def _label(step: Step, word: Word, blocker: int | None) -> str:
+    if step.status == StepStatus.PENDING and blocker is not None:
+        return f"Blocked by {blocker}"
+    tries = step.call.attempt if step.call is not None else 0
+    return f"{word.label}, try {tries}" if tries > 1 else word.label
+
+
+def _took(step: Step) -> float | None:
+    if step.skipped or step.started_at is None or step.completed_at is None:
+        return None
+    return 1000 * (step.completed_at - step.started_at).total_seconds()
+
+
+def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Word:
+    """Say where the plan stands; one that waits for people is said to wait."""
+    waiting: set[Any] = {step.waiting_for for step in steps}
+    return status_word(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))

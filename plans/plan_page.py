@@ -1,0 +1,129 @@
+"""One plan as a page shows it to one person: the picture everyone sees, the step they look at, what they may do."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
+
+from django.http import Http404, QueryDict
+
+from catalog.access import NotAllowed, name_of
+from catalog.errors import Conflict, ParameterError, ToolgateError
+from plans.drawing import Drawing, drawing_of
+from plans.models import Plan, Step
+from plans.picture import Picture, draw
+from plans.selectors import may_control, plan_for
+from plans.services import Requester
+from plans.settling import SETTLE, Settlement, settle_outcome
+from plans.states import PlanStatus
+from plans.step_card import StepCard, card_of, default_step
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MAX_COMMENT = 4000
+DETAILS = "details"
+TABS = ((DETAILS, "Details", "1"), ("input", "Input", "2"), ("output", "Output", "3"))
+Verdict = Literal["happened", "did_not_happen", "request_again"]
+STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPage:
+    """What the templates are given.
+
+    `chosen` when the person asked for this step; `setback` says why the last thing asked for was not done.
+    """
+
+    picture: Picture
+    drawing: Drawing | None
+    card: StepCard | None
+    may_control: bool
+    owner: str
+    chosen: bool = False
+    tab: str = DETAILS
+    setback: str = ""
+    comment: str = ""
+    tabs = TABS
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.picture.plan
+
+    @property
+    def address(self) -> str:
+        """The address of the page with this step and tab open."""
+        step = self.card.number if self.card else ""
+        return f"/plans/{self.plan.public_id}/?step={step}" + ("" if self.tab == DETAILS else f"&tab={self.tab}")
+
+    @property
+    def may_start(self) -> bool:
+        """Whether it can be started, by this person."""
+        return self.may_control and self.plan.status == PlanStatus.PENDING
+
+    @property
+    def may_cancel(self) -> bool:
+        """Whether it can be cancelled, by this person."""
+        return self.may_control and not self.picture.over
+
+
+def plan_or_404(viewer: "User", public_id: str) -> Plan:
+    """Return a plan that the viewer may see. Raises Http404."""
+    try:
+        return plan_for(viewer, None, public_id)
+    except Plan.DoesNotExist:
+        raise Http404 from None
+
+
+def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str) -> PlanPage:
+    """Return the page of a plan with a step open: the one that the query names, else the one that needs attention."""
+    picture, tab = draw(plan), query.get("tab", "")
+    asked = card_of(picture, step_of(query) or 0)
+    return PlanPage(
+        picture=picture,
+        drawing=drawing_of(picture),
+        card=asked or card_of(picture, default_step(picture)),
+        chosen=asked is not None,
+        may_control=may_control(viewer, None, plan),
+        owner=name_of(plan.author),
+        tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
+        **said,
+    )
+
+
+def step_of(query: Mapping[str, str]) -> int | None:
+    """Return the number of the step that a query names, None when it names none."""
+    text = query.get("step", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def control(viewer: "User", plan: Plan, act: Callable[[Requester], None]) -> None:
+    """Do something to a plan for its owner or an administrator. Raises NotAllowed, and what the act raises."""
+    if not may_control(viewer, None, plan):
+        raise NotAllowed(f"Only {name_of(plan.author)} or an administrator may do this. Nothing was changed.")
+    act(Requester(viewer))
+
+
+def settle(plan: Plan, step_id: int, form: QueryDict, by: Requester) -> None:
+    """Settle an unknown outcome as a form says. Raises Http404, Conflict, and ParameterError for the form."""
+    verdict, comment = form.get("verdict", ""), form.get("comment", "").replace("\r\n", "\n").strip()
+    if verdict not in SETTLE:
+        raise _refused("verdict", "Choose one of the three answers.")
+    if not comment or len(comment) > MAX_COMMENT or "\x00" in comment:
+        raise _refused(
+            "comment", f"Say how you know, in at most {MAX_COMMENT:,} characters: it is kept in the audit log."
+        )
+    try:
+        settlement = Settlement(cast("Verdict", verdict), comment=comment)
+        settle_outcome(plan, step_id, settlement=settlement, by=by)
+    except Step.DoesNotExist:
+        raise Http404 from None
+
+
+def _refused(field: str, message: str) -> ParameterError:
+    return ParameterError(message, {"field": field, "errors": [{"path": field, "code": "invalid", "message": message}]})
+
+
+def status_of(error: ToolgateError) -> int:
+    """Return the HTTP status of what an action may raise."""
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 422)

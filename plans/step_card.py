@@ -1,0 +1,132 @@
+"""The step that a plan's page has open: what it is, where its arguments come from, what came of it."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models.functions import Left, Length
+
+from approvals.models import ApprovalRequest
+from catalog import snapshot
+from catalog.errors import ParameterError
+from plans import references
+from plans.models import Step
+from plans.picture import VALUE_SHOWN, Picture, StepPicture
+from plans.states import WaitingFor
+
+SHOWN_PARTS = ("call__arguments", "call__response", "call__late_evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The beginning of a text, and the size of all of it in characters."""
+
+    head: str
+    size: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more."""
+        return self.size > len(self.head)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument as the plan gives it, and the steps from which it takes values."""
+
+    name: str
+    text: Excerpt
+    sources: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCard:
+    """One step in detail; `picture` is how the other views draw it."""
+
+    step: Step
+    picture: StepPicture
+    level: str
+    after: Sequence[Step]
+    arguments: Sequence[Argument]
+    called_with: Excerpt | None
+    result: Excerpt | None
+    evidence: Excerpt | None
+
+    @property
+    def number(self) -> int:
+        """The step's number."""
+        return self.step.step_id
+
+    @property
+    def request(self) -> ApprovalRequest | None:
+        """The request that its call waits, or waited, for."""
+        return getattr(self.step.call, "approval", None) if self.step.call else None
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether people must answer first."""
+        return self.step.waiting_for == WaitingFor.APPROVAL
+
+    @property
+    def outcome_unknown(self) -> bool:
+        """Whether a person must say what happened."""
+        return self.step.waiting_for == WaitingFor.OUTCOME
+
+
+def card_of(picture: Picture, number: int) -> StepCard | None:
+    """Return a step of a plan in detail, None when it has no such step; one query."""
+    drawn = picture.by_number.get(number)
+    if drawn is None:
+        return None
+    excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in SHOWN_PARTS}
+    sizes = {f"{part}_size": Length(part) for part in SHOWN_PARTS}
+    rows = picture.plan.steps.select_related("call__approval").defer(*SHOWN_PARTS, "call__message")
+    step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
+    by_number = picture.by_number
+    return StepCard(
+        step=step,
+        picture=drawn,
+        level=_level(step.tool),
+        after=[by_number[needed].step for needed in drawn.needs],
+        arguments=list(_arguments(picture, step.parameters_json)),
+        called_with=_excerpt(step, "call__arguments"),
+        result=_excerpt(step, "call__response"),
+        evidence=_excerpt(step, "call__late_evidence"),
+    )
+
+
+def default_step(picture: Picture) -> int:
+    """Return the step to look at first: one that waits for people, failed or runs; else the first."""
+    order = ("human", "danger", "run")
+    found = sorted((order.index(step.word.hue), step.number) for step in picture.steps if step.word.hue in order)
+    return found[0][1] if found else min(picture.by_number, default=0)
+
+
+def _level(tool: str) -> str:
+    target = snapshot.current(tool) if tool else None
+    return str(target.tool.safety_level) if target else ""
+
+
+def _excerpt(step: Step, part: str) -> Excerpt | None:
+    size = getattr(step, f"{part}_size")
+    return Excerpt(getattr(step, f"{part}_head"), size) if size else None
+
+
+def _arguments(picture: Picture, parameters: Mapping[str, Any]) -> Iterator[Argument]:
+    writers = {row.key: row.step_id for row in picture.memory}
+    for step in picture.steps:
+        if step.step.expected_key:
+            writers[step.step.expected_key] = step.number
+    for name, value in parameters.items():
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        yield Argument(name, Excerpt(text[:VALUE_SHOWN], len(text)), _sources(value, writers))
+
+
+def _sources(value: Any, writers: Mapping[str, int | None]) -> list[str]:
+    """Say where the references of an argument lead: `brief, from step 6`."""
+    try:
+        keys = dict.fromkeys(reference.key for reference in references.find(value))
+    except ParameterError:
+        return []
+    return [f"{key}, from step {writers[key]}" if writers.get(key) else key for key in keys]

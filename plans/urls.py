@@ -1,0 +1,18 @@
+"""Where the plan pages are, under /plans/."""
+
+from django.urls import path
+
+from catalog.converters import PUBLIC_ID, STEP_ID
+from plans import views
+
+STEP = f"{PUBLIC_ID}/steps/{STEP_ID}"
+urlpatterns = [
+    path("", views.plans, name="plans"),
+    path("new/", views.new, name="plan-new"),
+    path(f"{PUBLIC_ID}/", views.plan, name="plan"),
+    path(f"{PUBLIC_ID}/start/", views.start, name="plan-start"),
+    path(f"{PUBLIC_ID}/cancel/", views.cancel, name="plan-cancel"),
+    path(f"{PUBLIC_ID}/values/<str:key>/", views.value, name="plan-value"),
+    path(f"{STEP}/outcome/", views.outcome, name="plan-outcome"),
+    path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
+]

@@ -1,0 +1,156 @@
+"""The plan pages: the list, one plan live, a plan being written. Every action is a plain form; htmx asks for parts."""
+
+from collections.abc import Callable
+
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
+from catalog.doors import PageRequest, signed_in, wants_part
+from catalog.errors import ToolgateError
+from plans.browse import PlanQuery, plan_list
+from plans.drafting import Writing
+from plans.drawing import sketch_of
+from plans.plan_page import PlanPage, control, plan_or_404, plan_page, settle, status_of
+from plans.raw import part_of_step, value_of
+from plans.services import Requester, cancel_plan, create_plan, start_plan
+from plans.starters import STARTERS
+
+Act = Callable[[Requester], None]
+
+
+@require_safe
+@signed_in
+def plans(request: PageRequest) -> HttpResponse:
+    """Show the plans that fit."""
+    listed = plan_list(request.user, PlanQuery.read(request.GET))
+    part = wants_part(request, "results")
+    response = render(
+        request, "plans/_list.html" if part else "plans/plans.html", {"section": "plans", "listed": listed}
+    )
+    if part:
+        response["HX-Replace-Url"] = listed.query.url
+    return response
+
+
+@require_safe
+@signed_in
+def plan(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show one plan, or what one person sees of it alone: the open step, the controls."""
+    chosen = plan_or_404(request.user, public_id)
+    part = next((name for name in ("step", "controls") if wants_part(request, name)), "")
+    page = plan_page(request.user, chosen, _open_on_page(request) if part else request.GET.dict())
+    response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", _shown(page))
+    if part and "step" in request.GET:
+        response["HX-Replace-Url"] = page.address
+    return response
+
+
+def _shown(page: PlanPage) -> dict[str, object]:
+    return {"section": "plans", "page": page}
+
+
+def _open_on_page(request: PageRequest) -> dict[str, str]:
+    """Return what is open on the page from which htmx asks, with what is asked for now: a step keeps the tab."""
+    _, _, query = request.headers.get("HX-Current-URL", "").partition("?")
+    return QueryDict(query[:200]).dict() | request.GET.dict()
+
+
+@require_POST
+@signed_in
+def start(request: PageRequest, public_id: str) -> HttpResponse:
+    """Start a plan."""
+    chosen = plan_or_404(request.user, public_id)
+    return _acted(request, public_id, lambda by: start_plan(chosen, by=by))
+
+
+@require_POST
+@signed_in
+def cancel(request: PageRequest, public_id: str) -> HttpResponse:
+    """Cancel a plan."""
+    chosen = plan_or_404(request.user, public_id)
+    return _acted(request, public_id, lambda by: cancel_plan(chosen, by=by))
+
+
+@require_POST
+@signed_in
+def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
+    """Settle an unknown outcome."""
+    chosen = plan_or_404(request.user, public_id)
+    return _acted(request, public_id, lambda by: settle(chosen, step_id, request.POST, by), step_id)
+
+
+def _acted(
+    request: PageRequest, public_id: str, act: Callable[[Requester], None], step: int | None = None
+) -> HttpResponse:
+    """Do it and lead back to the plan; when it cannot be done, show the plan as it is now and why."""
+    query = {"step": str(step)} if step else {}
+    try:
+        control(request.user, plan_or_404(request.user, public_id), act)
+    except ToolgateError as error:
+        said = {"setback": error.message, "comment": request.POST.get("comment", "")[:4000]}
+        page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
+        return render(request, "plans/plan.html", _shown(page), status=status_of(error))
+    return redirect(f"/plans/{public_id}/" + (f"?step={step}" if step else ""))
+
+
+@require_safe
+@signed_in
+def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
+    """Answer with one whole value of a plan's memory, as JSON."""
+    return _raw(value_of(plan_or_404(request.user, public_id), key))
+
+
+@require_safe
+@signed_in
+def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpResponse:
+    """Answer with the whole arguments or result of a step's call, as JSON."""
+    return _raw(part_of_step(plan_or_404(request.user, public_id), step_id, name))
+
+
+def _raw(text: str | None) -> HttpResponse:
+    if text is None:
+        raise Http404
+    return HttpResponse(text, content_type="application/json")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def new(request: PageRequest) -> HttpResponse:
+    """Show a plan being written; check it, or store and start it."""
+    starter = STARTERS.get(request.GET.get("starter", ""))
+    text = request.POST.get("text", starter.text if starter else "").replace("\r\n", "\n")
+    if request.POST.get("do") == "start":
+        return _started(request, Writing(text))
+    return _written(request, Writing(text))
+
+
+def _started(request: PageRequest, writing: Writing) -> HttpResponse:
+    if not may_write(request):
+        return _written(request, writing, setback=NEEDS_ROLE.message, status=403)
+    if writing.errors:
+        return _written(request, writing, status=422)
+    stored = create_plan(writing.document(), by=Requester(request.user))
+    return redirect(f"/plans/{stored.public_id}/")
+
+
+def _written(request: PageRequest, writing: Writing, *, setback: str = "", status: int = 200) -> HttpResponse:
+    template = "plans/_checked.html" if wants_part(request, "findings") else "plans/new.html"
+    shown = {
+        "section": "plans",
+        "writing": writing,
+        "drawing": sketch_of(writing) if writing.text.strip() else None,
+        "starters": STARTERS.values(),
+        "may_write": may_write(request),
+        "setback": setback,
+    }
+    return render(request, template, shown, status=status)
+
+
+NEEDS_ROLE = NotAllowed("Starting plans needs the role operator or administrator. Nothing was stored.")
+
+
+def may_write(request: PageRequest) -> bool:
+    """Say whether the person may store plans."""
+    return has_role(request.user, OPERATOR, ADMINISTRATOR)

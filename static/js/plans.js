@@ -1,0 +1,44 @@
+/* The plan pages. The open step is marked in every view, boxes of the graph open steps, the newest events are kept
+   in sight while Follow is on. In the editor, a problem's line is selected. */
+
+import { onChange } from "./changes.js";
+import { choose } from "./lists.js";
+
+let open;
+
+function markOpenStep() {
+  const card = document.querySelector("#step[data-step]");
+  if (!card) return;
+  const row = document.getElementById(`s${card.dataset.step}`);
+  if (row && card.dataset.step !== open) choose(row);
+  open = card.dataset.step;
+  for (const box of document.querySelectorAll("#graph [data-step]")) box.classList.toggle("sel", box.dataset.step === open);
+}
+
+function follow() {
+  const events = document.getElementById("events");
+  if (events && document.getElementById("follow")?.checked) events.scrollTop = 0;
+}
+
+function selectLine(number) {
+  const editor = document.getElementById("pj");
+  const lines = editor.value.split("\n");
+  const start = lines.slice(0, number - 1).join("\n").length + (number > 1 ? 1 : 0);
+  editor.focus();
+  editor.setSelectionRange(start, start + (lines[number - 1]?.length ?? 0));
+}
+
+document.addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const box = event.target.closest("#graph [data-step]");
+  const row = box && document.getElementById(`s${box.dataset.step}`);
+  const line = event.target.closest("[data-line]");
+  if (!row && !line) return;
+  event.preventDefault();
+  if (row) row.click();
+  else selectLine(Number(line.dataset.line));
+});
+document.addEventListener("change", (event) => event.target.id === "follow" && follow());
+
+onChange(markOpenStep);
+onChange(follow);
