@@ -1,0 +1,1 @@
+"""Serving processes that are killed in the middle of what they do."""

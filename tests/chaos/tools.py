@@ -1,0 +1,51 @@
+"""Tools whose effects can be counted from outside: each run appends lines to a file, the ground truth of what ran.
+
+Loaded by serving processes through TOOLGATE_TOOLS; the folder of the files is in TOOLGATE_TEST_EFFECTS.
+"""
+
+import os
+from pathlib import Path
+from time import sleep
+
+from catalog.testing import clean_registry
+from catalog.tools import Preview, ToolContext, tool
+
+
+def effects() -> Path:
+    """Return the folder in which runs leave their marks."""
+    return Path(os.environ["TOOLGATE_TEST_EFFECTS"])
+
+
+def mark(context: ToolContext, word: str) -> None:
+    """Append one line, whole, whoever else writes."""
+    line = f"{context.call_id} {context.attempt} {word}\n"
+    sink = os.open(effects() / "sink", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(sink, line.encode())
+    os.close(sink)
+
+
+def work(context: ToolContext, seconds: float, gate: str | None) -> str:
+    """Begin, last as long as it is told or until a gate is opened, and end."""
+    mark(context, "began")
+    sleep(seconds)
+    while gate is not None and not (effects() / gate).exists():
+        sleep(0.02)
+    mark(context, "ended")
+    return "done"
+
+
+with clean_registry():
+
+    @tool
+    def safe_work(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> str:
+        """Do what may be done again."""
+        return work(context, seconds, gate)
+
+    @tool(safety_level="dangerous", retry_safe=True, reversibility="restorable")
+    def dangerous_work(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> str:
+        """Do what must not be done twice."""
+        return work(context, seconds, gate)
+
+    @dangerous_work.preview
+    def _(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> Preview:
+        return Preview("Do it", "text", state_token="as it was")
