@@ -155,6 +155,17 @@ def test_a_decision_that_cannot_be_saved_says_so(ada, rosa, page_as: PageAs, com
     complaints.clear()
 
 
+def test_an_answer_is_taken_back_from_the_decided_ones(ada, rosa, page_as: PageAs):
+    """Which leads back to what waits."""
+    request, page = ask(ada), page_as(rosa)
+    decide(request, by=rosa, decision=approval(request, channel="page"))
+    page.goto("/approvals/?status=decided")
+    page.get_by_role("button", name="Undo").click()
+    becomes(request, "pending")
+    expect(page).to_have_url(f"/approvals/?item={request.public_id}")
+    expect(page.locator("#toasts")).to_contain_text("Taken back")
+
+
 def test_p_opens_the_plan_at_its_step(ada, rosa, page_as: PageAs):
     """The link is on the page, with the key printed on it."""
     request, page = ask(ada), page_as(rosa)
