@@ -70,7 +70,6 @@ def status_of(error: ToolgateError) -> int:
 
 
 def told(verdict: str) -> str:
-    """Say what happens now to a request that was answered."""
-    seconds = settings.TOOLGATE_UNDO_SECONDS
-    when = f"in {seconds:g} s" if seconds else "now"
-    return f"Approved. It starts {when}." if verdict == Verdict.APPROVE else f"Rejected. Who asked is told {when}."
+    """Say what happens now to a request that was answered; within the time to undo, its countdown follows."""
+    when = "in" if settings.TOOLGATE_UNDO_SECONDS else "now."
+    return f"Approved. It starts {when}" if verdict == Verdict.APPROVE else f"Rejected. Who asked is told {when}"

@@ -91,6 +91,11 @@ def inbox_for(viewer: "User", asked: Asked) -> Inbox:
     )
 
 
+def queue_of(viewer: "User") -> Inbox:
+    """Return the list of what waits alone, with no request open beside it."""
+    return Inbox(WAITING, waiting_for(viewer), viewer, waiting_count(viewer), shown=None)
+
+
 def waiting_for(viewer: "User") -> list[ApprovalRequest]:
     """Return what waits, oldest first, as the list shows it: each with its `summary`."""
     pending = requests_for(viewer).filter(status=RequestStatus.PENDING)

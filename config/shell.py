@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -54,5 +55,5 @@ def shell_for(user: "User | AnonymousUser") -> Shell:
         display_name=name,
         initials=say_initials(name),
         now=now,
-        undo_seconds=int(settings.TOOLGATE_UNDO_SECONDS),
+        undo_seconds=ceil(settings.TOOLGATE_UNDO_SECONDS),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 
-from approvals.inbox import WAITING, Asked, inbox_for
+from approvals.inbox import queue_of
 from approvals.selectors import waiting_count
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows
@@ -122,8 +122,7 @@ def _draw_rows(viewer: User) -> Drawn:
 
 
 def _draw_inbox(viewer: User) -> Drawn:
-    inbox = inbox_for(viewer, Asked(WAITING))
-    return Drawn({"queue": _render("approvals/_queue.html", inbox=inbox)})
+    return Drawn({"queue": _render("approvals/_queue.html", inbox=queue_of(viewer))})
 
 
 def _render(template: str, **context: Any) -> str:

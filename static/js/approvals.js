@@ -109,14 +109,6 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("#queue a[hx-get]") && matchMedia("(max-width: 720px)").matches) event.stopPropagation();
 }, true);
 
-// A list that was replaced from elsewhere does not know which request this page shows.
-function markShown() {
-  const shown = document.getElementById(document.getElementById("detail")?.dataset.shown ?? "");
-  if (!shown || shown.hasAttribute("aria-current")) return;
-  for (const other of document.querySelectorAll("#queue [aria-current]")) other.removeAttribute("aria-current");
-  shown.setAttribute("aria-current", "true");
-}
-
 for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   document.addEventListener(name, (event) => {
     if (!event.target.closest?.("form[data-decide]")) return;
@@ -128,4 +120,3 @@ for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
 onKey("d", askForReason);
 onKey("Escape", () => disarm() || (visible("form[data-decide]") ? (delete bar().dataset.intent, true) : false));
 onChange(watchTheEnd);
-onChange(markShown);

@@ -74,7 +74,7 @@ def test_approving_opens_the_next(ada, rosa, settings):
     page = answer(pages, first, "approve", comment="Fine.\r\nGo on.")
     first.refresh_from_db()
     assert (first.status, Review.objects.get().comment) == ("approved", "Fine.\nGo on.")
-    assert "Approved. It starts in 5 s." in page
+    assert "Approved. It starts in 5 s" in page
     assert path_of(first, "undo") in pages.html
     assert f'data-shown="q-{second.public_id}"' in pages.html
 

@@ -54,7 +54,7 @@ def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
     expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
     expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
     expect(page.locator("#waiting-side")).to_contain_text("1")
-    expect(page.locator("#toasts")).to_contain_text("Approved. It starts in 60 s.")
+    expect(page.locator("#toasts")).to_contain_text("Approved. It starts in")
     page.keyboard.press("z")
     becomes(first, "pending")
     expect(page.locator(f"#q-{first.public_id}[aria-current=true]")).to_be_visible()
