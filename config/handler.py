@@ -4,15 +4,15 @@ Django's own ASGI handler takes a new thread for each request and crosses to it 
 coroutine; both cost more than most of our requests.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 THREADS_KEPT = 16
 """Threads kept for later requests, each with its connection; more are made while more requests run."""
@@ -32,8 +32,11 @@ class Handler(ASGIHandler):
             await self.handle(scope, receive, send)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer in the borrowed thread."""
-        return await sync_to_async(self.get_response, thread_sensitive=True)(request)
+        """Answer in the borrowed thread; what streams (static files) is read there too, piece by piece."""
+        response = await sync_to_async(self.get_response, thread_sensitive=True)(request)
+        if isinstance(response, StreamingHttpResponse) and not response.is_async:
+            response.streaming_content = _pieces(cast("Iterator[bytes]", response.streaming_content))
+        return response
 
     @asynccontextmanager
     async def _thread(self) -> AsyncIterator[ThreadPoolExecutor]:
@@ -46,3 +49,10 @@ class Handler(ASGIHandler):
                 self._idle.append(thread)
             else:
                 thread.shutdown(wait=False)
+
+
+async def _pieces(content: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Read a synchronous stream in the borrowed thread."""
+    read = sync_to_async(lambda: next(content, None), thread_sensitive=True)
+    while (piece := await read()) is not None:
+        yield piece
