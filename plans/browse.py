@@ -66,13 +66,13 @@ class PlanQuery:
     def url(self) -> str:
         """The address of this list, without what goes without saying."""
         parts = [(name, value) for name, value in (("status", self.status), ("q", self.q)) if value]
-        parts += [("before", str(self.before))] if self.before else []
+        parts += [("before", str(self.before))] if self.before is not None else []
         return f"/plans/?{urlencode(parts)}" if parts else "/plans/"
 
     @property
     def is_plain(self) -> bool:
         """Whether this is the start of the whole list, into which new plans come."""
-        return not (self.status or self.q or self.before)
+        return not (self.status or self.q) and self.before is None
 
     def select(self, plans: QuerySet[Plan]) -> QuerySet[Plan]:
         """Return the plans that fit."""
@@ -109,7 +109,7 @@ class PlanList:
 def plan_list(viewer: User, query: PlanQuery) -> PlanList:
     """Return the plans that the viewer may see and the URL asks for; two queries."""
     plans = query.select(_listed(viewer))
-    cursor = Cursor(back=False, value=query.before, pk=query.before) if query.before else None
+    cursor = Cursor(back=False, value=query.before, pk=query.before) if query.before is not None else None
     page = page_of(plans, order="-id", at=PageAt(PAGE_SIZE, cursor))
     return PlanList(
         query=query,

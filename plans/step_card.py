@@ -8,8 +8,8 @@ from typing import Any
 from django.db.models.functions import Left, Length
 
 from approvals.models import ApprovalRequest
-from catalog import snapshot
 from catalog.errors import ParameterError
+from catalog.registry import get_tool
 from plans import references
 from plans.models import Step
 from plans.picture import VALUE_SHOWN, Picture, StepPicture
@@ -104,8 +104,8 @@ def default_step(picture: Picture) -> int:
 
 
 def _level(tool: str) -> str:
-    target = snapshot.current(tool) if tool else None
-    return str(target.tool.safety_level) if target else ""
+    loaded = get_tool(tool)
+    return str(loaded.safety_level) if loaded else ""
 
 
 def _excerpt(step: Step, part: str) -> Excerpt | None:

@@ -1,0 +1,139 @@
+"""What the pages' sockets send: what has changed, once for everyone, and nothing of one person to another."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth.models import User
+
+from approvals.models import ApprovalRequest
+from plans.boards import Drawn, View
+from plans.executor import Executor
+from plans.models import Plan
+from plans.picture import Picture, draw
+from plans.services import Requester, start_plan
+from tests.builders import make_plan, step, write_step
+from tests.plans.callers import apart, by_session, by_token, opened, refused
+
+
+class OneBoard:
+    """A board that shows what a test says."""
+
+    def __init__(self, drawn: Drawn) -> None:
+        self.drawn = drawn
+
+
+def view_of(drawn: Drawn, after: int | None = None) -> tuple[View, OneBoard]:
+    """Return a client's view of a board."""
+    board = OneBoard(drawn)
+    return View(board, after), board  # type: ignore[arg-type] # it has what a view looks at
+
+
+def test_a_page_drawn_at_the_same_number_is_sent_nothing():
+    """Then what differs from there."""
+    view, board = view_of(Drawn({"a": "1", "b": "2"}, seq=5, says="Running"), after=5)
+    assert view.news() is None
+    board.drawn = Drawn({"a": "1", "b": "3", "c": "4"}, seq=7, says="Done")
+    assert view.news() == {"seq": 7, "fragments": ["3", "4"], "announce": "Done"}
+    assert view.news() is None
+
+
+def test_an_older_page_is_sent_all_but_what_it_has():
+    """Numbered fragments never change: those it was drawn with are left out."""
+    drawn = Drawn({"a": "1", "e4": "4", "e5": "5"}, seq=5, numbers={"e4": 4, "e5": 5})
+    assert view_of(drawn, after=4)[0].news() == {"seq": 5, "fragments": ["1", "5"]}
+
+
+def test_an_inexact_drawing_is_sent_without_a_number():
+    """It may hold more than its number says, so a page at that number takes it in too."""
+    drawn = Drawn({"a": "1"}, seq=5, exact=False)
+    assert view_of(drawn, after=5)[0].news() == {"fragments": ["1"]}
+
+
+def test_a_slow_client_skips_what_lies_between():
+    """It is brought up to date at once, and nothing waits for it in memory."""
+    view, board = view_of(Drawn({"a": "1"}))
+    view.news()
+    for number in range(100):
+        board.drawn = Drawn({"a": str(number)})
+    assert view.news() == {"fragments": ["99"]}
+
+
+async def heard(caller: WebsocketCommunicator, wanted: str, seconds: float = 8) -> list[dict[str, Any]]:
+    """Return the messages up to the one that holds some text."""
+    messages: list[dict[str, Any]] = []
+    async with asyncio.timeout(seconds):
+        while not messages or wanted not in "".join(messages[-1]["fragments"]):
+            messages.append(await caller.receive_json_from(timeout=seconds))
+    return messages
+
+
+async def test_a_plan_changes_without_reload(executor: Executor, ada: User, rosa: User) -> None:
+    """Rows, segments, graph, values and events come with growing numbers, each event once."""
+    plan = await apart(make_plan, ada, step(1, expected_key="note"), write_step(2, dependencies=[1]), start=False)
+    path = f"/ws/pages/plans/{plan.public_id}/?after={plan.last_seq}"
+    async with opened(path, await apart(by_session, rosa)) as caller:
+        await apart(start_plan, plan, by=Requester(ada))
+        messages = await heard(caller, "Waiting for approval")
+    sent = "".join(fragment for message in messages for fragment in message["fragments"])
+    for part in ('id="s1"', 'id="segments"', 'id="graph"', 'data-into="memory"', 'id="look-2"', 'id="standing"'):
+        assert part in sent
+    assert sent.count('<li id="e4"') == 1
+    numbers = [message["seq"] for message in messages if "seq" in message]
+    assert numbers == sorted(set(numbers))
+    assert "csrfmiddlewaretoken" not in sent
+
+
+async def test_a_board_is_drawn_once_for_everyone(executor: Executor, ada, rosa, monkeypatch) -> None:
+    """Two pages, one drawing."""
+    plan, drawings = await apart(make_plan, ada, step(1), start=False), []
+
+    def counted(plan: Plan) -> Picture:
+        drawings.append(plan.public_id)
+        return draw(plan)
+
+    monkeypatch.setattr("plans.fragments.draw", counted)
+    path = f"/ws/pages/plans/{plan.public_id}/?after=0"
+    async with (
+        opened(path, await apart(by_session, ada)) as one,
+        opened(path, await apart(by_session, rosa)) as other,
+    ):
+        await heard(one, 'id="s1"')
+        await heard(other, 'id="s1"')
+        assert drawings == [plan.public_id]
+
+
+async def test_the_inbox_and_the_counts_follow(executor: Executor, ada: User, rosa: User, vera: User) -> None:
+    """The row, the badge and the running plan appear; an answer elsewhere makes the page look again."""
+    async with (
+        opened("/ws/pages/inbox/", await apart(by_session, rosa)) as inbox,
+        opened("/ws/pages/shell/", await apart(by_session, vera)) as shell,
+        opened("/ws/pages/plans/", await apart(by_session, ada)) as plans,
+    ):
+        await heard(inbox, "Nothing is waiting")
+        plan = await apart(make_plan, ada, write_step(1))
+        await heard(inbox, 'class="qi"')
+        await heard(shell, 'data-waiting="1"')
+        await heard(plans, f'id="plan-{plan.public_id}"')
+        request = await apart(ApprovalRequest.objects.get)
+        await apart(ApprovalRequest.objects.filter(pk=request.pk).update, expires_at=plan.created_at)
+        await heard(inbox, f'id="look-{request.public_id}"')
+        await heard(shell, 'data-waiting="0"')
+
+
+async def test_someone_without_a_role_is_shown_their_own(executor: Executor, ada: User) -> None:
+    """Neither others' plans nor how many requests of theirs wait."""
+    stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
+    await apart(make_plan, ada, write_step(1), goal="A secret goal")
+    for path in ("/ws/pages/inbox/", "/ws/pages/shell/", "/ws/pages/plans/"):
+        async with opened(path, await apart(by_session, stranger)) as caller:
+            assert "A secret goal" not in str([await caller.receive_json_from(timeout=5)])
+
+
+@pytest.mark.parametrize("path", ["shell/", "inbox/", "plans/", "plans/plan_none/"])
+async def test_pages_are_for_people(transactional_db, catalog, ada: User, path: str) -> None:
+    """A token has none; a stranger's plan is not there."""
+    assert await refused(f"/ws/pages/{path}", await apart(by_token, ada, "plans:read", "approvals:read")) == 4403
+    assert await refused(f"/ws/pages/{path}", []) == 4401
+    assert await refused(f"/ws/pages/{path}?after=x", await apart(by_session, ada)) == 4400

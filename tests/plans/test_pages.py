@@ -1,0 +1,291 @@
+"""The plan pages as people meet them without JavaScript: every state, every action, nothing hidden."""
+
+import asyncio
+import html
+import json
+import re
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import AuditEntry
+from catalog.models import Call
+from plans.models import MemoryItem, Plan
+from plans.services import Requester, cancel_plan
+from tests.builders import act, approve, call_of, make_plan, request_of, step, step_of, work_off, write_step
+from tests.conftest import person
+from tests.pages import Pages
+from tests.tools_for_tests import Stage
+
+pytestmark = pytest.mark.usefixtures("catalog", "workspace")
+HOSTILE = "<script>alert(1)</script>\u202e\u200b"
+SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;"
+
+
+def path_of(plan: Plan, more: str = "") -> str:
+    """Return the address of a plan, or of something below it."""
+    return f"/plans/{plan.public_id}/{more}"
+
+
+@pytest.fixture
+def unknown(stage: Stage, ada: User) -> Plan:
+    """A plan whose step's call hung until its deadline."""
+    stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
+    return work_off(make_plan(ada, act(1, "x", "hasty_async")))
+
+
+def test_there_are_no_plans(ada):
+    """The page says so and leads on."""
+    assert "No plans yet" in Pages(ada).open("/plans/")
+
+
+def test_the_list_says_how_far_plans_are(ada, vera):
+    """Newest first, with their state, progress and owner."""
+    work_off(make_plan(ada, step(1), goal="The first"))
+    work_off(make_plan(ada, step(1), write_step(2, dependencies=[1]), goal="The second"))
+    make_plan(ada, step(1), start=False, goal="The third")
+    text = Pages(vera).open("/plans/").partition("Results")[2]
+    assert text.index("The third") < text.index("The second") < text.index("The first")
+    for said in ("Not started", "Waiting for approval", "1 of 2", "Done", "Ada"):
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("status=waiting", ["held"]),
+        ("status=in_progress", ["held"]),
+        ("status=completed", ["done"]),
+        ("status=cancelled", []),
+        ("q=HEL", ["held"]),
+        ("q=ada", ["done", "held"]),
+        ("status=nonsense", ["done", "held"]),
+        ("before=0", []),
+        ("before=%D9%A1", ["done", "held"]),
+        ("before=99999999999999999999", ["done", "held"]),
+        ("q=%00%27", ["done", "held"]),
+    ],
+)
+def test_the_address_is_the_list(ada: User, query: str, found: list[str]) -> None:
+    """What means nothing is left out, with a note."""
+    work_off(make_plan(ada, step(1), goal="done"))
+    work_off(make_plan(ada, write_step(1), goal="held"))
+    pages = Pages(ada)
+    pages.open(f"/plans/?{query}")
+    assert [goal for goal in ("done", "held") if f">{goal}</a>" in pages.html] == (found if query != "q=%00%27" else [])
+
+
+def test_older_plans_are_a_page_further(ada, monkeypatch):
+    """By keyset; no plan is skipped or shown twice."""
+    monkeypatch.setattr("plans.browse.PAGE_SIZE", 2)
+    for number in range(5):
+        make_plan(ada, step(1), start=False, goal=f"goal {number}")
+    pages, seen, path = Pages(ada), [], "/plans/"
+    while path:
+        pages.open(path)
+        seen += re.findall(r">(goal \d)</a>", pages.html)
+        path = html.unescape("".join(re.findall(r'href="([^"]+)" rel="next"', pages.html)))
+    assert seen == ["goal 4", "goal 3", "goal 2", "goal 1", "goal 0"]
+
+
+def test_what_is_not_ones_to_see_is_not_there(ada):
+    """Someone without a role sees their own plans."""
+    plan, stranger = make_plan(ada, step(1)), person("stranger")
+    assert "No plans yet" in Pages(stranger).open("/plans/")
+    Pages(stranger).open(path_of(plan), status=404)
+    Pages(stranger).open(path_of(plan, "values/x/"), status=404)
+    Pages(ada).open("/plans/plan_none/", status=404)
+
+
+def test_the_step_that_waits_is_open(ada, rosa):
+    """With its wait and the way to its request, in every view of the plan."""
+    plan = work_off(make_plan(ada, step(1, expected_key="note"), write_step(2, dependencies=[1])))
+    pages = Pages(rosa)
+    text = pages.open(path_of(plan))
+    assert "2. Step 2" in text
+    assert "Review request" in text
+    assert f"/approvals/?item={request_of(plan, 2).public_id}" in pages.html
+    assert 'id="s2" data-item data-step="2"' in pages.html
+    assert 'aria-current="true"' in pages.html.partition('id="s2"')[2][:400]
+    assert f'data-live="/ws/pages/plans/{plan.public_id}/" data-seq="{plan.last_seq}"' in pages.html
+
+
+@pytest.mark.parametrize(
+    "query", ["step=1", "step=99", "step=x", "step=-1", "step=9999999999999", "tab=output", "tab=x"]
+)
+def test_any_step_may_be_asked_for(ada: User, query: str) -> None:
+    """One that there is not leaves the choice to the page."""
+    plan = work_off(make_plan(ada, step(1), step(2)))
+    assert "1. Step 1" in Pages(ada).open(path_of(plan, f"?{query}"))
+
+
+def test_a_failed_plan_says_why_and_what_it_blocks(ada):
+    """In the step and in the rows behind it."""
+    plan = work_off(make_plan(ada, step(1, "read_file", parameters={"path": "no.txt"}), step(2, dependencies=[1])))
+    text = Pages(ada).open(path_of(plan))
+    assert step_of(plan).error in text
+    assert "Blocked by 1" in text
+    assert "over: it failed" in text
+
+
+def test_nothing_that_agents_write_is_hidden_or_runs(ada):
+    """Goals, descriptions, arguments, keys and results are text, with what does not show spelled out."""
+    parameters = {"template": HOSTILE, "values": {}}
+    document = {**step(1, parameters=parameters, expected_key="kept"), "description": HOSTILE}
+    plan = work_off(make_plan(ada, document, goal=HOSTILE))
+    pages = Pages(ada)
+    for path in ("/plans/", path_of(plan), path_of(plan, "?tab=input"), path_of(plan, "?tab=output")):
+        pages.open(path)
+        assert "<script>alert" not in pages.html
+        assert "\u202e" not in pages.html
+        assert SHOWN in pages.html
+        assert "U+202E" in pages.html
+
+
+def test_a_large_value_is_shown_by_its_beginning(ada):
+    """With its size, and the way to all of it."""
+    plan = work_off(make_plan(ada, step(1)))
+    MemoryItem.objects.create(plan=plan, key="large", value=json.dumps("x" * 9000), at=plan.created_at)
+    pages = Pages(ada)
+    assert "9 KB" in pages.open(path_of(plan))
+    assert "x" * 2000 in pages.html
+    assert "x" * 2100 not in pages.html
+    assert json.loads(pages.client.get(path_of(plan, "values/large/")).content) == "x" * 9000
+    assert pages.client.get(path_of(plan, "values/none/")).status_code == 404
+
+
+def test_arguments_and_results_can_be_had_whole(ada):
+    """As JSON; what there is not is not found."""
+    plan, pages = work_off(make_plan(ada, step(1), step(2, None))), Pages(ada)
+    assert json.loads(pages.client.get(path_of(plan, "steps/1/arguments/")).content)["template"] == "hello"
+    assert json.loads(pages.client.get(path_of(plan, "steps/1/result/")).content)["results"] == ["hello"]
+    for missing in ("steps/1/evidence/", "steps/2/result/", "steps/3/result/", "steps/1/status/"):
+        assert pages.client.get(path_of(plan, missing)).status_code == 404
+
+
+def test_arguments_say_where_they_come_from(ada):
+    """From which step a reference takes its value."""
+    first = step(1, expected_key="note")
+    plan = work_off(make_plan(ada, first, step(2, parameters={"template": "${note}", "values": {}}, dependencies=[1])))
+    assert "note, from step 1" in Pages(ada).open(path_of(plan, "?step=2&tab=input"))
+
+
+def test_a_plan_is_started_and_cancelled_by_its_owner(ada):
+    """Each action is a form that leads back to the plan."""
+    plan, pages = make_plan(ada, write_step(1), start=False), Pages(ada)
+    assert "Starts when someone presses Start" in pages.open(path_of(plan))
+    assert "Running" in pages.send(path_of(plan, "start/"))
+    work_off(plan)
+    assert "Cancelled" in pages.send(path_of(plan, "cancel/"))
+    plan.refresh_from_db()
+    assert plan.status == "cancelled"
+
+
+@pytest.mark.parametrize("action", ["start/", "cancel/"])
+def test_an_action_that_comes_too_late_is_answered_with_how_things_stand(ada: User, action: str) -> None:
+    """409, and why."""
+    plan, pages = make_plan(ada, write_step(1), start=False), Pages(ada)
+    pages.open(path_of(plan))
+    cancel_plan(plan, by=Requester(ada))
+    text = pages.send(path_of(plan, action), status=409)
+    assert "This is how the plan stands now" in text
+    assert "Cancelled" in text
+
+
+def test_controls_are_the_owners_and_administrators(ada, ben, admin):
+    """The others are told whose they are."""
+    plan = work_off(make_plan(ada, write_step(1)))
+    others = Pages(ben)
+    assert "Ada or an administrator can cancel this plan." in others.open(path_of(plan))
+    others.open("/plans/new/")
+    assert "Only Ada or an administrator may do this" in others.send(path_of(plan, "cancel/"), status=403)
+    administrator = Pages(admin)
+    administrator.open(path_of(plan))
+    assert "Cancelled" in administrator.send(path_of(plan, "cancel/"))
+
+
+def test_actions_need_a_token_a_post_and_a_person(ada):
+    """No link and no other page can act."""
+    plan, pages = make_plan(ada, step(1), start=False), Pages(ada)
+    assert pages.client.post(path_of(plan, "start/")).status_code == 403
+    assert pages.client.get(path_of(plan, "start/")).status_code == 405
+    assert Pages().client.get(path_of(plan)).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("verdict", "then"), [("happened", "Done"), ("did_not_happen", "Failed"), ("request_again", "Running")]
+)
+def test_an_unknown_outcome_is_settled_by_its_owner(unknown: Plan, ada: User, verdict: str, then: str) -> None:
+    """With one of three answers and how they know."""
+    pages = Pages(ada)
+    assert "Nobody knows whether this call took effect" in pages.open(path_of(unknown))
+    text = pages.send(path_of(unknown, "steps/1/outcome/"), {"verdict": verdict, "comment": "I looked."})
+    assert then in text
+    assert AuditEntry.objects.filter(action="call.settled").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"verdict": "happened", "comment": "  "}, "Say how you know"),
+        ({"verdict": "happened", "comment": "x" * 5000}, "Say how you know"),
+        ({"verdict": "maybe", "comment": "I looked."}, "Choose one of the three answers"),
+        ({}, "Choose one of the three answers"),
+    ],
+)
+def test_an_answer_that_says_nothing_is_sent_back(unknown: Plan, ada: User, fields: dict[str, str], said: str) -> None:
+    """Nothing is settled, and what was written is still there."""
+    pages = Pages(ada)
+    pages.open(path_of(unknown))
+    assert said in pages.send(path_of(unknown, "steps/1/outcome/"), fields, status=422)
+    assert call_of(unknown).status == "outcome_unknown"
+
+
+def test_an_outcome_is_settled_once_and_by_nobody_else(unknown, ada, ben):
+    """Too late is 409, a stranger 403, a step that there is not 404."""
+    answer, other = {"verdict": "happened", "comment": "I looked."}, Pages(ben)
+    assert "Ada or an administrator can say" in other.open(path_of(unknown))
+    other.open("/plans/new/")
+    other.send(path_of(unknown, "steps/1/outcome/"), answer, status=403)
+    pages = Pages(ada)
+    pages.open(path_of(unknown))
+    pages.send(path_of(unknown, "steps/7/outcome/"), answer, status=404)
+    pages.open(path_of(unknown))
+    pages.send(path_of(unknown, "steps/1/outcome/"), answer)
+    pages.open("/plans/new/")
+    pages.send(path_of(unknown, "steps/1/outcome/"), answer, status=409)
+
+
+def test_a_late_result_is_shown_as_evidence(unknown, ada):
+    """Beside the answers."""
+    Call.objects.filter(pk=call_of(unknown).pk).update(late_evidence='{"written": true}')
+    assert "Came too late to count" in Pages(ada).open(path_of(unknown, "?tab=output"))
+
+
+def test_htmx_is_sent_the_part_it_asks_for(ada):
+    """The step alone, with the address to show; the controls alone; the rows alone."""
+    plan, pages = work_off(make_plan(ada, step(1), write_step(2))), Pages(ada)
+    part = {
+        "HX-Request": "true",
+        "HX-Target": "step",
+        "HX-Current-URL": f"http://localhost{path_of(plan)}?step=2&tab=input",
+    }
+    response = pages.client.get(path_of(plan, "?step=1"), headers=part)
+    assert response.content.decode().lstrip().startswith('<section class="card" id="step" data-step="1"')
+    assert response["HX-Replace-Url"] == path_of(plan, "?step=1&tab=input")
+    again = pages.client.get(path_of(plan), headers=part)
+    assert 'data-step="2"' in again.content.decode()
+    assert "HX-Replace-Url" not in again
+    controls = pages.client.get(path_of(plan), headers={**part, "HX-Target": "controls"}).content.decode()
+    assert controls.lstrip().startswith('<div class="end" id="controls">')
+    rows = pages.client.get("/plans/?q=Try", headers={**part, "HX-Target": "results"})
+    assert rows["HX-Replace-Url"] == "/plans/?q=Try"
+
+
+def test_a_plan_goes_on_when_it_is_approved(ada, rosa):
+    """The page says what came of it."""
+    plan = work_off(make_plan(ada, write_step(1, expected_key="saved")))
+    approve(plan, rosa)
+    text = Pages(ada).open(path_of(work_off(plan)))
+    for said in ("Done", "1 of 1 finished", "saved", "Rosa approved step 1"):
+        assert said in text

@@ -1,0 +1,134 @@
+"""`run_plan`: a plan from a file, followed to its end, with an exit code that scripts can use."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from catalog.errors import MalformedJSON, TooLarge
+from plans.files import read_document
+from plans.models import Plan
+from tests.builders import step, write_step
+
+GOOD = """
+goal: Say hello
+steps:
+  - step_id: 1
+    description: Compose it
+    tool: render_text
+    parameters: {template: "since {day}", values: {day: 2022-01-01}}
+    expected_key: greeting
+"""
+
+
+@pytest.fixture
+def installation(transactional_db: None, catalog: None, workspace: Path, admin: User) -> None:
+    """Tools, a workspace and someone to ask."""
+
+
+def run(path: Path, *options: str) -> tuple[int, str, str]:
+    """Run the command; return its exit code and what it wrote."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        call_command("run_plan", str(path), *options, stdout=out, stderr=err)
+    except SystemExit as end:
+        return int(str(end.code)), out.getvalue(), err.getvalue()
+    except CommandError as end:
+        return end.returncode, out.getvalue(), str(end)
+    return 0, out.getvalue(), err.getvalue()
+
+
+def file_of(folder: Path, text: str | dict[str, Any], name: str = "plan.json") -> Path:
+    """Write a document."""
+    path = folder / name
+    path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
+    return path
+
+
+@pytest.mark.usefixtures("installation")
+def test_a_plan_runs_to_its_end(tmp_path):
+    """A line for each event; 0."""
+    code, out, _ = run(file_of(tmp_path, GOOD, "plan.yaml"))
+    assert (code, Plan.objects.get().status) == (0, "completed")
+    assert [int(line.split()[0]) for line in out.splitlines()] == list(range(1, Plan.objects.get().last_seq + 1))
+    assert out.splitlines()[-1].endswith("The plan is done")
+
+
+@pytest.mark.usefixtures("installation")
+def test_a_plan_that_fails_ends_with_1(tmp_path):
+    """And says which step did."""
+    document = {"goal": "a", "steps": [step(1, "read_file", parameters={"path": "no.txt"})]}
+    code, out, _ = run(file_of(tmp_path, document), "--wait")
+    assert code == 1
+    assert "Step 1 failed" in out
+
+
+@pytest.mark.usefixtures("installation")
+def test_a_plan_that_waits_for_people_is_left_to_them(tmp_path):
+    """With its address; 0, as nothing is wrong."""
+    code, _, err = run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}))
+    assert (code, Plan.objects.get().status) == (0, "in_progress")
+    assert f"/plans/{Plan.objects.get().public_id}/" in err
+
+
+@pytest.mark.usefixtures("installation")
+def test_as_json_there_is_one_object(tmp_path):
+    """The plan as the API shows it, or its problems."""
+    code, out, _ = run(file_of(tmp_path, GOOD, "plan.yml"), "--json")
+    assert (code, json.loads(out)["status"]) == (0, "completed")
+    code, out, _ = run(file_of(tmp_path, {"goal": "a", "steps": [step(1, "nothing")]}), "--json")
+    assert (code, json.loads(out)["problems"][0]["code"]) == (2, "unknown_tool")
+
+
+@pytest.mark.usefixtures("installation")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "line 1"),
+        ('{"goal": "a",\n"steps": [\n{"step_id": 1, "description": "b", "tool": "nothing"}]}', "line 3, steps.0.tool"),
+        ("[]", "This must be an object."),
+    ],
+)
+def test_a_plan_with_problems_ends_with_2(tmp_path: Path, text: str, said: str) -> None:
+    """Each with its line; nothing is stored."""
+    code, _, err = run(file_of(tmp_path, text))
+    assert code == 2
+    assert said in err
+    assert not Plan.objects.exists()
+
+
+@pytest.mark.usefixtures("installation")
+def test_who_asks_must_be_there(tmp_path):
+    """By name, else the first administrator."""
+    assert run(file_of(tmp_path, GOOD, "plan.yaml"), "--user", "nobody") == (2, "", "There is no active user nobody.")
+    assert run(tmp_path / "none.json")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\na: 2",
+        "a: &x [1]\nb: *x",
+        "a: !!python/object/apply:os.system [ls]",
+        "a: .inf",
+        "a: [",
+        "? [1, 2]\n: 3",
+        "a: !!binary aGk=",
+        "- " * 200 + "x",
+        "a: \x00",
+    ],
+)
+def test_only_what_json_can_say_is_taken(tmp_path: Path, text: str) -> None:
+    """Nothing twice, nothing by reference, no objects."""
+    with pytest.raises(MalformedJSON):
+        read_document(file_of(tmp_path, text, "plan.yaml"))
+
+
+def test_a_file_may_be_as_large_as_a_body(tmp_path):
+    """And no larger."""
+    with pytest.raises(TooLarge):
+        read_document(file_of(tmp_path, "x" * (1024 * 1024 + 1)))

@@ -1,0 +1,104 @@
+"""The page on which plans are written: checked while typing, refused with reasons, stored and started."""
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from plans.drafting import Writing
+from plans.drawing import sketch_of
+from plans.models import Plan
+from plans.starters import STARTERS
+from tests.builders import step, work_off
+from tests.pages import Pages
+
+pytestmark = pytest.mark.usefixtures("catalog", "workspace")
+NEW = "/plans/new/"
+
+
+def text_of(*steps: dict[str, Any], **fields: Any) -> str:
+    """Return the text of a plan, a field a line."""
+    return json.dumps({"goal": "Try it", "steps": list(steps), **fields}, indent=1)
+
+
+@pytest.mark.parametrize("name", STARTERS)
+def test_every_starter_can_be_started_as_it_is(ada: User, name: str) -> None:
+    """It is in the editor, has no error, and runs."""
+    pages = Pages(ada)
+    assert "No errors." in pages.open(f"{NEW}?starter={name}")
+    assert "Plan" in pages.send(NEW, {"text": STARTERS[name].text, "do": "start"})
+    assert work_off(Plan.objects.get()).status in ("completed", "in_progress")
+
+
+def test_an_empty_page_accuses_nobody(ada):
+    """Nothing is written, so nothing is wrong yet."""
+    text = Pages(ada).open(NEW)
+    assert "Nothing is written yet." in text
+    assert "Fix" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "line"),
+    [
+        ("{", "", 1),
+        ('{"goal": "a",\n "goal": "b"}', "goal", None),
+        ("[1]", "This must be an object.", 1),
+        (text_of(step(1, "no_such_tool")), "There is no tool called no_such_tool.", 7),
+        (text_of(step(1, dependencies=[2])), "Step 1 depends on step 2, which does not exist.", None),
+        ("[" * 100, "", 1),
+        ('{"a": 1e999}', "", None),
+        ("<script>\u202e", "", 1),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(ada: User, text: str, said: str, line: int | None) -> None:
+    """By the check, by a start that is refused, and in the editor; the text stays."""
+    writing = Writing(text)
+    assert writing.errors
+    assert said in " ".join(problem.message for problem in writing.problems)
+    assert line is None or line in {problem.line or 1 for problem in writing.problems}
+    pages = Pages(ada)
+    pages.open(NEW)
+    assert "Fix" in pages.send(NEW, {"text": text, "do": "check"})
+    assert "Fix" in pages.send(NEW, {"text": text, "do": "start"}, status=422)
+    assert not Plan.objects.exists()
+
+
+def test_a_plan_is_checked_while_it_is_typed(ada):
+    """htmx is sent the findings, with the editor's marks and the button beside them; the text is left alone."""
+    pages = Pages(ada)
+    pages.open(NEW)
+    part = pages.swap(NEW, "findings", {"text": text_of(step(1, "no_such_tool"))}).content.decode()
+    assert part.lstrip().startswith('<div class="stack sticky" id="findings">')
+    for beside in ('id="gutter"', 'id="marks"', 'id="start"'):
+        assert beside in part
+    assert part.count("hx-swap-oob") == 3
+    assert "<textarea" not in part
+
+
+def test_starting_leads_to_the_plan(ada):
+    """Which is the writer's own."""
+    pages = Pages(ada)
+    pages.open(NEW)
+    pages.send(NEW, {"text": text_of(step(1)).replace("\n", "\r\n"), "do": "start"})
+    plan = Plan.objects.get()
+    assert (plan.author, plan.via, plan.status) == (ada, "page", "in_progress")
+    assert f"/plans/{plan.public_id}/start/" not in pages.html
+
+
+def test_whoever_may_not_start_may_still_check(vera):
+    """A viewer is told what starting needs."""
+    pages = Pages(vera)
+    assert "Starting it needs the role operator" in pages.open(NEW)
+    assert "No errors." in pages.send(NEW, {"text": text_of(step(1)), "do": "check"})
+    assert "Nothing was stored" in pages.send(NEW, {"text": text_of(step(1)), "do": "start"}, status=403)
+    assert not Plan.objects.exists()
+
+
+def test_the_sketch_shows_what_could_be_read():
+    """Steps with an error stand out; circles are not drawn."""
+    sketch = sketch_of(Writing(text_of(step(1), step(2, "no_such_tool", dependencies=[1]))))
+    assert sketch is not None
+    assert [(box.step_id, box.look) for box in sketch.boxes] == [(1, "idle"), (2, "bad")]
+    assert sketch_of(Writing(text_of(step(1, dependencies=[2]), step(2, dependencies=[1])))) is None
+    assert sketch_of(Writing("{")) is None
