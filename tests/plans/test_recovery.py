@@ -151,6 +151,16 @@ def test_what_a_lost_worker_does_late_changes_nothing(stage, ada):
     assert len(stage.values("safe")) == 3
 
 
+def test_a_late_result_does_not_end_the_next_attempt(stage, ada):
+    """Not even while that one runs."""
+    plan = make_plan(ada, act(1, "x"))
+    late = claimed(plan)
+    take_back()
+    assert isinstance(engine.claim(plan.pk, owner="lost"), Run)
+    engine.advance(late, Turn("lost", steps_left=0))
+    assert (call_of(plan).status, call_of(plan).attempt, step_of(plan).status) == ("running", 2, "in_progress")
+
+
 def test_a_late_result_of_a_dangerous_call_helps_to_settle_it(stage, ada, rosa):
     """The call stays unknown."""
     plan = make_plan(ada, act(1, "x", "dangerous"))
@@ -228,6 +238,14 @@ def test_long_handlers_keep_their_lease(executor, stage, ada, settings):
     plan = make_plan(ada, act(1, tool="cautious"))
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the plan's end")
     assert (step_of(plan).crashes, step_of(plan).attempt, len(stage.played)) == (0, 1, 1)
+
+
+def test_the_clock_ticks_often_enough_for_short_leases(db, settings):
+    """A lease is looked after several times before it is over."""
+    settings.TOOLGATE_LEASE_SECONDS = 1.0
+    assert Ticker(None)._pause() <= 0.25
+    settings.TOOLGATE_LEASE_SECONDS = 30.0
+    assert Ticker(None)._pause() == 1.0
 
 
 def test_lost_hints_cost_time_only(executor, stage, ada, monkeypatch):
