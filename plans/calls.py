@@ -9,6 +9,7 @@ from django.db.models import Max
 from approvals.gate import gate
 from approvals.policy import Rule
 from catalog import dispatch
+from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.results import Preview
@@ -16,10 +17,11 @@ from catalog.states import CallStatus
 from plans import carriers, claims, engine, starting
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
-from plans.selectors import plan_for
+from plans.selectors import may_control, plan_for
 from plans.services import Requester, new_plan
+from plans.spec import MAX_STEPS
 from plans.states import PlanStatus
-from plans.work import Hold, Order, facts_of
+from plans.work import Asker, Hold, Order, facts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,11 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     """Store a direct call as a plan of one step, or as one more step of a plan, and let it start or wait.
 
     Raises UnknownTool, ToolDisabled, ParameterError and QueryTypeUnsupported before anything is stored, Conflict
-    when the plan takes no more steps, and Plan.DoesNotExist when the requester may not see it.
+    when the plan takes no more steps, Plan.DoesNotExist when the requester may not see it, and NotAllowed when it is
+    not theirs to control.
     """
-    wanted = replace(starting.order_for(order.tool, _arguments_of(order)), reason=order.reason)
+    asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
+    wanted = replace(starting.order_for(order.tool, _arguments_of(order)), reason=order.reason, asker=asker)
     if order.plan_ref is None:
         plan = _plan_of_one(order.tool, by)
         admission = _admit(plan, wanted)
@@ -47,11 +51,18 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
             batch.add("plan.created")
             batch.add("plan.started")
             return _add_call(plan, batch, admission, step_id=1)
-    plan = plan_for(by.user, by.token, order.plan_ref)
+    plan = _plan_to_join(order.plan_ref, by)
     admission = _admit(plan, wanted)
     with recording(plan.pk, plan.public_id) as batch:
         _check_open(plan)
         return _add_call(plan, batch, admission, step_id=_next_step_id(plan))
+
+
+def _plan_to_join(plan_ref: str, by: Requester) -> Plan:
+    plan = plan_for(by.user, by.token, plan_ref)
+    if not may_control(by.user, by.token, plan):
+        raise NotAllowed("Only the plan's owner or an administrator may add calls to it.")
+    return plan
 
 
 def _plan_of_one(tool: str, by: Requester) -> Plan:
@@ -76,6 +87,8 @@ def _check_open(plan: Plan) -> None:
     plan.refresh_from_db(fields=["status", "can_modify"])
     if not plan.can_modify or plan.status != PlanStatus.IN_PROGRESS:
         raise Conflict("This plan takes no more steps: it may not be changed, has not started, or has ended.")
+    if plan.steps.count() >= MAX_STEPS:
+        raise Conflict(f"This plan has {MAX_STEPS} steps, and takes no more.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
 def _context(run: Run) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
     return ToolContext(
-        **_surroundings(run.plan, run.step.step_id, run.order),
+        **{**_surroundings(run.plan, run.step.step_id, run.order), "requested_by": run.call.requested_by_id},
         call_id=run.call.public_id,
         idempotency_key=run.call.public_id,
         attempt=run.call.attempt,
@@ -114,7 +114,7 @@ def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]
     return {
         "plan_id": plan.ref,
         "step_id": step_id,
-        "requested_by": plan.token_user_id or plan.author_id,
+        "requested_by": (order.asker or plan.asker).user_id,
         "session": plan.session or None,
         # An async tool lives on an event loop, where nothing may be read from the database later.
         "memory": dict(memory) if order.target.tool.is_async else memory,
@@ -166,7 +166,7 @@ def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     claims.insert_call(batch.cursor, call)
     if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
-    people = {hold.plan.author_id, hold.plan.token_user_id or hold.plan.author_id}
+    people = {hold.plan.author_id, hold.plan.asker.user_id, call.requested_by_id}
     CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
     request = requests.open_request(call, rule=hold.rule, preview=shown)
     if hold.order.replaces is not None:

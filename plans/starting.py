@@ -22,7 +22,7 @@ from catalog.states import TERMINAL, CallStatus
 from plans import carriers, claims, conditions, finishing, references
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
-from plans.work import Hold, Memory, Order, PlanFacts, Resume, Run, Work
+from plans.work import Asker, Hold, Memory, Order, PlanFacts, Resume, Run, Work
 
 SETTLED_AT_ONCE = 50
 """Steps that may be skipped or failed in one transaction before others get their turn."""
@@ -108,7 +108,14 @@ def order_for(tool_name: str, arguments: Mapping[str, Any], *, replaces: Call | 
     if target.drifted:
         raise ToolError(f"The loaded code of {tool_name} is not its current version: run sync_tools, then try again.")
     checked = dispatch.check(target.tool, arguments)
-    return Order(target=target, arguments=checked, text=canonical_text(checked), replaces=replaces)
+    asker = asker_of(replaces) if replaces else None
+    return Order(target=target, arguments=checked, text=canonical_text(checked), replaces=replaces, asker=asker)
+
+
+def asker_of(call: Call) -> Asker | None:
+    """Return who asked for a call: whoever replaces it asks for the same person."""
+    user_id = call.requested_by_id
+    return Asker(user_id, call.token_id, call.via, call.session) if user_id else None
 
 
 def facts_for(order: Order, plan: PlanFacts) -> dispatch.CallFacts:
@@ -119,7 +126,7 @@ def facts_for(order: Order, plan: PlanFacts) -> dispatch.CallFacts:
         safety_level=target.tool.safety_level,
         categories=target.tool.categories,
         arguments=order.arguments,
-        requested_by=plan.token_user_id or plan.author_id,
+        requested_by=(order.asker or plan.asker).user_id,
         plan_ref=plan.ref,
         source="",
     )
@@ -148,7 +155,7 @@ def _started(start: Start, call: Call, order: Order) -> Run:
 
 def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus) -> Call:
     """Return a call of the plan's step, neither stored nor started."""
-    target = order.target
+    target, asker = order.target, order.asker or plan.asker
     return Call(
         public_id=new_call_id(),
         tool_name=target.tool.name,
@@ -157,10 +164,10 @@ def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus)
         query_type=str(order.arguments.get("query_type", "")) if target.tool.query_types else "",
         arguments=order.text,
         status=status,
-        requested_by_id=plan.token_user_id or plan.author_id,
-        token_id=plan.token_id,
-        via=plan.via,
-        session=plan.session,
+        requested_by_id=asker.user_id,
+        token_id=asker.token_id,
+        via=asker.via,
+        session=asker.session,
         reason=order.replaces.reason if order.replaces else order.reason,
         plan_ref=plan.ref,
         step_ref=str(step_id),

@@ -17,6 +17,16 @@ from plans.models import Plan
 
 
 @dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks for a call, with which token, over which door and in which session."""
+
+    user_id: int
+    token_id: int | None
+    via: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlanFacts:
     """What never changes about a plan once it is stored."""
 
@@ -29,6 +39,11 @@ class PlanFacts:
     session: str
     is_call: bool
     deadline_at: datetime | None
+
+    @property
+    def asker(self) -> Asker:
+        """Who asks for the calls of the plan's own steps."""
+        return Asker(self.token_user_id or self.author_id, self.token_id, self.via, self.session)
 
 
 def plan_facts(plan_pk: int) -> PlanFacts:
@@ -53,13 +68,14 @@ def facts_of(plan: Plan) -> PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be called: the catalog's target and the arguments, already resolved and valid."""
+    """What is to be called: the catalog's target and the arguments, resolved and valid; `asker` None: the plan's."""
 
     target: CallableTool
     arguments: dict[str, Any]
     text: str
     replaces: Call | None = None
     reason: str = ""
+    asker: Asker | None = None
 
     @property
     def level(self) -> str:

@@ -1,11 +1,14 @@
 """Direct calls: a plan of one step, or one more step of a plan; allowed, held or refused before anything is stored."""
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.models import PolicyRevision
+from catalog.access import NotAllowed
 from catalog.errors import Conflict, ParameterError, QueryTypeUnsupported, ToolDisabled, ToolError, UnknownTool
 from catalog.models import Call, CatalogState, Tool
+from catalog.results import Preview
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester, cancel_plan
@@ -160,3 +163,44 @@ def test_a_call_that_nobody_took_up_is_cancelled_with_its_plan(stage, ada):
     assert (call_of(plan).status, step_of(plan).status) == ("cancelled", "cancelled")
     assert (work_off(plan).status, stage.played) == ("cancelled", [])
     assert events_of(plan)[-1] == "1 step.cancelled"
+
+
+def test_nobody_adds_calls_to_a_plan_that_is_not_theirs(stage, ada, ben):
+    """Seeing it is not enough."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    for tool in ("safe", "dangerous"):
+        with pytest.raises(NotAllowed):
+            create_call(CallOrder(tool, {}, plan_ref=plan.public_id), by=Requester(ben))
+    assert plan.steps.count() == 1
+
+
+def test_whoever_adds_a_call_to_a_plan_has_asked_for_it(stage, ada, admin, rosa):
+    """Neither they nor the plan's author may approve it, nor the call that takes its place."""
+    admin.groups.add(*rosa.groups.all())
+    ada.groups.add(*rosa.groups.all())
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    call = create_call(CallOrder("dangerous", {"value": "y"}, plan_ref=plan.public_id), by=Requester(admin))
+    assert call.requested_by == admin
+    refuse_both(plan, ada, admin)
+    approve(plan, rosa, 2)
+    stage.previews["dangerous"] = lambda value, context: Preview("Do y", "text", state_token="another")
+    work_off(plan)
+    assert call_of(plan, 2).replaces == call
+    assert call_of(plan, 2).requested_by == admin
+    refuse_both(plan, ada, admin)
+
+
+def refuse_both(plan: Plan, *people: User) -> None:
+    """Check that none of these people may approve the plan's second step."""
+    for person in people:
+        with pytest.raises(NotAllowed, match="You asked for this call"):
+            approve(plan, User.objects.get(pk=person.pk), 2)
+
+
+def test_a_plan_takes_as_many_calls_as_steps(stage, ada, monkeypatch):
+    """No more than a plan may be submitted with."""
+    monkeypatch.setattr("plans.calls.MAX_STEPS", 2)
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
+    with pytest.raises(Conflict, match="2 steps"), transaction.atomic():
+        create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
