@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 
 from catalog.definitions import SafetyLevel
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
@@ -158,6 +159,11 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has been neither revoked nor reached its end."""
+        return self.revoked_at is None and self.expires_at > timezone.now()
 
 
 class IdempotencyKey(models.Model):
