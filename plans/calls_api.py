@@ -19,6 +19,8 @@ from plans.waiting import WAIT_HEADER
 
 USUAL_WAIT = 10.0
 OPEN = ("running", "waiting")
+SHOWN = CallSerializer()
+"""Made once: a serializer copies its fields whenever it is made, and this one keeps nothing between calls."""
 
 
 class CallEndpoint(PlanEndpoint):
@@ -30,7 +32,7 @@ class CallEndpoint(PlanEndpoint):
             call = selectors.call_for(self.user, self.token, public_id)
         except Call.DoesNotExist:
             raise Http404 from None
-        return Response(CallSerializer(call).data, status)
+        return Response(SHOWN.to_representation(call), status)
 
 
 class CallList(CallEndpoint):
