@@ -130,7 +130,7 @@ def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
 def run(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Outcome:
     """Run one checked call and end its resources; a failure undoes what it changed and never raises."""
     if context.deadline is not None and context.deadline.expired():
-        return _settled(_too_late(tool), context)
+        return _settled(too_late(tool), context)
     try:
         outcome = _accepted(tool, settle(tool.call(arguments, context), _limit(tool, context)))
     except HANDLER_FAILURES as error:
@@ -180,7 +180,8 @@ def _limit(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
     return min(own, context.deadline, key=lambda deadline: deadline.expires_at)
 
 
-def _too_late(tool: Tool[Any, Any]) -> Outcome:
+def too_late(tool: Tool[Any, Any]) -> Outcome:
+    """Return the outcome of a call whose time was over before its handler began: it did nothing."""
     message = f"Deadline expired before executing tool '{tool.name}'."
     cause = DeadlineExceededError(message)
     return Outcome(

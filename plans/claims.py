@@ -73,6 +73,7 @@ PARK_STEP = (
     "UPDATE plans_step SET waiting_for = %s, waiting_since = %s, ready_at = %s, call_id = %s, lease_until = NULL, "
     f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 )
+GIVE_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 READY_DEPENDENTS = (
     "UPDATE plans_step SET dependencies_left = dependencies_left - 1, ready_at = CASE WHEN dependencies_left = 1 "
     f"AND status = '{StepStatus.PENDING}' THEN {{now}} ELSE ready_at END "
@@ -223,9 +224,10 @@ def insert_call(cursor: CursorWrapper, call: Call) -> None:
     call.pk = cursor.fetchone()[0]
 
 
-def give_call(cursor: CursorWrapper, step: Claimed, call: Call) -> None:
-    """Make a stored call the step's."""
-    cursor.execute("UPDATE plans_step SET call_id = %s WHERE id = %s", [call.pk, step.pk])
+def give_call(cursor: CursorWrapper, step: Claimed, call: Call) -> bool:
+    """Make a stored call the step's; False when its lease was lost."""
+    cursor.execute(GIVE_CALL, [call.pk, step.pk, step.claimed_by, step.attempt])
+    return _won(cursor)
 
 
 def start_call(cursor: CursorWrapper, call_pk: int, *, fence: int, now: datetime) -> bool:
@@ -324,6 +326,15 @@ def look_at(cursor: CursorWrapper, step_pk: int) -> Claimed:
     """Return the step as it stands, for changes under its present fence."""
     cursor.execute(f"SELECT {STEP_COLUMNS} FROM plans_step WHERE id = %s", [step_pk])
     return Claimed(*cursor.fetchone())
+
+
+def is_held(cursor: CursorWrapper, step: Claimed) -> bool:
+    """Say whether the step is still under this very lease; its plan is locked, so it stays so."""
+    cursor.execute(
+        f"SELECT 1 FROM plans_step {FENCED}status = '{StepStatus.IN_PROGRESS}'",
+        [step.pk, step.claimed_by, step.attempt],
+    )
+    return cursor.fetchone() is not None
 
 
 def is_lost(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:

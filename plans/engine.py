@@ -11,6 +11,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 
 from approvals import expiry, requests, starts
@@ -27,7 +28,7 @@ from plans.claims import Parking
 from plans.events import Recording, recording, tell
 from plans.starting import Start
 from plans.states import WaitingFor
-from plans.work import Hold, Memory, Order, PlanFacts, Resume, Run, Work, plan_facts
+from plans.work import Hold, Memory, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
 
 INLINE_SECONDS = 2.0
 INLINE_STEPS = 50
@@ -76,13 +77,18 @@ def advance(work: Work, turn: Turn) -> Work | None:
         return _hold(work, turn)
     if isinstance(work, Resume):
         return _resume(work, turn)
+    if isinstance(work, Renewal):
+        return _ask_again(work, turn)
     outcome = perform(work)
     turn.back()
     return end(work, outcome, turn)
 
 
 def perform(run: Run) -> dispatch.Outcome:
-    """Run the handler, outside every transaction."""
+    """Run the handler, outside every transaction; a worker that slept through its lease since the start does not."""
+    started_at = run.call.started_at
+    if started_at and timezone.now() >= started_at + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS):
+        return dispatch.too_late(run.order.target.tool)
     return dispatch.run(run.order.target.tool, run.order.arguments, _context(run))
 
 
@@ -132,7 +138,7 @@ def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
     return dispatch.preview(order.target.tool, order.arguments, ToolContext(**_surroundings(plan, step_id, order)))
 
 
-def _preview(work: Hold | Resume, order: Order, turn: Turn) -> Preview | None:
+def _preview(work: Hold | Resume | Renewal, order: Order, turn: Turn) -> Preview | None:
     """Compute the preview for a claimed step. Raises Conflict when the thread was written off meanwhile."""
     try:
         return preview(work.plan, work.step.step_id, order)
@@ -153,7 +159,7 @@ def _hold(hold: Hold, turn: Turn) -> Work | None:
         return _next(batch, hold.plan, turn.owner)
 
 
-def _refuse(work: Hold | Resume, error: ToolError, turn: Turn) -> Work | None:
+def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work | None:
     with recording(work.plan.pk, work.plan.ref) as batch:
         finishing.refuse(batch, work.step, error)
         return _next(batch, work.plan, turn.owner)
@@ -166,7 +172,7 @@ def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     claims.insert_call(batch.cursor, call)
     if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
-    people = {hold.plan.author_id, hold.plan.asker.user_id, call.requested_by_id}
+    people = {each.user_id for each in (hold.plan.asker, hold.order.asker) if each} | {hold.plan.author_id}
     CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
     request = requests.open_request(call, rule=hold.rule, preview=shown)
     if hold.order.replaces is not None:
@@ -187,7 +193,7 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
         return _expire(resume, turn)
     except Invalidated as change:
         snapshot.forget()
-        return _ask_again(resume, str(change), turn)
+        return Renewal(resume.step, resume.plan, call, str(change))
 
 
 def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
@@ -196,6 +202,8 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
     state = (shown.state_token or "") if shown else ""
     binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
     with recording(resume.plan.pk, resume.plan.ref) as batch:
+        if not claims.is_held(batch.cursor, resume.step):
+            raise Conflict("The step was taken over while its preview was computed.")
         starts.consume(call, binding)
         if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
@@ -211,21 +219,21 @@ def _expire(resume: Resume, turn: Turn) -> Work | None:
         return _next(batch, resume.plan, turn.owner)
 
 
-def _ask_again(resume: Resume, reason: str, turn: Turn) -> Work | None:
-    """Something changed after the approval: void it and admit the call as it is now, in one transaction."""
-    call = resume.call
+def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
+    """Void the approval and admit the call as it is now, in one transaction."""
+    call = renewal.call
     try:
         order = starting.order_for(call.tool_name, call.arguments_json, replaces=call)
-        shown = _preview(resume, order, turn)
+        shown = _preview(renewal, order, turn)
     except ToolError as error:
-        return _refuse(resume, error, turn)
-    with recording(resume.plan.pk, resume.plan.ref) as batch:
-        requests.invalidate(call.approval, reason=reason)
-        work = starting.admit(Start(batch, resume.plan, resume.step), order)
+        return _refuse(renewal, error, turn)
+    with recording(renewal.plan.pk, renewal.plan.ref) as batch:
+        requests.invalidate(call.approval, reason=renewal.reason)
+        work = starting.admit(Start(batch, renewal.plan, renewal.step), order)
         if isinstance(work, Hold):
             store_held(batch, work, shown)
             work = None
-        return work or _next(batch, resume.plan, turn.owner)
+        return work or _next(batch, renewal.plan, turn.owner)
 
 
 def abandon(work: Work) -> None:

@@ -193,9 +193,9 @@ def _wake_dependents(batch: Recording, step: Claimed) -> None:
 
 def refuse(batch: Recording, step: Claimed, error: ToolError) -> None:
     """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
-    if step.call_pk is not None:
+    failed = fail(batch, step, error.user_message())
+    if failed and step.call_pk is not None:
         _end_unstarted_call(batch, step.call_pk, error.user_message())
-    fail(batch, step, error.user_message())
 
 
 def _end_unstarted_call(batch: Recording, call_pk: int, message: str) -> None:
@@ -207,15 +207,16 @@ def _end_unstarted_call(batch: Recording, call_pk: int, message: str) -> None:
     try_move(calls, to=CallStatus.FAILED, message=message, error_kind="refused", finished_at=batch.now)
 
 
-def fail(batch: Recording, step: Claimed, message: str) -> None:
-    """Fail a step with a sentence for people, kept in memory too; its dependents stay pending."""
+def fail(batch: Recording, step: Claimed, message: str) -> bool:
+    """Fail a step with a sentence for people, kept in memory too; False when its lease was lost."""
     if not claims.fail_step(batch.cursor, step, now=batch.now, error=message):
-        return
+        return False
     MemoryItem.objects.create(
         plan_id=step.plan_pk, type=MemoryItem.Type.STEP_FAILED,
         value=json.dumps({"tool": step.tool or None, "error": message}), step_id=step.step_id, at=batch.now,
     )  # fmt: skip
     batch.add("step.failed", step.step_id)
+    return True
 
 
 def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> None:

@@ -11,12 +11,14 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import DatabaseError
 
 from approvals.gate import gate
 from catalog import dispatch, snapshot
 from catalog.canonical import canonical_text
-from catalog.errors import ToolDisabled, ToolError, UnknownTool
+from catalog.errors import Conflict, ToolDisabled, ToolError, UnknownTool
 from catalog.models import Call, new_call_id
+from catalog.problems import log_unexpected
 from catalog.registry import nearest_names
 from catalog.states import TERMINAL, CallStatus
 from plans import carriers, claims, conditions, finishing, references
@@ -72,7 +74,12 @@ def _begin(start: Start) -> Work | None:
         return admit(start, _order(start))
     except ToolError as error:
         finishing.refuse(start.batch, step, error)
-        return None
+    except (Conflict, DatabaseError):
+        raise
+    except Exception as error:  # noqa: BLE001 - raised again it would undo the claim, to be tried for ever
+        log_unexpected(error)
+        finishing.refuse(start.batch, step, ToolError(f"The step could not begin: {type(error).__name__}."))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +151,8 @@ def admit(start: Start, order: Order) -> Run | Hold | None:
     call.fence, call.attempt = start.step.attempt, 1
     call.created_at = call.started_at = start.batch.now
     claims.insert_call(start.batch.cursor, call)
-    claims.give_call(start.batch.cursor, start.step, call)
+    if not claims.give_call(start.batch.cursor, start.step, call):
+        raise Conflict("The step was taken over before its call could start.")
     return _started(start, call, order)
 
 

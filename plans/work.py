@@ -113,7 +113,17 @@ class Resume:
     call: Call
 
 
-Work = Run | Hold | Resume
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """An approved call that may not start as it was approved: people are to be asked about it as it is now."""
+
+    step: Claimed
+    plan: PlanFacts
+    call: Call
+    reason: str
+
+
+Work = Run | Hold | Resume | Renewal
 
 
 class Memory(Mapping[str, Any]):

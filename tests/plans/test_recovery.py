@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.utils import timezone
 
 from approvals.models import AuditEntry, PolicyRevision
+from catalog.errors import Conflict
 from plans import carriers, claims, engine, recovery
 from plans.engine import Turn
 from plans.executor import Executor
@@ -269,3 +271,52 @@ def test_a_stopped_executor_leaves_nothing_half_done(executor, stage, ada):
     Ticker(other).tick()
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the plan's end")
     other.stop()
+
+
+def taken_over(plan: Plan) -> tuple[Resume, Resume]:
+    """Let a worker sleep through its lease on an approved call; return what it holds and what another one does."""
+    slow = claimed(plan)
+    take_back()
+    quick = engine.claim(plan.pk, owner="quick")
+    assert isinstance(slow, Resume)
+    assert isinstance(quick, Resume)
+    return slow, quick
+
+
+@pytest.fixture
+def approved(stage: Any, ada: User, rosa: User) -> Plan:
+    """A plan whose dangerous step is approved and has not started."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    approve(plan, rosa)
+    return plan
+
+
+def test_a_worker_that_lost_its_lease_starts_nothing(approved, stage):
+    """Whoever took over does."""
+    slow, quick = taken_over(approved)
+    with pytest.raises(Conflict), transaction.atomic():
+        engine.advance(slow, Turn("lost"))
+    run = engine.advance(quick, Turn("quick"))
+    assert isinstance(run, Run)
+    engine.advance(run, Turn("quick"))
+    assert (call_of(approved).status, stage.values("dangerous")) == ("completed", ["x"])
+
+
+def test_a_worker_that_lost_its_lease_fails_nothing(approved, stage):
+    """What it was refused means nothing for the call that runs elsewhere by now."""
+    slow, quick = taken_over(approved)
+    run = engine.advance(quick, Turn("quick"))
+    assert isinstance(run, Run)
+    engine.abandon(slow)
+    assert (call_of(approved).status, step_of(approved).status) == ("running", "in_progress")
+    engine.advance(run, Turn("quick"))
+    assert (call_of(approved).status, work_off(approved).status) == ("completed", "completed")
+
+
+def test_a_worker_that_slept_since_the_start_runs_nothing(approved, stage):
+    """By now a person may have been asked what happened."""
+    run = engine.advance(claimed(approved), Turn("lost"))
+    assert isinstance(run, Run)
+    run.call.started_at = timezone.now() - timedelta(seconds=30)
+    engine.advance(run, Turn("lost"))
+    assert (stage.played, call_of(approved).error_kind) == ([], "deadline_exceeded")

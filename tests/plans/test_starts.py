@@ -19,7 +19,7 @@ from catalog.sync import sync_tools
 from plans import engine
 from plans.engine import Turn
 from plans.models import Plan
-from plans.work import Resume, Run
+from plans.work import Renewal, Resume, Run
 from tests.builders import (
     act,
     approve,
@@ -223,3 +223,19 @@ def test_a_call_that_is_tried_again_needs_no_second_approval(stage, ada, rosa):
     hurry(plan)
     assert work_off(plan).status == "completed"
     assert (stage.values("cautious_patient"), request_of(plan).status) == (["x", "x"], "consumed")
+
+
+def test_asking_again_has_its_own_time_for_the_preview(approved, stage):
+    """A preview that hangs the second time is given up as it would be the first time."""
+    stage.previews["dangerous"] = lambda value, context: Preview("Do x", "text", state_token="another")
+    renewal = engine.advance(resumed(approved), Turn("tests"))
+    assert isinstance(renewal, Renewal)
+    engine.abandon(renewal)
+    assert (step_of(approved).status, request_of(approved).status) == ("failed", "invalidated")
+
+
+def resumed(plan: Plan) -> Resume:
+    """Claim an approved call."""
+    work = engine.claim(plan.pk, owner="tests")
+    assert isinstance(work, Resume)
+    return work
