@@ -76,7 +76,7 @@ def _request_again(settling: Settling) -> None:
     if finishing.plan_is_over(settling.batch):
         raise Conflict("The plan has ended: say whether the call happened.")
     _fail_call(settling, "A person asked for it again.")
-    Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.batch.now)
+    Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.batch.now, waiting_for="", waiting_since=None)
     carriers.hint(settling.batch.plan_pk)
 
 

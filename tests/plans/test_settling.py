@@ -12,7 +12,7 @@ from catalog.errors import Conflict
 from catalog.models import Call
 from plans.models import Plan, Step
 from plans.selectors import memory_of
-from plans.services import Requester
+from plans.services import Requester, cancel_plan
 from plans.settling import Settlement, settle_outcome
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage
@@ -110,3 +110,11 @@ def test_only_unknown_outcomes_are_settled(stage, ada):
     with pytest.raises(Step.DoesNotExist), transaction.atomic():
         settle_outcome(plan, 3, settlement=Settlement("happened"), by=Requester(ada))
     assert "outcome" not in str(events_of(plan))
+
+
+def test_what_is_asked_for_again_ends_with_its_plan(unknown, stage):
+    """Before a worker has taken it up."""
+    settle(unknown, "request_again")
+    cancel_plan(unknown, by=Requester(unknown.author))
+    assert (step_of(unknown).status, work_off(unknown).status) == ("cancelled", "cancelled")
+    assert len(stage.played) == 1
