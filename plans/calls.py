@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Max
 
 from approvals.gate import gate
@@ -15,13 +16,15 @@ from catalog.models import Call
 from catalog.results import Preview
 from catalog.states import CallStatus
 from plans import carriers, claims, engine, starting
+from plans.carriers import Desk
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
 from plans.selectors import may_control, plan_for
 from plans.services import Requester, new_plan
 from plans.spec import MAX_STEPS
+from plans.starting import Start
 from plans.states import PlanStatus
-from plans.work import Asker, Hold, Order, facts_of
+from plans.work import Asker, Hold, Order, PlanFacts, Run, facts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,9 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
         if claimed is None:
             raise Conflict("The step was taken before its call could be held.")
         return engine.store_held(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
+    desk = carriers.desk()
+    if desk is not None:
+        return _start_here(batch, facts, order, step, desk)
     call = starting.new_call(facts, step_id, order, status=CallStatus.CREATED)
     call.created_at = batch.now
     claims.insert_call(batch.cursor, call)
@@ -128,3 +134,17 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
     step.save(force_insert=True)
     carriers.hint(plan.pk)
     return call
+
+
+def _start_here(batch: Recording, plan: PlanFacts, order: Order, step: Step, desk: Desk) -> Call:
+    """Start the call in this very transaction, in the name of this process's executor, which runs it after commit."""
+    step.save(force_insert=True)
+    claimed = claims.claim_step(batch.cursor, step.pk, starting.lease(desk.owner, batch))
+    if claimed is None:
+        raise Conflict("The step was taken before its call could start.")
+    batch.add("step.started", claimed.step_id, attempt=claimed.attempt)
+    run = starting.admit(Start(batch, plan, claimed), order)
+    if not isinstance(run, Run):
+        raise Conflict("A policy changed while this call was on its way; call again.")
+    transaction.on_commit(lambda: desk.take(run))
+    return run.call

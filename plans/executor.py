@@ -71,7 +71,8 @@ class Executor:
     def __init__(self, threads: int) -> None:
         self.owner = f"{socket.gethostname()[:24]}-{os.getpid()}-{secrets.token_hex(4)}"
         self._threads = threads
-        self._hints: SimpleQueue[int | None] = SimpleQueue()
+        self._hints: SimpleQueue[int | Run | None] = SimpleQueue()
+        self._taken: set[int] = set()
         self._seats: set[Seat] = set()
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -80,11 +81,13 @@ class Executor:
     def start(self) -> None:
         """Start the threads and listen for hints."""
         carriers.carry_to(self._hints.put)
+        carriers.open_desk(self)
         for _ in range(self._threads):
             self._add_thread()
 
     def stop(self, seconds: float = 30.0) -> None:
-        """Claim nothing more and wait for what is running, at most this long."""
+        """Claim nothing more; run what was taken, and wait for what is running, at most this long."""
+        carriers.close_desk(self)
         self._stopping.set()
         carriers.carry_no_more(self._hints.put)
         for _ in range(self._threads):
@@ -96,7 +99,12 @@ class Executor:
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
         works = [seat.work for seat in list(self._seats) if not seat.turn.abandoned]
-        return [work.step.pk for work in works if work is not None]
+        return [*list(self._taken), *(work.step.pk for work in works if work is not None)]
+
+    def take(self, run: Run) -> None:
+        """Run a call that was started in this executor's name, as soon as a thread is free."""
+        self._taken.add(run.step.pk)
+        self._hints.put(run)
 
     def end_overdue(self) -> None:
         """End the work of tools that are past their time, and replace the threads they keep."""
@@ -117,10 +125,11 @@ class Executor:
 
     def _live(self, seat: Seat) -> None:
         try:
-            while not self._stopping.is_set() and not seat.turn.abandoned:
-                plan_pk = self._hints.get()
-                if plan_pk is not None and self._needs_help(plan_pk):
-                    self._stay_with(plan_pk, seat)
+            while not seat.turn.abandoned and (job := self._hints.get()) is not None:
+                if isinstance(job, Run):
+                    self._stay_with(job.plan.pk, seat, job)
+                elif not self._stopping.is_set() and self._needs_help(job):
+                    self._stay_with(job, seat)
         finally:
             with self._lock:
                 self._seats.discard(seat)
@@ -134,13 +143,14 @@ class Executor:
         self._hints.put(plan_pk)
         return False
 
-    def _stay_with(self, plan_pk: int, seat: Seat) -> None:
-        """Work on one plan for one turn. What goes wrong here leaves a lease that expires."""
+    def _stay_with(self, plan_pk: int, seat: Seat, work: Work | None = None) -> None:
+        """Work on one plan for one turn, from what was taken on. What goes wrong here leaves a lease that expires."""
         try:
             seat.turn = engine.Turn(self.owner, stopping=self._stopping, back=seat.back)
-            work = engine.claim(plan_pk, owner=self.owner)
+            work = work or engine.claim(plan_pk, owner=self.owner)
             while work is not None:
                 seat.take(work)
+                self._taken.discard(work.step.pk)
                 work = engine.advance(work, seat.turn)
                 self._advanced[plan_pk] = monotonic()
         except Conflict as lost:
