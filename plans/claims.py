@@ -73,6 +73,7 @@ PARK_STEP = (
     "UPDATE plans_step SET waiting_for = %s, waiting_since = %s, ready_at = %s, call_id = %s, lease_until = NULL, "
     f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 )
+RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 GIVE_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 READY_DEPENDENTS = (
     "UPDATE plans_step SET dependencies_left = dependencies_left - 1, ready_at = CASE WHEN dependencies_left = 1 "
@@ -307,6 +308,12 @@ def renew_leases(cursor: CursorWrapper, step_pks: list[int], *, owner: str, leas
         )
 
 
+def renew_lease(cursor: CursorWrapper, step: Claimed, *, until: datetime) -> bool:
+    """Renew the lease of one step; False when it was lost."""
+    cursor.execute(RENEW, [stamp(until), step.pk, step.claimed_by, step.attempt])
+    return _won(cursor)
+
+
 def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[int]:
     """Return plans that have a ready step nobody claimed: hints that were lost, or delays that are over."""
     cursor.execute("SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s LIMIT %s", [stamp(now), limit])
@@ -326,15 +333,6 @@ def look_at(cursor: CursorWrapper, step_pk: int) -> Claimed:
     """Return the step as it stands, for changes under its present fence."""
     cursor.execute(f"SELECT {STEP_COLUMNS} FROM plans_step WHERE id = %s", [step_pk])
     return Claimed(*cursor.fetchone())
-
-
-def is_held(cursor: CursorWrapper, step: Claimed) -> bool:
-    """Say whether the step is still under this very lease; its plan is locked, so it stays so."""
-    cursor.execute(
-        f"SELECT 1 FROM plans_step {FENCED}status = '{StepStatus.IN_PROGRESS}'",
-        [step.pk, step.claimed_by, step.attempt],
-    )
-    return cursor.fetchone() is not None
 
 
 def is_lost(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 
 from approvals import expiry, requests, starts
@@ -85,11 +86,19 @@ def advance(work: Work, turn: Turn) -> Work | None:
 
 
 def perform(run: Run) -> dispatch.Outcome:
-    """Run the handler, outside every transaction; a worker that slept through its lease since the start does not."""
-    started_at = run.call.started_at
-    if started_at and timezone.now() >= started_at + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS):
+    """Run the handler, outside every transaction, unless the lease was lost since the start."""
+    if not _is_ours(run):
         return dispatch.too_late(run.order.target.tool)
     return dispatch.run(run.order.target.tool, run.order.arguments, _context(run))
+
+
+def _is_ours(run: Run) -> bool:
+    """Say whether the call is still this worker's to run; only after a lease's time can it be anyone else's."""
+    now, seconds = timezone.now(), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
+    if run.call.started_at is None or now < run.call.started_at + seconds:
+        return True
+    with connection.cursor() as cursor:
+        return claims.renew_lease(cursor, run.step, until=now + seconds)
 
 
 def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
@@ -202,7 +211,7 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
     state = (shown.state_token or "") if shown else ""
     binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
     with recording(resume.plan.pk, resume.plan.ref) as batch:
-        if not claims.is_held(batch.cursor, resume.step):
+        if not claims.renew_lease(batch.cursor, resume.step, until=starting.lease(resume.step.claimed_by, batch).until):
             raise Conflict("The step was taken over while its preview was computed.")
         starts.consume(call, binding)
         if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):

@@ -313,10 +313,16 @@ def test_a_worker_that_lost_its_lease_fails_nothing(approved, stage):
     assert (call_of(approved).status, work_off(approved).status) == ("completed", "completed")
 
 
-def test_a_worker_that_slept_since_the_start_runs_nothing(approved, stage):
-    """By now a person may have been asked what happened."""
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(approved, stage, lost):
+    """A person may have been asked by now what happened; what came late is kept for them."""
     run = engine.advance(claimed(approved), Turn("lost"))
     assert isinstance(run, Run)
+    if lost:
+        expire(approved)
+        take_back()
     run.call.started_at = timezone.now() - timedelta(seconds=30)
     engine.advance(run, Turn("lost"))
-    assert (stage.played, call_of(approved).error_kind) == ([], "deadline_exceeded")
+    call = call_of(approved)
+    assert (call.status, stage.values("dangerous")) == (("outcome_unknown", []) if lost else ("completed", ["x"]))
+    assert ("before executing" in call.late_evidence) == lost
