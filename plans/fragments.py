@@ -13,9 +13,10 @@ from plans.boards import Drawn, Subject
 from plans.browse import live_rows
 from plans.door import Visitor
 from plans.drawing import drawing_of
+from plans.event_words import EventLine
 from plans.feed import Feed
 from plans.models import Plan
-from plans.picture import Picture, draw
+from plans.picture import MemoryRow, Picture, draw
 from plans.request_changes import Change
 from plans.selectors import running_plans
 from plans.step_card import default_step
@@ -77,13 +78,22 @@ def _rows(picture: Picture) -> dict[str, str]:
 
 
 def _values(picture: Picture) -> dict[str, str]:
-    return {f"m{row.pk}": _render("plans/_value.html", item=row, plan=picture.plan) for row in picture.memory}
+    return {f"m{row.pk}": _value(picture.plan.public_id, row) for row in picture.memory}
 
 
 def _events(picture: Picture) -> dict[str, str]:
     """Return the newest events, oldest first: each is put before the others."""
-    newest = reversed(picture.events)
-    return {f"e{line.seq}": _render("plans/_event.html", line=line, fresh=True) for line in newest}
+    return {f"e{line.seq}": _event(line) for line in reversed(picture.events)}
+
+
+@lru_cache(maxsize=1024)
+def _value(plan_ref: str, row: MemoryRow) -> str:
+    return _render("plans/_value.html", item=row, plan_ref=plan_ref)
+
+
+@lru_cache(maxsize=4096)
+def _event(line: EventLine) -> str:
+    return _render("plans/_event.html", line=line, fresh=True)
 
 
 def _looks(picture: Picture) -> dict[str, str]:
