@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from catalog.definitions import PREVIEW_SECONDS
 from catalog.errors import Conflict
+from catalog.problems import log_unexpected
 from plans import carriers, engine
 from plans.claims import on_sqlite
 from plans.work import Run, Work
@@ -111,7 +112,7 @@ class Executor:
         for seat in list(self._seats):
             work = seat.give_up()
             if work is not None:
-                log.warning("a tool is past its time", extra={"plan": work.plan.ref, "step": work.step.step_id})
+                log.warning("plan %s: the tool of step %s is past its time", work.plan.ref, work.step.step_id)
                 with self._lock:
                     self._seats.discard(seat)
                 self._add_thread()
@@ -133,6 +134,8 @@ class Executor:
         finally:
             with self._lock:
                 self._seats.discard(seat)
+            if not self._stopping.is_set() and not seat.turn.abandoned:
+                self._add_thread()  # whatever ended this one
             connection.close()
 
     def _needs_help(self, plan_pk: int) -> bool:
@@ -154,9 +157,10 @@ class Executor:
                 work = engine.advance(work, seat.turn)
                 self._advanced[plan_pk] = monotonic()
         except Conflict as lost:
-            log.info("someone else got there first: %s", lost, extra={"plan": plan_pk})
-        except Exception:
-            log.exception("a step was dropped; its lease will expire", extra={"plan": plan_pk})
+            log.info("plan %s: someone else got there first: %s", plan_pk, lost)
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log.warning("plan %s: a step was dropped; its lease will expire", plan_pk)
+            log_unexpected(error)
             connection.close()
         finally:
             seat.take(None)

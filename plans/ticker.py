@@ -7,6 +7,7 @@ between processes are harmless and a tick that fails is made up for by the next.
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
 
@@ -15,6 +16,7 @@ from django.db import connection
 from django.utils import timezone
 
 from approvals import decisions, expiry
+from catalog.problems import log_unexpected
 from plans import carriers, claims, recovery
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
@@ -66,8 +68,8 @@ class Ticker:
         """Return the seconds until something is due, between 0.05 and 1, and less than a lease lasts."""
         try:
             due = expiry.next_due(timezone.now())
-        except Exception:
-            log.exception("the next due time could not be read")
+        except Exception as error:  # noqa: BLE001 - without it the next look is simply later
+            log_unexpected(error)
             return TICK_SECONDS
         seconds = (due - timezone.now()).total_seconds() if due else TICK_SECONDS
         return min(TICK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / 4, max(SHORTEST_SECONDS, seconds))
@@ -107,6 +109,8 @@ class Ticker:
 def _safely(job: Callable[[], None]) -> None:
     try:
         job()
-    except Exception:
-        log.exception("a tick was cut short")
-        connection.close()
+    except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+        log.warning("a tick was cut short: %s", job.__name__.strip("_"))
+        log_unexpected(error)
+        with suppress(Exception):
+            connection.close()
