@@ -1,6 +1,7 @@
 """A serving process over the test's own database, to be killed and started again."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def database_url() -> str:
 class Serving:
     """`manage.py serve` on a free port; `effects` is where its tools leave their marks."""
 
-    def __init__(self, effects: Path) -> None:
+    def __init__(self, effects: Path, **environment: str) -> None:
         self.effects = effects
         self._process: subprocess.Popen[bytes] | None = None
         self._environment = {
@@ -39,6 +40,7 @@ class Serving:
             "TOOLGATE_TEST_EFFECTS": str(effects),
             "TOOLGATE_LEASE_SECONDS": str(LEASE_SECONDS),
             "TOOLGATE_WORKSPACE": str(effects / "workspace"),
+            **environment,
         }
 
     def start(self) -> None:
@@ -57,6 +59,11 @@ class Serving:
     def log(self) -> str:
         """Return what it said."""
         return (self.effects / "log").read_text(errors="replace")
+
+    def url(self) -> str | None:
+        """Return where it serves; None until it says so."""
+        said = re.search(r"serves on (http://\S+?)/ ", self.log())
+        return said[1] if said else None
 
     def marks(self) -> Counter[tuple[str, str]]:
         """Count the marks that tools left, by call and word."""

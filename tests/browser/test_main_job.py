@@ -1,0 +1,103 @@
+"""The main job, in real browsers against a real server: a plan runs live, stops, and a person clears it elsewhere."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import PageAs, note, session_of
+from tests.builders import make_plan, step, step_of, write_step
+from tests.chaos.serving import Serving
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+
+
+@pytest.fixture
+def served(transactional_db: None, catalog: None, tmp_path: Path) -> Iterator[Serving]:
+    """A process that serves and executes, with a short undo window and ordinary leases."""
+    (tmp_path / "workspace").mkdir()
+    process = Serving(tmp_path, TOOLGATE_TOOLS="", TOOLGATE_UNDO_SECONDS="1", TOOLGATE_LEASE_SECONDS="30")
+    process.start()
+    eventually(process.url, what="the server")
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def window_of(browser: Browser, served: Serving, complaints: list[str]) -> Iterator[PageAs]:
+    """Return a function that opens a window of its own for someone, sockets and all."""
+    contexts = []
+
+    def open_window(user: User, **options: Any) -> Page:
+        context = browser.new_context(base_url=served.url(), **options)
+        contexts.append(context)
+        cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": served.url()}
+        context.add_cookies([cookie])  # type: ignore[list-item]
+        page = context.new_page()
+        page.set_default_timeout(15000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: note(message, complaints))
+        return page
+
+    yield open_window
+    for context in contexts:
+        context.close()
+
+
+def start_writing(page: Page, author: User) -> Any:
+    """Store a plan that writes a file, open its page and start it there."""
+    plan = make_plan(author, step(1), write_step(2, "note.txt", "Approved bytes\n", dependencies=[1]), start=False)
+    page.goto(f"/plans/{plan.public_id}/")
+    expect(page.locator("#live")).to_contain_text("Live")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator(".plan-h")).to_contain_text("Waiting for approval")
+    return plan
+
+
+def test_a_reviewer_clears_it_by_keyboard_and_the_operator_sees_it_finish(ada, rosa, window_of, served, tmp_path):
+    """Two people, two windows: one press of A, and the other page changes without a reload."""
+    operator, reviewer = window_of(ada), window_of(rosa)
+    start_writing(operator, ada)
+    operator.evaluate("window.neverReloaded = true")
+    reviewer.goto("/approvals/")
+    expect(reviewer.locator("#detail h1")).to_contain_text("note.txt")
+    reviewer.keyboard.press("a")
+    expect(operator.locator(".plan-h")).to_contain_text("Done")
+    assert operator.evaluate("window.neverReloaded") is True
+    assert (tmp_path / "workspace" / "note.txt").read_text() == "Approved bytes\n"
+
+
+def test_a_rejection_reaches_the_step_with_its_reason(ada, rosa, window_of, tmp_path):
+    """D opens the reason; the operator reads it in the step, and nothing was written."""
+    operator, reviewer = window_of(ada), window_of(rosa)
+    plan = start_writing(operator, ada)
+    reviewer.goto("/approvals/")
+    expect(reviewer.locator("#detail h1")).to_contain_text("note.txt")
+    reviewer.keyboard.press("d")
+    reviewer.keyboard.type("Not this file.")
+    reviewer.keyboard.press("Control+Enter")
+    expect(operator.locator(".plan-h")).to_contain_text("Failed")
+    operator.goto(f"/plans/{plan.public_id}/?step=2")
+    expect(operator.locator("#step")).to_contain_text("Not this file.")
+    assert not (tmp_path / "workspace" / "note.txt").exists()
+
+
+def test_all_of_it_works_without_scripts(ada, rosa, window_of, served, tmp_path):
+    """Plain pages and plain forms: start, read, approve, look again."""
+    operator, reviewer = window_of(ada, java_script_enabled=False), window_of(rosa, java_script_enabled=False)
+    plan = make_plan(ada, write_step(1, "note.txt", "Approved bytes\n"), start=False)
+    operator.goto(f"/plans/{plan.public_id}/")
+    operator.get_by_role("button", name="Start").click()
+    eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
+    reviewer.goto("/approvals/")
+    reviewer.get_by_role("link", name="note.txt").first.click()
+    reviewer.get_by_role("button", name="Approve").click()
+    eventually((tmp_path / "workspace" / "note.txt").exists, what="the file")
+    eventually(lambda: step_of(plan).status == "completed", what="the step")
+    operator.reload()
+    expect(operator.locator(".plan-h")).to_contain_text("Done")
