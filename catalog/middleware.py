@@ -41,6 +41,4 @@ class ApiProblems(MiddlewareMixin):
 
 
 def _answer(problem: Problem) -> JsonResponse:
-    return JsonResponse(
-        problem.as_json(), status=problem.status, content_type=MEDIA_TYPE, headers=problem.headers
-    )
+    return JsonResponse(problem.as_json(), status=problem.status, content_type=MEDIA_TYPE, headers=problem.headers)
