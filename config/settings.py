@@ -213,16 +213,16 @@ TOOLGATE_APPROVAL_TTL_SECONDS = env.int("TOOLGATE_APPROVAL_TTL_SECONDS", 24 * 36
 TOOLGATE_RUN_WINDOW_SECONDS = env.int("TOOLGATE_RUN_WINDOW_SECONDS", 15 * 60)
 if TOOLGATE_EXECUTOR != "embedded":
     raise ImproperlyConfigured("TOOLGATE_EXECUTOR must be embedded.")
-for _name, _seconds in (
-    ("TOOLGATE_LEASE_SECONDS", TOOLGATE_LEASE_SECONDS),
-    ("TOOLGATE_APPROVAL_TTL_SECONDS", TOOLGATE_APPROVAL_TTL_SECONDS),
-    ("TOOLGATE_RUN_WINDOW_SECONDS", TOOLGATE_RUN_WINDOW_SECONDS),
-    ("TOOLGATE_THREADS", TOOLGATE_THREADS),
+_YEAR = 366 * 24 * 3600
+for _name, _number, _least, _most in (
+    ("TOOLGATE_LEASE_SECONDS", TOOLGATE_LEASE_SECONDS, 1, 3600),
+    ("TOOLGATE_UNDO_SECONDS", TOOLGATE_UNDO_SECONDS, 0, 3600),
+    ("TOOLGATE_APPROVAL_TTL_SECONDS", TOOLGATE_APPROVAL_TTL_SECONDS, 1, _YEAR),
+    ("TOOLGATE_RUN_WINDOW_SECONDS", TOOLGATE_RUN_WINDOW_SECONDS, 1, _YEAR),
+    ("TOOLGATE_THREADS", TOOLGATE_THREADS, 1, 256),
 ):
-    if _seconds < 1:
-        raise ImproperlyConfigured(f"{_name} must be at least 1.")
-if TOOLGATE_UNDO_SECONDS < 0:
-    raise ImproperlyConfigured("TOOLGATE_UNDO_SECONDS must be 0 (off) or more.")
+    if not _least <= _number <= _most:
+        raise ImproperlyConfigured(f"{_name} must lie between {_least} and {_most}.")
 
 LOGGING = {
     "version": 1,
