@@ -298,13 +298,14 @@ def progress(cursor: CursorWrapper, plan_pk: int) -> Progress:
 
 
 def renew_leases(cursor: CursorWrapper, step_pks: list[int], *, owner: str, lease_until: datetime) -> None:
-    """Renew the leases of the steps this process is working on, in one statement."""
-    if step_pks:
-        marks = ", ".join(["%s"] * len(step_pks))
+    """Renew the leases of the steps this process is working on, outside of any transaction.
+
+    One at a time: the plan is not locked here, and who holds two rows of a plan deadlocks with who ends it.
+    """
+    for step_pk in step_pks:
         cursor.execute(
-            "UPDATE plans_step SET lease_until = %s "
-            f"WHERE claimed_by = %s AND lease_until IS NOT NULL AND id IN ({marks})",
-            [stamp(lease_until), owner, *step_pks],
+            "UPDATE plans_step SET lease_until = %s WHERE id = %s AND claimed_by = %s AND lease_until IS NOT NULL",
+            [stamp(lease_until), step_pk, owner],
         )
 
 

@@ -49,7 +49,7 @@ def cancel_step(step: Step, batch: Recording, reason: str, by: User) -> None:
         completed_at=batch.now,
     )
     if stopped:
-        batch.add("step.cancelled", step.step_id)
+        batch.add("step.cancelled", step.step_id, **({"call": call.public_id} if call else {}))
 
 
 def end_overdue_plans(now: datetime) -> int:

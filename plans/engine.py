@@ -186,7 +186,8 @@ def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     request = requests.open_request(call, rule=hold.rule, preview=shown)
     if hold.order.replaces is not None:
         requests.supersede(hold.order.replaces, request)
-    batch.add("step.waiting", hold.step.step_id, waiting_for="approval", approval=request.public_id)
+    names = {"call": call.public_id, "approval": request.public_id}
+    batch.add("step.waiting", hold.step.step_id, waiting_for="approval", **names)
     return call
 
 

@@ -54,8 +54,8 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         return 0
     _tell_end(batch, run, outcome)
     if _went_well(outcome):
-        return complete(batch, run.step, response)
-    fail(batch, run.step, outcome.message)
+        return complete(batch, run.step, response, call=run.call)
+    fail(batch, run.step, outcome.message, call=run.call)
     return 0
 
 
@@ -100,8 +100,8 @@ def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
         return
     try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
     batch.add(
-        "step.retrying", run.step.step_id, attempt=run.call.attempt, of=TRIES, seconds=round(delay, 1),
-        error=outcome.error_kind,
+        "step.retrying", run.step.step_id, call=run.call.public_id, attempt=run.call.attempt, of=TRIES,
+        seconds=round(delay, 1), error=outcome.error_kind,
     )  # fmt: skip
 
 
@@ -125,13 +125,13 @@ def _keep_as_evidence(call: Call, ending: CallEnding) -> None:
     Call.objects.filter(pk=call.pk, late_evidence="").update(late_evidence=ending.response or ending.message)
 
 
-def complete(batch: Recording, step: Claimed, response: dict[str, Any]) -> int:
+def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call: Call) -> int:
     """Complete a step with its response: memory, dependents, event. Returns how many steps became ready."""
     if not claims.complete_step(batch.cursor, step, now=batch.now, skipped=False):
         return 0
     key = _remember(batch, step, response)
     ready = claims.ready_dependents(batch.cursor, step.pk, now=batch.now)
-    batch.add("step.completed", step.step_id, **({"key": key} if key else {}))
+    batch.add("step.completed", step.step_id, call=call.public_id, **({"key": key} if key else {}))
     return ready
 
 
@@ -207,7 +207,7 @@ def _end_unstarted_call(batch: Recording, call_pk: int, message: str) -> None:
     try_move(calls, to=CallStatus.FAILED, message=message, error_kind="refused", finished_at=batch.now)
 
 
-def fail(batch: Recording, step: Claimed, message: str) -> bool:
+def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = None) -> bool:
     """Fail a step with a sentence for people, kept in memory too; False when its lease was lost."""
     if not claims.fail_step(batch.cursor, step, now=batch.now, error=message):
         return False
@@ -215,7 +215,7 @@ def fail(batch: Recording, step: Claimed, message: str) -> bool:
         plan_id=step.plan_pk, type=MemoryItem.Type.STEP_FAILED,
         value=json.dumps({"tool": step.tool or None, "error": message}), step_id=step.step_id, at=batch.now,
     )  # fmt: skip
-    batch.add("step.failed", step.step_id)
+    batch.add("step.failed", step.step_id, **({"call": call.public_id} if call else {}))
     return True
 
 

@@ -59,5 +59,5 @@ def _try_again(batch: Recording, lost: Claimed, running: Call | None) -> None:
         return
     if running is not None:
         try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)
-        batch.add("step.retrying", lost.step_id, attempt=running.attempt, error="worker_lost")
+        batch.add("step.retrying", lost.step_id, call=running.public_id, attempt=running.attempt, error="worker_lost")
     carriers.hint(batch.plan_pk)

@@ -62,13 +62,13 @@ def _happened(settling: Settling) -> None:
         Call.objects.filter(pk=call.pk), to=CallStatus.COMPLETED, response=json.dumps(response), finished_at=now,
         message="A person settled that it happened.",
     )  # fmt: skip
-    carriers.hint(settling.batch.plan_pk, finishing.complete(settling.batch, settling.step, response))
+    carriers.hint(settling.batch.plan_pk, finishing.complete(settling.batch, settling.step, response, call=call))
 
 
 def _did_not_happen(settling: Settling) -> None:
     message = f"A person settled that it did not happen. {settling.settlement.comment}".strip()
     _fail_call(settling, message)
-    finishing.fail(settling.batch, settling.step, message)
+    finishing.fail(settling.batch, settling.step, message, call=settling.call)
 
 
 def _request_again(settling: Settling) -> None:

@@ -8,7 +8,8 @@ from catalog.facts import record
 from plans import events
 from plans.events import recording
 from plans.models import Event, Plan
-from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, work_off
+from plans.services import Requester, cancel_plan
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, work_off
 
 
 def audited(plan: Plan) -> list[str]:
@@ -109,3 +110,14 @@ def test_whoever_listens_is_told_after_the_commit(transactional_db, stage, ada, 
     plan = work_off(make_plan(ada, act(1)))
     assert heard[-1] == (plan.public_id, plan.last_seq)
     assert [seq for _, seq in heard] == sorted(seq for _, seq in heard)
+
+
+def test_what_happens_to_a_step_names_its_call(stage, ada, rosa):
+    """And its request, where there is one."""
+    stage.acts["cautious"] = lambda value, context: 1 / 0
+    plan = work_off(make_plan(ada, act(1), act(2, tool="cautious"), act(3, tool="dangerous")))
+    told = {kind: plan.events.get(type=f"step.{kind}").data_json for kind in ("completed", "failed", "waiting")}
+    assert [told[kind]["call"] for kind in told] == [call_of(plan, number).public_id for number in (1, 2, 3)]
+    assert told["waiting"]["approval"] == request_of(plan, 3).public_id
+    cancel_plan(plan, by=Requester(ada))
+    assert plan.events.get(type="step.cancelled").data_json == {"call": call_of(plan, 3).public_id}
