@@ -20,9 +20,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("name", models.CharField(max_length=40)),
                 ("epoch", models.PositiveIntegerField(default=1)),
@@ -35,9 +33,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("name", models.CharField(max_length=128, unique=True)),
                 ("order", models.PositiveIntegerField(unique=True)),
@@ -53,28 +49,20 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("number", models.PositiveIntegerField()),
                 (
                     "safety_level",
-                    models.CharField(
-                        blank=True, help_text="The level it applies to; empty for all.", max_length=16
-                    ),
+                    models.CharField(blank=True, help_text="The level it applies to; empty for all.", max_length=16),
                 ),
                 (
                     "effect",
-                    models.CharField(
-                        choices=[("allow", "Allow"), ("hold", "Hold"), ("deny", "Deny")], max_length=8
-                    ),
+                    models.CharField(choices=[("allow", "Allow"), ("hold", "Hold"), ("deny", "Deny")], max_length=8),
                 ),
                 (
                     "message",
-                    models.TextField(
-                        blank=True, help_text="What the agent is told when the call is refused."
-                    ),
+                    models.TextField(blank=True, help_text="What the agent is told when the call is refused."),
                 ),
                 ("stages", models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')),
                 (
@@ -84,9 +72,7 @@ class Migration(migrations.Migration):
                 ("allow_self_review", models.BooleanField(default=False)),
                 (
                     "reason_required",
-                    models.BooleanField(
-                        help_text="For rejections. None: only irreversible tools.", null=True
-                    ),
+                    models.BooleanField(help_text="For rejections. None: only irreversible tools.", null=True),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
@@ -114,9 +100,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 (
                     "public_id",
@@ -153,9 +137,7 @@ class Migration(migrations.Migration):
                 ("decided_at", models.DateTimeField(null=True)),
                 (
                     "effective_at",
-                    models.DateTimeField(
-                        help_text="When the decision takes effect: after the undo window.", null=True
-                    ),
+                    models.DateTimeField(help_text="When the decision takes effect: after the undo window.", null=True),
                 ),
                 (
                     "not_after",
@@ -206,9 +188,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("number", models.PositiveIntegerField()),
                 ("arguments", models.TextField(help_text="RFC 8785 text, as on the call.")),
@@ -259,9 +239,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 (
                     "verdict",
@@ -303,9 +281,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 ("seq", models.BigIntegerField(unique=True)),
                 ("at", models.DateTimeField()),

@@ -137,9 +137,7 @@ def test_a_caller_that_calls_no_more_is_found(tmp_path: Path) -> None:
     """A mention in a comment is no call."""
     write(tmp_path, "templates/plans/_step.html", GOOD + '<li id="a"></li>')
     write(tmp_path, "templates/plans/plan.html", "{% comment %}_step.html{% endcomment %}")
-    assert template_faults(tmp_path) == [
-        "templates/plans/_step.html:1 names plan.html, which does not include it"
-    ]
+    assert template_faults(tmp_path) == ["templates/plans/_step.html:1 names plan.html, which does not include it"]
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,7 @@ def test_a_function_may_reach_its_limit_and_no_more(tmp_path: Path, path: str, l
     assert len(too_long(tmp_path)) == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "limit"), [("catalog/a.py", FILE_LINES), ("templates/a.html", TEMPLATE_LINES)]
-)
+@pytest.mark.parametrize(("path", "limit"), [("catalog/a.py", FILE_LINES), ("templates/a.html", TEMPLATE_LINES)])
 def test_a_file_may_reach_its_limit_and_no_more(tmp_path: Path, path: str, limit: int) -> None:
     """The rule can fail for files, and leaves migrations alone."""
     write(tmp_path, path, "#\n" * limit)

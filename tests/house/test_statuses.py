@@ -31,9 +31,7 @@ def calls(tree: ast.Module) -> Iterator[int]:
         by_keyword = name in WRITING_METHODS and (
             "status" in keywords or any(names_status(keywords[k]) for k in keywords if k and "defaults" in k)
         )
-        if by_keyword or (
-            name in NAMING_METHODS and any(map(names_status, [*node.args, *keywords.values()]))
-        ):
+        if by_keyword or (name in NAMING_METHODS and any(map(names_status, [*node.args, *keywords.values()]))):
             yield node.lineno
 
 
