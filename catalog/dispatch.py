@@ -212,9 +212,9 @@ def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
     if not result.success:
         return Outcome(
             success=False,
-            message=_words(message),
+            message=words(message),
             value=value,
-            error=_words(message),
+            error=words(message),
             error_kind="tool_error",
             exclude_value_from_context=result.exclude_value_from_context,
         )
@@ -268,7 +268,7 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _words(text: str) -> str:
+def words(text: str) -> str:
     """Return what went wrong as it is kept: clean, and no longer than anyone reads."""
     return format_for_model(_clean(text))
 
@@ -298,7 +298,7 @@ def _is_error_response(value: object) -> bool:
 
 def _reported(response: dict[str, Any]) -> Outcome:
     warning = "warning" in response
-    message = _words(str(response.get("warning" if warning else "error", "The tool reported an error.")))
+    message = words(str(response.get("warning" if warning else "error", "The tool reported an error.")))
     fields = {key: each for key, each in _fields_of(response).items() if key not in ("error", "warning")}
     kind = "data_not_found" if warning else "tool_error"
     return Outcome(success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields)
@@ -309,8 +309,8 @@ def _failed(tool: Tool[Any, Any], error: BaseException) -> Outcome:
     kind = error.kind if isinstance(error, _Unstorable) else _kind_of(error)
     logger.info("tool_failed tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
     try:
-        message = _words(_message(tool.name, error))
-        text = _words(error.user_message()) if isinstance(error, ToolError) else message
+        message = words(_message(tool.name, error))
+        text = words(error.user_message()) if isinstance(error, ToolError) else message
     except HANDLER_FAILURES:  # an exception of an author may fail to say what it is
         message = text = f"Tool '{tool.name}' failed with {type(error).__name__}."
     return Outcome(

@@ -89,6 +89,10 @@ class ToolDisabled(ToolError):
     """An administrator has switched the tool off."""
 
 
+class ToolDrifted(ToolError):
+    """The code loaded here is not the version that the catalog has."""
+
+
 class DataNotFound(ToolError):
     """The call was right and nothing was found: becomes a warning with empty results."""
 

@@ -134,6 +134,7 @@ TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
     (errors.TooLarge, _told(413, "too_large")),
     (errors.Conflict, _told(409, "conflict")),
     (errors.ToolDisabled, _told(409, "tool_disabled")),
+    (errors.ToolDrifted, _told(409, "drifted")),
     (errors.UnknownTool, _refused("unknown_tool", "tool")),
     (errors.QueryTypeUnsupported, _refused("query_type_unsupported", "query_type")),
     (errors.ToolError, _refused("invalid")),

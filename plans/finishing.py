@@ -14,7 +14,7 @@ from approvals.models import ApprovalRequest
 from approvals.states import OPEN
 from catalog import dispatch, facts
 from catalog.definitions import SafetyLevel
-from catalog.errors import ToolError
+from catalog.errors import ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import get_tool
 from catalog.states import CallStatus
@@ -193,18 +193,19 @@ def _wake_dependents(batch: Recording, step: Claimed) -> None:
 
 def refuse(batch: Recording, step: Claimed, error: ToolError) -> None:
     """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
-    failed = fail(batch, step, error.user_message())
-    if failed and step.call_pk is not None:
-        _end_unstarted_call(batch, step.call_pk, error.user_message())
+    message = dispatch.words(error.user_message())
+    if fail(batch, step, message) and step.call_pk is not None:
+        kind = "drifted" if isinstance(error, ToolDrifted) else "refused"
+        _end_unstarted_call(batch, step.call_pk, message, kind)
 
 
-def _end_unstarted_call(batch: Recording, call_pk: int, message: str) -> None:
+def _end_unstarted_call(batch: Recording, call_pk: int, message: str, kind: str) -> None:
     """Fail a call that will not start; an approval of it that was not used is no longer valid."""
     approval = ApprovalRequest.objects.select_related("call").filter(call_id=call_pk, status__in=OPEN).first()
     if approval is not None:
         requests.invalidate(approval, reason=message)
     calls = Call.objects.filter(pk=call_pk)
-    try_move(calls, to=CallStatus.FAILED, message=message, error_kind="refused", finished_at=batch.now)
+    try_move(calls, to=CallStatus.FAILED, message=message, error_kind=kind, finished_at=batch.now)
 
 
 def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = None) -> bool:

@@ -16,7 +16,7 @@ from django.db import DatabaseError
 from approvals.gate import gate
 from catalog import dispatch, snapshot
 from catalog.canonical import canonical_text
-from catalog.errors import Conflict, ToolDisabled, ToolError, UnknownTool
+from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError, UnknownTool
 from catalog.models import Call, new_call_id
 from catalog.problems import log_unexpected
 from catalog.registry import nearest_names
@@ -113,7 +113,7 @@ def order_for(tool_name: str, arguments: Mapping[str, Any], *, replaces: Call | 
     if not target.enabled:
         raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
     if target.drifted:
-        raise ToolError(f"The loaded code of {tool_name} is not its current version: run sync_tools, then try again.")
+        raise ToolDrifted(f"The loaded code of {tool_name} is not its current version: run sync_tools, then try again.")
     checked = dispatch.check(target.tool, arguments)
     asker = asker_of(replaces) if replaces else None
     return Order(target=target, arguments=checked, text=canonical_text(checked), replaces=replaces, asker=asker)

@@ -6,8 +6,16 @@ from django.db import transaction
 
 from approvals.models import PolicyRevision
 from catalog.access import NotAllowed
-from catalog.errors import Conflict, ParameterError, QueryTypeUnsupported, ToolDisabled, ToolError, UnknownTool
-from catalog.models import Call, CatalogState, Tool
+from catalog.errors import (
+    Conflict,
+    ParameterError,
+    QueryTypeUnsupported,
+    ToolDisabled,
+    ToolDrifted,
+    ToolError,
+    UnknownTool,
+)
+from catalog.models import Call, CatalogState, Implementation, Tool
 from catalog.results import Preview
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
@@ -204,3 +212,15 @@ def test_a_plan_takes_as_many_calls_as_steps(stage, ada, monkeypatch):
     create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
     with pytest.raises(Conflict, match="2 steps"), transaction.atomic():
         create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
+
+
+def test_code_that_is_not_the_current_version_does_not_run(stage, ada):
+    """Nor is anything stored; a call that was stored before fails and says so."""
+    stored = create_call(CallOrder("safe", {}), by=Requester(ada))
+    Implementation.objects.filter(tool__name="safe").update(digest="another")
+    CatalogState.objects.update(revision=1000)
+    forget_what_was_read()
+    with pytest.raises(ToolDrifted):
+        create_call(CallOrder("safe", {}), by=Requester(ada))
+    plan = work_off(plan_of(stored))
+    assert (plan.status, call_of(plan).error_kind, Plan.objects.count()) == ("failed", "drifted", 1)

@@ -194,3 +194,11 @@ def test_a_step_that_cannot_begin_fails_itself_and_nothing_else(stage, ada, monk
     plan = work_off(make_plan(ada, act(1, done_check="value"), act(2, "x")))
     assert (plan.status, step_of(plan).error) == ("failed", "The step could not begin: KeyError.")
     assert stage.values("safe") == ["x"]
+
+
+def test_a_refusal_is_kept_as_every_database_takes_it(stage, ada):
+    """PostgreSQL stores no NUL; and nobody reads a book."""
+    stage.previews["dangerous"] = raises(ToolError("half\0" + "x" * 10_000))
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    assert plan.status == "failed"
+    assert ("\0" in step_of(plan).error, len(step_of(plan).error) <= 2000) == (False, True)
