@@ -190,7 +190,8 @@ def test_an_ended_plan_tries_nothing_again(stage, ada):
 
 def test_a_step_that_cannot_begin_fails_itself_and_nothing_else(stage, ada, monkeypatch):
     """Whatever goes wrong; its plan does not try it for ever."""
-    monkeypatch.setattr("plans.starting.conditions.evaluate", lambda *arguments, **options: {}["secret"])
+    nothing: dict[str, str] = {}
+    monkeypatch.setattr("plans.starting.conditions.evaluate", lambda *arguments, **options: nothing["secret"])
     plan = work_off(make_plan(ada, act(1, done_check="value"), act(2, "x")))
     assert (plan.status, step_of(plan).error) == ("failed", "The step could not begin: KeyError.")
     assert stage.values("safe") == ["x"]
