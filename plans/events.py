@@ -53,7 +53,7 @@ class Recording:
     rows: list[tuple[str, int | None, str]] = field(default_factory=list)
 
     def add(self, kind: str, step_id: int | None = None, **data: Any) -> None:
-        """Append one event. Raises KeyError for a type that contract.md does not name."""
+        """Append one event. Raises KeyError for a type that docs/api.md does not name."""
         if kind not in EVENT_TYPES:
             raise KeyError(kind)
         self.rows.append((kind, step_id, json.dumps(data) if data else "{}"))
