@@ -16,6 +16,7 @@ from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, last_review, may_decide, status_sentence
 from approvals.states import RequestStatus, Verdict
 from catalog.access import NotAllowed, name_of
+from catalog.batches import do_each
 from catalog.canonical import time_text
 from catalog.definitions import Reversibility
 from catalog.errors import Conflict, ParameterError
@@ -191,7 +192,7 @@ def apply_due(now: datetime, limit: int = 100) -> int:
         status__in=DECIDED, applied_at=None, decided_at__isnull=False, effective_at__lte=now
     )
     requests = due.select_related("call").order_by("effective_at")[:limit]
-    return sum(apply_decision(request, now) for request in requests)
+    return do_each(lambda request: apply_decision(request, now), requests)
 
 
 def apply_decision(request: ApprovalRequest, now: datetime) -> bool:

@@ -8,6 +8,7 @@ from django.db.models import Q, QuerySet
 from approvals.models import ApprovalRequest
 from approvals.outcomes import Refusal, refuse
 from approvals.states import RequestStatus
+from catalog.batches import do_each
 from catalog.facts import announce, record
 from catalog.transitions import try_move
 
@@ -15,7 +16,7 @@ from catalog.transitions import try_move
 def expire_due(now: datetime, limit: int = 100) -> int:
     """Expire what is due, each in its own transaction; return how many were."""
     due = ApprovalRequest.objects.filter(_past(now)).select_related("call").order_by("expires_at")
-    return sum(_expire(request, now) for request in due[:limit])
+    return do_each(lambda request: _expire(request, now), due[:limit])
 
 
 def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:

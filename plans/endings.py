@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 
 from approvals import requests
 from approvals.states import OPEN
+from catalog.batches import do_each
 from catalog.models import Call
 from catalog.states import CallStatus
 from catalog.transitions import move, try_move
@@ -57,8 +58,12 @@ def end_overdue_plans(now: datetime) -> int:
     overdue = list(
         Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__lte=now).select_related("author")[:BATCH]
     )
-    for plan in overdue:
-        with recording(plan.pk, plan.public_id) as batch:
-            if Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS).exists():
-                end_plan(plan, batch, to=PlanStatus.FAILED, reason="The plan's deadline passed.", by=plan.author)
-    return len(overdue)
+    return do_each(_end_overdue, overdue)
+
+
+def _end_overdue(plan: Plan) -> bool:
+    with recording(plan.pk, plan.public_id) as batch:
+        goes_on = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS).exists()
+        if goes_on:
+            end_plan(plan, batch, to=PlanStatus.FAILED, reason="The plan's deadline passed.", by=plan.author)
+    return goes_on

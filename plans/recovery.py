@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.db import connection
 
+from catalog.batches import do_each
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolError
 from catalog.models import Call
@@ -19,20 +20,24 @@ BATCH = 100
 
 
 def take_back_lost_steps(now: datetime) -> int:
-    """Take back the steps whose lease has expired; return how many there were."""
+    """Take back the steps whose lease has expired; return how many were."""
     with connection.cursor() as cursor:
         lost = claims.lost_steps(cursor, now=now, limit=BATCH)
-    for step in lost:
-        plan = plan_facts(step.plan_pk)
-        with recording(plan.pk, plan.ref) as batch:
-            _take_back(batch, step)
-    return len(lost)
+    return do_each(_take_back, lost)
 
 
-def _take_back(batch: Recording, lost: Claimed) -> None:
+def _take_back(lost: Claimed) -> bool:
+    """Decide about one step, in its plan's transaction; False when it was not lost after all."""
+    plan = plan_facts(lost.plan_pk)
+    with recording(plan.pk, plan.ref) as batch:
+        is_lost = claims.is_lost(batch.cursor, lost, now=batch.now)
+        if is_lost:
+            _give_on(batch, lost)
+    return is_lost
+
+
+def _give_on(batch: Recording, lost: Claimed) -> None:
     """Give the step to another worker when its call may run (again), else to a person."""
-    if not claims.is_lost(batch.cursor, lost, now=batch.now):
-        return
     step = Step.objects.select_related("plan__author", "call__version", "call__approval").get(pk=lost.pk)
     running = step.call is not None and step.call.status == CallStatus.RUNNING
     if step.call is not None and running and not _may_run_again(step.call):

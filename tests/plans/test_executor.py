@@ -1,10 +1,12 @@
 """The threads that work on plans: one that dies is replaced, and nothing secret is logged."""
 
 import logging
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
-from plans import engine
+from plans import endings, engine, recovery
 from plans.executor import Executor
 from plans.models import Plan
 from plans.ticker import Ticker
@@ -56,3 +58,15 @@ def test_what_goes_wrong_is_logged_without_its_message(stage, ada, monkeypatch, 
         pool.stop(seconds=5)
     assert "cut short: apply" in caplog.text
     assert (SECRET in caplog.text, caplog.text.count("Unexpected RuntimeError")) == (False, 3)
+
+
+def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monkeypatch):
+    """Lost steps, plans past their deadline, requests: whatever comes first in the row."""
+    plans = [make_plan(ada, act(1), deadline_seconds=60) for _ in range(2)]
+    for plan in plans:
+        engine.claim(plan.pk, owner="lost")
+    later, fails = timezone.now() + timedelta(seconds=61), iter([True, False, True, False])
+    for module, name in ((recovery, "_give_on"), (endings, "end_plan")):
+        monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
+    monkeypatch.setattr(recovery.claims, "is_lost", lambda *arguments, **options: True)
+    assert (recovery.take_back_lost_steps(later), endings.end_overdue_plans(later)) == (1, 1)
