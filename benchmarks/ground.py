@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from time import monotonic, perf_counter
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 
@@ -17,12 +16,11 @@ from benchmarks.figures import ROOT
 from catalog.sync import sync_tools
 from catalog.tokens import create_token
 from plans import events
-from plans.executor import Executor
+from plans.executing import executing
 from plans.models import Plan
 from plans.services import Requester, create_plan, start_plan
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
-from plans.ticker import Ticker
 
 SECONDS = 120.0
 
@@ -75,20 +73,6 @@ class Watch:
         with self._news:
             if not self._news.wait_for(lambda: self._last.get(plan.public_id, 0) >= seq, timeout=SECONDS):
                 raise TimeoutError(f"{plan} did not get as far as event {seq}.")
-
-
-@contextmanager
-def executing() -> Iterator[None]:
-    """Run plans in this process, with as many threads as a server has."""
-    executor = Executor(settings.TOOLGATE_THREADS)
-    ticker = Ticker(executor)
-    executor.start()
-    ticker.start()
-    try:
-        yield
-    finally:
-        ticker.stop()
-        executor.stop()
 
 
 def ms_per_step(steps: list[dict[str, Any]], runs: int) -> list[float]:

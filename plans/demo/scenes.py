@@ -3,8 +3,7 @@
 The plan that waits for a person is left alone for as long as it waits; the others are made once.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -17,12 +16,11 @@ from django.utils import timezone
 
 from approvals.expiry import expire_due
 from catalog.models import ApiToken
-from plans.executor import Executor
+from plans.executing import executing
 from plans.models import Plan, Step
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
 from plans.states import PlanStatus, WaitingFor
-from plans.ticker import Ticker
 
 HERE = Path(__file__).parent
 DRAFT = "reports/aapl-msft-fy2022.md"
@@ -68,7 +66,7 @@ def play(agent: ApiToken) -> list[Plan]:
     expire_due(timezone.now())
     missing = [scene for scene in SCENES if not scene.stands()]
     lay_out_files(replace={DRAFT} if any(scene.by_agent for scene in missing) else set())
-    with running():
+    with executing():
         made = [_begin(scene, agent) for scene in missing]
         wait_until_at_rest(made)
     return made
@@ -87,20 +85,6 @@ def lay_out_files(*, replace: Iterable[str]) -> None:
         if not target.exists() or path.as_posix() in replace:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
-
-
-@contextmanager
-def running() -> Iterator[None]:
-    """Run plans in this process."""
-    executor = Executor(settings.TOOLGATE_THREADS)
-    ticker = Ticker(executor)
-    executor.start()
-    ticker.start()
-    try:
-        yield
-    finally:
-        ticker.stop()
-        executor.stop()
 
 
 def wait_until_at_rest(plans: list[Plan]) -> None:

@@ -20,6 +20,7 @@ from catalog.registry import get_all_tools
 from catalog.tokens import authenticate
 from plans.demo import scenes
 from plans.demo.people import PEOPLE
+from plans.executing import executing
 from plans.management.commands import demo
 from plans.models import Plan, Step
 from plans.problems import check_plan
@@ -86,7 +87,7 @@ def test_an_approval_lets_the_brief_finish(workspace: Path) -> None:
     run()
     approve("rosa")
     brief = plan_of("brief")
-    with scenes.running():
+    with executing():
         scenes.wait_until_at_rest([brief])
     assert brief.status == "completed"
     values = {item.key: item.value_json for item in brief.memory.filter(type="value")}

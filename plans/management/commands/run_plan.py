@@ -6,8 +6,7 @@ it cannot be stored.
 
 import json
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from time import sleep
 from typing import Any, NoReturn
@@ -25,7 +24,7 @@ from catalog.glyphs import split_hidden
 from catalog.registry import initialize_tools
 from plans.counts import counts_of
 from plans.event_words import EventLine, line_of
-from plans.executor import Executor
+from plans.executing import executing
 from plans.files import read_document
 from plans.models import Plan
 from plans.problems import Problem, with_lines
@@ -34,7 +33,6 @@ from plans.serializers import PlanDetailSerializer, ProblemSerializer
 from plans.services import PlanProblems, Requester, create_plan, problems_of
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
-from plans.ticker import Ticker
 
 LOOK_SECONDS = 0.1
 FAILED, REFUSED = 1, 2
@@ -113,20 +111,6 @@ class Command(BaseCommand):
         text = " ".join(filter(None, (said.text, said.stress, said.code)))
         shown = "".join(piece.text for piece in split_hidden(text))
         self.stdout.write(f"{line.seq:>5}  {line.at:%H:%M:%S}  {styles.get(said.hue, str)(shown)}")
-
-
-@contextmanager
-def executing() -> Iterator[None]:
-    """Execute here too: claims are safe between processes, and there may be no other."""
-    executor = Executor(settings.TOOLGATE_THREADS)
-    ticker = Ticker(executor)
-    executor.start()
-    ticker.start()
-    try:
-        yield
-    finally:
-        executor.stop()
-        ticker.stop()
 
 
 def rests_with_people(plan: Plan) -> bool:
