@@ -1,7 +1,7 @@
 """The states of an approval request and the moves between them.
 
 pending ──► approved ──► consumed
-   │  ▲        │ ──► pending (undone) | expired | revoked | invalidated
+   │  ▲        │ ──► pending (undone) | expired | withdrawn | invalidated
    │  └────────┘
    ├──► rejected ──► pending (undone)
    └──► expired | withdrawn | invalidated

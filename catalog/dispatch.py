@@ -38,7 +38,7 @@ MAX_RESULT = 1024 * 1024
 # Whatever a handler raises fails its call; it does not end the thread that runs it.
 HANDLER_FAILURES = BaseException
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("toolgate.dispatch")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def _owner(request: Request) -> str:
 
 def _digest(request: Request) -> str:
     """Return what makes two requests the same: method, path and body, however the body is laid out."""
-    return digest(str(request.method), request.path, canonical_text(request.data))
+    return digest(str(request.method), request.path, canonical_text(request.data or {}))
 
 
 def _text(response: Response) -> str:

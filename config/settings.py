@@ -22,6 +22,8 @@ VAR_DIR = BASE_DIR / "var"
 DATABASE_URL = env.str("DATABASE_URL", "") or f"sqlite:///{VAR_DIR / 'toolgate.sqlite3'}"
 DATABASES: dict[str, Any] = {"default": dj_database_url.parse(DATABASE_URL)}
 ON_SQLITE = DATABASES["default"]["ENGINE"].endswith("sqlite3")
+if not ON_SQLITE and not DATABASES["default"]["ENGINE"].endswith("postgresql"):
+    raise ImproperlyConfigured("DATABASE_URL must name a SQLite file (sqlite:///…) or PostgreSQL (postgres://…).")
 TOOLGATE_SQLITE_SYNCHRONOUS = env.str("TOOLGATE_SQLITE_SYNCHRONOUS", "FULL")
 TOOLGATE_THREADS = env.int("TOOLGATE_THREADS", 4)
 if TOOLGATE_SQLITE_SYNCHRONOUS not in ("FULL", "NORMAL"):

@@ -1,5 +1,6 @@
 """`manage.py serve`: pages, API, sockets and the embedded executor, in one process or several."""
 
+import os
 import signal
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -55,6 +56,7 @@ class Command(BaseCommand):
         if workers > 1 and not settings.REDIS_URL:
             raise CommandError("Several workers tell each other what is new over Redis: set REDIS_URL, or use one.")
         refuse_without_migrations()
+        link_to(options["host"], options["port"])
         config = configure(options)
         # Told to stop, uvicorn raises the signal again when all is down: that is a clean end.
         signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -80,6 +82,12 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         self.stdout.write(text)
         self.stdout.flush()
+
+
+def link_to(host: str, port: int) -> None:
+    """Let links in answers and mails lead to where this serves, unless TOOLGATE_URL says where people reach it."""
+    if port and "TOOLGATE_URL" not in os.environ:
+        os.environ["TOOLGATE_URL"] = settings.TOOLGATE_URL = address(host, port).rstrip("/")
 
 
 def configure(options: dict[str, Any]) -> uvicorn.Config:
