@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from plans import endings, engine, recovery
+from plans import claims, endings, engine, recovery
 from plans.executor import Executor
 from plans.models import Plan
 from plans.ticker import Ticker
@@ -68,5 +68,5 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
     later, fails = timezone.now() + timedelta(seconds=61), iter([True, False, True, False])
     for module, name in ((recovery, "_give_on"), (endings, "end_plan")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
-    monkeypatch.setattr(recovery.claims, "is_lost", lambda *arguments, **options: True)
+    monkeypatch.setattr(claims, "is_lost", lambda *arguments, **options: True)
     assert (recovery.take_back_lost_steps(later), endings.end_overdue_plans(later)) == (1, 1)
