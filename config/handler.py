@@ -1,21 +1,26 @@
-"""How Django answers HTTP here: one hop to a thread that keeps its database connection.
+"""How Django answers HTTP here: the body is read, one borrowed thread does all that Django does, the answer is sent.
 
-Django's own ASGI handler takes a new thread for each request and crosses to it for every middleware that is not a
-coroutine; both cost more than most of our requests.
+Django's own ASGI handler takes a new thread for each request and crosses to it several times, which costs more than
+most of our requests. Threads are borrowed while Django works, never while a client sends or reads: a slow client
+keeps nobody waiting. There are as many as there are connections for them; what comes in a burst waits for its turn.
 """
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import Any, cast
+from contextvars import copy_context
+from typing import IO, Any, TypeVar, cast
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.core.handlers.asgi import ASGIHandler
+from django.conf import settings
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
-from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.core.signals import request_started
+from django.db import close_old_connections
+from django.http import HttpResponseBase, StreamingHttpResponse
+from django.urls import set_script_prefix
 
-THREADS_KEPT = 16
-"""Threads kept for later requests, each with its connection; more are made while more requests run."""
+ResultT = TypeVar("ResultT")
 
 
 class Handler(ASGIHandler):
@@ -24,35 +29,55 @@ class Handler(ASGIHandler):
     def __init__(self) -> None:
         BaseHandler.__init__(self)
         self.load_middleware(is_async=False)
-        self._idle: list[ThreadPoolExecutor] = []
+        self._threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="toolgate-web")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
-        async with self._thread() as thread, ThreadSensitiveContext(executor=thread):
-            await self.handle(scope, receive, send)
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        response = await self._in_thread(self._answer, scope, body)
+        if not response.streaming:
+            await self.send_response(response, send)
+            return
+        try:
+            await self.send_response(self._read_apart(response), send)
+        finally:
+            await self._in_thread(response.close)
 
-    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer in the borrowed thread; what streams (static files) is read there too, piece by piece."""
-        response = await sync_to_async(self.get_response, thread_sensitive=True)(request)
-        if isinstance(response, StreamingHttpResponse) and not response.is_async:
-            response.streaming_content = _pieces(cast("Iterator[bytes]", response.streaming_content))
+    async def _in_thread(self, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+        """Run a function in the next free thread, in a context of its own."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, copy_context().run, function, *arguments)
+
+    def _answer(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
+        """Return the response, complete unless it streams; the thread's connection is given back in any case."""
+        try:
+            with body:
+                response = self._respond(scope, body)
+                if not response.streaming:
+                    response.close()
+        finally:
+            close_old_connections()
         return response
 
-    @asynccontextmanager
-    async def _thread(self) -> AsyncIterator[ThreadPoolExecutor]:
-        """Borrow a thread, the one used last first."""
-        thread = self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="toolgate-web")
-        try:
-            yield thread
-        finally:
-            if len(self._idle) < THREADS_KEPT:
-                self._idle.append(thread)
-            else:
-                thread.shutdown(wait=False)
+    def _respond(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
+        set_script_prefix(get_script_prefix(scope))
+        request_started.send(sender=self.__class__, scope=scope)
+        request, refusal = self.create_request(scope, body)
+        response = cast("HttpResponseBase", refusal) if request is None else self.get_response(request)
+        response._handler_class = self.__class__  # type: ignore[attr-defined] # Django names the sender of its signal
+        return response
 
+    def _read_apart(self, response: HttpResponseBase) -> HttpResponseBase:
+        """Let what streams (static files) be read in threads, piece by piece."""
+        if isinstance(response, StreamingHttpResponse) and not response.is_async:
+            response.block_size = self.chunk_size  # type: ignore[attr-defined]
+            content = cast("Iterator[bytes]", response.streaming_content)
+            response.streaming_content = self._pieces(content)
+        return response
 
-async def _pieces(content: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Read a synchronous stream in the borrowed thread."""
-    read = sync_to_async(lambda: next(content, None), thread_sensitive=True)
-    while (piece := await read()) is not None:
-        yield piece
+    async def _pieces(self, content: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while (piece := await self._in_thread(next, content, None)) is not None:
+            yield piece

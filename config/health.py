@@ -8,6 +8,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from catalog import snapshot
+from plans import carriers
 
 GOOD = "ok"
 
@@ -53,5 +54,22 @@ def _tools() -> str:
     return f"drifted: {', '.join(drifted)}" if drifted else GOOD
 
 
-CHECKS: Mapping[str, Callable[[], str]] = {"database": _database, "migrations": _migrations, "tools": _tools}
-REQUIRED = ("database", "migrations")
+def _executor() -> str:
+    """Say whether a thread is left to execute plans, where this process is one that does."""
+    return GOOD if carriers.can_execute() or not carriers.executes() else "no thread is left; see late_tools"
+
+
+def _late_tools() -> str:
+    """Say which tools are past their time and still keep threads; end them, or this process."""
+    late = carriers.late_tools()
+    return f"keep {len(late)} threads: {', '.join(sorted(set(late)))}" if late else GOOD
+
+
+CHECKS: Mapping[str, Callable[[], str]] = {
+    "database": _database,
+    "migrations": _migrations,
+    "tools": _tools,
+    "executor": _executor,
+    "late_tools": _late_tools,
+}
+REQUIRED = ("database", "migrations", "executor")

@@ -46,9 +46,17 @@ class Lifespan:
         ticker.start()
         yield
         if executor is not None:
-            await asyncio.to_thread(executor.stop, DRAIN_SECONDS)
+            await asyncio.to_thread(_stop, executor)
         await asyncio.to_thread(ticker.stop)
         feed.stop()
+
+
+def _stop(executor: Executor) -> None:
+    """Let what runs end, and hand back what has not begun."""
+    try:
+        executor.stop(DRAIN_SECONDS)
+    finally:
+        connection.close()
 
 
 def _sync() -> None:

@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
 from config.keys import load_or_make
+from config.mail import read_email_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
@@ -26,6 +27,7 @@ if not ON_SQLITE and not DATABASES["default"]["ENGINE"].endswith("postgresql"):
     raise ImproperlyConfigured("DATABASE_URL must name a SQLite file (sqlite:///…) or PostgreSQL (postgres://…).")
 TOOLGATE_SQLITE_SYNCHRONOUS = env.str("TOOLGATE_SQLITE_SYNCHRONOUS", "FULL")
 TOOLGATE_THREADS = env.int("TOOLGATE_THREADS", 4)
+WEB_THREADS = 16
 if TOOLGATE_SQLITE_SYNCHRONOUS not in ("FULL", "NORMAL"):
     raise ImproperlyConfigured("TOOLGATE_SQLITE_SYNCHRONOUS must be FULL or NORMAL.")
 if ON_SQLITE:
@@ -45,7 +47,9 @@ else:
     DATABASES["default"]["OPTIONS"] = {
         "server_side_binding": True,
         "prepare_threshold": 2,
-        "pool": {"min_size": 2, "max_size": max(16, TOOLGATE_THREADS + 12), "timeout": 10},
+        # A connection for each thread there can be: of the web, of the executor and as many written off; the rest
+        # are the feed's readers, the previews' threads and the ticker.
+        "pool": {"min_size": 2, "max_size": WEB_THREADS + 2 * TOOLGATE_THREADS + 12, "timeout": 10},
     }
 # Tests share one file between threads (an in-memory database cannot be shared safely), and none between two runs.
 DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / f"test-{os.getpid()}.sqlite3") if ON_SQLITE else None}
@@ -225,6 +229,12 @@ for _name, _number, _least, _most in (
 ):
     if not _least <= _number <= _most:
         raise ImproperlyConfigured(f"{_name} must lie between {_least} and {_most}.")
+
+# --- mail ----------------------------------------------------------------------------------------------------
+_mail = read_email_url(env.str("TOOLGATE_EMAIL_URL", "") or "console:")
+EMAIL_BACKEND, DEFAULT_FROM_EMAIL, EMAIL_HOST, EMAIL_PORT = _mail.backend, _mail.sender, _mail.host, _mail.port
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD, EMAIL_FILE_PATH = _mail.user, _mail.password, _mail.folder or None
+EMAIL_USE_TLS, EMAIL_USE_SSL, EMAIL_TIMEOUT = _mail.use_tls, _mail.use_ssl, 15
 
 LOGGING = {
     "version": 1,

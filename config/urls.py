@@ -16,6 +16,7 @@ urlpatterns = [
     path("sign-in/", sign_in, name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("tools/", include("catalog.urls")),
+    path("tools/", include("plans.trying_urls")),
     path("", include("approvals.urls")),
     path("plans/", include("plans.urls")),
     path("api/v1/", include("config.api")),
