@@ -1,19 +1,23 @@
 """The tool paths of the REST API: read, export, validate."""
 
-from typing import ClassVar
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
 
-from django.http import Http404
+from django.http import Http404, HttpResponse
+from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog import dispatch, selectors, snapshot
+from catalog import dispatch, exports, selectors, snapshot
 from catalog.endpoints import Endpoint
-from catalog.exports import PROVIDERS
-from catalog.models import Tool
+from catalog.models import Tool, ToolVersion
 from catalog.pages import page_of, page_schema, paged
 from catalog.serializers import (
+    CatalogQuery,
     ListedToolSerializer,
     ProviderQuery,
     ToolDetailSerializer,
@@ -22,6 +26,14 @@ from catalog.serializers import (
     ValidSerializer,
     VersionQuery,
     VersionSerializer,
+)
+
+EXPORTED = {(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/plain"): OpenApiTypes.STR}
+NOTES = OpenApiParameter(
+    exports.NOTES_HEADER,
+    location=OpenApiParameter.HEADER,
+    response=True,
+    description="A JSON list of tool, code and message: what the form leaves out, cuts, flattens or does not say.",
 )
 
 
@@ -33,6 +45,20 @@ def tool_or_404(name: str) -> Tool:
         raise Http404 from None
 
 
+def answered(query: dict[str, Any], versions: Iterable[ToolVersion], *, alone: bool = False) -> HttpResponseBase:
+    """Answer with tools as a provider reads them, gram as text; a header says what their form cannot."""
+    provider = query["provider"]
+    documents, notes = exports.exported(provider, versions, strictly=query["strict"])
+    if alone and not documents:
+        raise ValidationError({"provider": [note.message for note in notes]})
+    response: HttpResponseBase = Response(documents[0] if alone else documents)
+    if provider == "gram":
+        response = HttpResponse("\n\n".join(map(str, documents)), content_type="text/plain; charset=utf-8")
+    if notes:
+        response[exports.NOTES_HEADER] = exports.notes_text(notes)
+    return response
+
+
 class ToolList(Endpoint):
     """The tools."""
 
@@ -42,9 +68,11 @@ class ToolList(Endpoint):
     def get(self, request: Request) -> Response:
         """List the tools that a source offers."""
         query, at = self.page_query(ToolQuery)
-        order = selectors.order_of(query.pop("sort"))
-        page = page_of(selectors.tools(selectors.ToolFilters(**query)), order=order, at=at)
-        return paged(request, page, lambda tool: ListedToolSerializer(tool).data)
+        sort = query.pop("sort")
+        found = selectors.tools(selectors.ToolFilters(**query).as_q(), sort)
+        page = page_of(found, order=selectors.order_of(sort), at=at)
+        shown = replace(page, rows=selectors.in_full(page.rows, counted=True))
+        return paged(request, shown, lambda tool: ListedToolSerializer(tool).data)
 
 
 class ToolDetail(Endpoint):
@@ -76,11 +104,11 @@ class ToolSchema(Endpoint):
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
-    @extend_schema("tools_schema", parameters=[ProviderQuery], responses=OpenApiTypes.OBJECT)
-    def get(self, request: Request, name: str) -> Response:
+    @extend_schema("tools_schema", parameters=[ProviderQuery, NOTES], responses=EXPORTED)
+    def get(self, request: Request, name: str) -> HttpResponseBase:
         """Show the tool in a provider's form."""
-        export = PROVIDERS[self.query(ProviderQuery)["provider"]]
-        return Response(export(selectors.current_version_of(tool_or_404(name))))
+        version = selectors.current_version_of(tool_or_404(name))
+        return answered(self.query(ProviderQuery), [version], alone=True)
 
 
 class ToolSchemas(Endpoint):
@@ -88,11 +116,12 @@ class ToolSchemas(Endpoint):
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
-    @extend_schema("tools_schemas", parameters=[ProviderQuery], responses=OpenApiTypes.OBJECT)
-    def get(self, request: Request) -> Response:
-        """List the tools in a provider's form, ready to be sent to it."""
-        export = PROVIDERS[self.query(ProviderQuery)["provider"]]
-        return Response([export(version) for version in selectors.callable_versions()])
+    @extend_schema("tools_schemas", parameters=[CatalogQuery, NOTES], responses=EXPORTED)
+    def get(self, request: Request) -> HttpResponseBase:
+        """List the tools in a provider's form, ready to be sent to it; narrowed as the list of tools is."""
+        query = self.query(CatalogQuery)
+        wanted = {name: query[name] for name in query.keys() - {"provider", "strict"}}
+        return answered(query, selectors.callable_versions(selectors.ToolFilters(**wanted).as_q()))
 
 
 class ToolValidate(Endpoint):

@@ -1,4 +1,4 @@
-"""The list of tools as a page asks for it: what the URL says, facets with their counts, rows. The URL is the state."""
+"""The list of tools as a page asks for it: what the URL says, the rows, what to offer when there are none."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Q
+from django.db.models import Q
 from django.http import QueryDict
 
-from catalog.models import Category, Tool
+from catalog.facets import LEGENDS, SWITCHES, Chosen, Counts, Option, count, narrowing
+from catalog.models import Source, Tool
 from catalog.parameters import parameter_count
-from catalog.selectors import LEVELS, ToolFilters, tools
+from catalog.search import LONGEST_QUERY, LONGEST_WORD, matching, nearness
+from catalog.selectors import LEVELS, category_names, in_full, offered, sources, tools
 from catalog.usage import Usage, usage_by_tool
-from catalog.words import SAFETY, status_word
 
-PAGE_SIZE = 50
-MAX_QUERY = 200
-DEFAULT_SORT = "-level"
+PAGE_SIZE = 30
+BEST_MATCH = "match"
 ORDERS = {
+    BEST_MATCH: ("nearness", "name"),
     "-level": ("-level_rank", "name"),
     "level": ("level_rank", "name"),
     "name": ("name",),
@@ -26,7 +27,8 @@ ORDERS = {
     "calls": ("call_count", "name"),
     "-calls": ("-call_count", "name"),
 }
-SWITCHES = {"true": "enabled", "false": "disabled"}
+MOST_COMPARED = 10_000
+"""Names that a text without a match is compared with, which takes a tenth of a second at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,67 +38,68 @@ class ToolQuery:
     q: str = ""
     safety_level: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
     enabled: tuple[str, ...] = ()
-    sort: str = DEFAULT_SORT
+    order: str = ""
     page: str = "1"
     ignored: tuple[str, ...] = ()
+
+    @property
+    def sort(self) -> str:
+        """The sort that was asked for; otherwise the best match first or, without words, what needs most care."""
+        return self.order or (BEST_MATCH if self.q else "-level")
+
+    @property
+    def chosen(self) -> Chosen:
+        """What is chosen of each facet."""
+        return {name: getattr(self, name) for name in LEGENDS}
+
+    @property
+    def searched(self) -> Q:
+        """The condition of the words."""
+        return matching(self.q) if self.q else Q()
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether anything of any facet is chosen."""
+        return any(self.chosen.values())
 
     @property
     def url(self) -> str:
         """The address of this list, without what goes without saying."""
         parts = [("q", self.q)] if self.q else []
-        for name in FACETS:
-            parts += [(name, value) for value in getattr(self, name)]
-        parts += [("sort", self.sort)] if self.sort != DEFAULT_SORT else []
+        parts += [(name, value) for name, values in self.chosen.items() for value in values]
+        parts += [("sort", self.order)] if self.order else []
         parts += [("page", self.page)] if self.page != "1" else []
         return f"/tools/?{urlencode(parts)}" if parts else "/tools/"
 
-    def without(self, name: str, value: str) -> "ToolQuery":
+    def without(self, option: Option) -> "ToolQuery":
         """Return the query with one filter taken away."""
-        kept = tuple(each for each in getattr(self, name) if each != value)
-        return replace(self, page="1", **{name: kept})  # type: ignore[arg-type] # the name of a facet
-
-    def condition(self, besides: str = "") -> Q:
-        """Return what the tools must fulfil, leaving one facet out."""
-        enabled = set(self.enabled if besides != "enabled" else ())
-        filters = ToolFilters(
-            q=self.q,
-            category=self.category if besides != "category" else (),
-            enabled=None if len(enabled) != 1 else enabled == {"true"},
-        )
-        levels = self.safety_level if besides != "safety_level" else ()
-        return filters.as_q() & (Q(current_version__safety_level__in=levels) if levels else Q())
+        kept = tuple(value for value in self.chosen[option.name] if value != option.value)
+        return replace(self, page="1", **{option.name: kept})  # type: ignore[arg-type] # the name of a facet
 
 
-FACETS = ("safety_level", "category", "enabled")
-
-
-def read_query(params: QueryDict, categories: Iterable[str]) -> ToolQuery:
-    """Return what a URL asks for."""
-    known = {"safety_level": set(LEVELS), "category": set(categories), "enabled": set(SWITCHES)}
-    chosen = {name: tuple(dict.fromkeys(params.getlist(name))) for name in FACETS}
-    ignored = [value for name in FACETS for value in chosen[name] if value not in known[name]]
-    sort = params.get("sort", DEFAULT_SORT)
-    ignored += [sort] if sort not in ORDERS else []
-    return ToolQuery(
-        q=params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY],
-        **{name: tuple(value for value in chosen[name] if value in known[name]) for name in FACETS},
-        sort=sort if sort in ORDERS else DEFAULT_SORT,
+def read_query(params: QueryDict, known: Chosen) -> ToolQuery:
+    """Return what a URL asks for; `known` are the choices that there are."""
+    asked = {name: tuple(dict.fromkeys(params.getlist(name))) for name in LEGENDS}
+    ignored = [value for name, values in asked.items() for value in values if value not in known[name]]
+    words, order = _typed(params.get("q", "")), params.get("sort", "")
+    ignored += [order] if order and order not in ORDERS else []
+    query = ToolQuery(
+        q=words,
+        **_known(asked, known),  # type: ignore[arg-type] # the names of facets
         page=params.get("page", "1"),
         ignored=tuple(value[:40] for value in ignored),
     )
+    return replace(query, order=order if order in ORDERS and order not in (query.sort, BEST_MATCH) else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One choice of a facet; `count` is how many tools it would show beside the other facets."""
+def _known(asked: Chosen, known: Chosen) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(value for value in values if value in known[name]) for name, values in asked.items()}
 
-    name: str
-    value: str
-    label: str
-    icon: str
-    count: int
-    chosen: bool
+
+def _typed(words: str) -> str:
+    return words.replace("\x00", "").strip()[:LONGEST_QUERY]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,58 +118,74 @@ class ToolList:
     query: ToolQuery
     page: "Page[Tool]"
     rows: Sequence[ToolRow]
-    facets: Sequence[tuple[str, Sequence[Option]]]
-    total: int
+    counts: Counts
+    broken: Sequence[Source]
     nearest: str
 
     @property
     def chips(self) -> list[tuple[str, Option]]:
         """Each filter that applies, with the address of the list without it."""
-        chosen = [option for _, options in self.facets for option in options if option.chosen]
-        return [(self.query.without(option.name, option.value).url, option) for option in chosen]
+        return [(self.query.without(option).url, option) for option in self.counts.chosen]
+
+    @property
+    def disabled(self) -> int:
+        """How many disabled tools would be found if they were not left out."""
+        return self.counts.of("enabled", "false") if self.query.enabled == ("true",) else 0
 
 
 def tool_list(params: QueryDict) -> ToolList:
     """Return the list that a URL asks for, in a fixed number of queries."""
-    categories = list(Category.objects.filter(tools__registered=True).distinct().values_list("name", flat=True))
-    query = read_query(params, categories)
-    found = tools(ToolFilters()).filter(query.condition()).order_by(*ORDERS[query.sort])
-    page = Paginator(found, PAGE_SIZE).get_page(query.page)
-    query = replace(query, page=str(page.number))
-    usage = usage_by_tool([tool.name for tool in page])
-    rows = [ToolRow(tool, usage[tool.name], _parameters(tool)) for tool in page]
-    names = list(Tool.objects.filter(registered=True).values_list("name", flat=True))
-    return ToolList(query, page, rows, _facets(query, categories), len(names), _nearest(query.q, names))
+    every = sources()
+    known = {
+        "safety_level": LEVELS,
+        "category": category_names(),
+        "source": [source.name for source in every if source.offers],  # type: ignore[attr-defined] # an annotation
+        "enabled": list(SWITCHES),
+    }
+    query = read_query(params, known)
+    counts = count(query.searched, query.chosen, known)
+    page = _page(query, counts.found)
+    return ToolList(
+        query=replace(query, page=str(page.number)),
+        page=page,
+        rows=_rows(page.object_list),
+        counts=counts,
+        broken=[source for source in every if source.error],
+        nearest="" if counts.found else _nearest(query.q),
+    )
+
+
+def _page(query: ToolQuery, found: int) -> "Page[Tool]":
+    rows = tools(query.searched & narrowing(query.chosen), query.sort)
+    if query.sort == BEST_MATCH:
+        rows = rows.annotate(nearness=nearness(query.q))
+    pages = Paginator(rows.order_by(*ORDERS[query.sort]), PAGE_SIZE)
+    pages.count = found  # It has just been counted, with the facets.
+    return pages.get_page(query.page)
+
+
+def _rows(found: Iterable[Tool]) -> list[ToolRow]:
+    full = in_full(list(found))
+    usage = usage_by_tool([tool.name for tool in full])
+    return [ToolRow(tool, usage[tool.name], _parameters(tool)) for tool in full]
 
 
 def _parameters(tool: Tool) -> int:
     return parameter_count(tool.current_version) if tool.current_version else 0
 
 
-def _nearest(words: str, names: Sequence[str]) -> str:
-    """Return the name, or word of a name, that was most likely meant; empty when nothing is near."""
-    known = {part for name in names for part in (name, *name.replace("-", "_").split("_")) if len(part) > 2}
-    close = difflib.get_close_matches(words.lower(), sorted(known), n=1)
-    return close[0] if words and close else ""
+def _nearest(typed: str) -> str:
+    """Return the name, or the word of names, that was most likely meant; empty when nothing is near."""
+    meant = typed.casefold()
+    if not meant or len(meant) > LONGEST_WORD:
+        return ""
+    names = offered().order_by("name").values_list("name", flat=True)[:MOST_COMPARED]
+    known = set(names)
+    if len(_parts(meant)) == 1:
+        known = {part for name in names for part in _parts(name) if len(part) > 2}
+    close = difflib.get_close_matches(meant, sorted(known), n=1)
+    return close[0] if close else ""
 
 
-def _facets(query: ToolQuery, categories: Sequence[str]) -> list[tuple[str, Sequence[Option]]]:
-    levels = _counts(query, "safety_level", "current_version__safety_level")
-    of_category = _counts(query, "category", "categories__name")
-    switched = _counts(query, "enabled", "enabled")
-    return [
-        ("Safety", [_option(query, "safety_level", level, levels.get(level, 0)) for level in LEVELS]),
-        ("Category", [_option(query, "category", name, of_category.get(name, 0)) for name in categories]),
-        ("Status", [_option(query, "enabled", key, switched.get(key == "true", 0)) for key in SWITCHES]),
-    ]
-
-
-def _counts(query: ToolQuery, besides: str, column: str) -> dict[object, int]:
-    found = Tool.objects.filter(query.condition(besides), current_version__isnull=False).order_by()
-    return {row[column]: row["n"] for row in found.values(column).annotate(n=Count("pk", distinct=True))}
-
-
-def _option(query: ToolQuery, name: str, value: str, count: int) -> Option:
-    word = SAFETY.get(value) or (status_word(SWITCHES[value]) if value in SWITCHES else None)
-    label, icon = (word.label, word.icon if name == "safety_level" else "") if word else (value, "")
-    return Option(name, value, label, icon, count, value in getattr(query, name))
+def _parts(name: str) -> list[str]:
+    return name.casefold().replace("-", "_").split("_")

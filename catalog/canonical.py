@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any, NoReturn
 
 import rfc8785
+from pydantic_core import to_json
 
 from catalog.errors import MalformedJSON, TooLarge
 
@@ -35,6 +36,20 @@ def check_json(value: object, *, max_depth: int = MAX_DEPTH) -> Any:
     return value
 
 
+def with_whole_numbers(value: Any) -> Any:
+    """Return a JSON value as its canonical text reads: 2.0 is the integer 2. The same object where nothing differs."""
+    kind = type(value)
+    if kind is float:
+        return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else value
+    if kind is dict:
+        members = {key: with_whole_numbers(each) for key, each in value.items()}
+        return members if any(members[key] is not each for key, each in value.items()) else value
+    if kind is list:
+        items = [with_whole_numbers(each) for each in value]
+        return items if any(new is not each for new, each in zip(items, value, strict=True)) else value
+    return value
+
+
 def canonical_text(value: object) -> str:
     """Return the RFC 8785 text of a JSON value: equal values give equal text."""
     return rfc8785.dumps(check_json(value)).decode()
@@ -57,7 +72,10 @@ def time_text(moment: datetime) -> str:
 
 def size_of(value: object) -> int:
     """Return the bytes of a JSON value as compact UTF-8 text."""
-    return len(_compact.encode(value).encode("utf-8", "surrogatepass"))
+    try:
+        return len(to_json(value))
+    except ValueError:  # half a surrogate pair: nothing that will be kept, but it has a size
+        return len(_compact.encode(value).encode("utf-8", "surrogatepass"))
 
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -121,7 +139,8 @@ _decoder = json.JSONDecoder(
 def _judge(value: object, depth: int) -> None:
     kind = type(value)
     if kind is str:
-        _judge_text(value)  # type: ignore[arg-type]
+        if not value.isascii():  # type: ignore[attr-defined] # asked here: most texts are, and calls are dear
+            _judge_text(value)  # type: ignore[arg-type]
     elif kind is dict:
         _judge_members(value, depth)  # type: ignore[arg-type]
     elif kind is list:
@@ -137,8 +156,11 @@ def _judge_members(members: dict[object, object], depth: int) -> None:
         raise _too_deep(MAX_DEPTH)
     for key, value in members.items():
         if type(key) is not str:
-            raise MalformedJSON(f"A key of type {type(key).__name__} is not JSON.", code="not_json")
-        _judge_text(key)
+            raise MalformedJSON(f"A key of type {type(key).__name__} is not JSON.", code="not_json").inside(
+                repr(key)[:64]
+            )
+        if not key.isascii():
+            _judge_text(key)
         try:
             _judge(value, depth - 1)
         except MalformedJSON as problem:
@@ -163,8 +185,6 @@ def _judge_number(number: float) -> None:
 
 
 def _judge_text(text: str) -> None:
-    if text.isascii():
-        return
     try:
         text.encode()
     except UnicodeEncodeError:

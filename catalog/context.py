@@ -1,9 +1,10 @@
 """What a handler is given beside its arguments: what the call is, how long it has, scoped resources."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -11,7 +12,7 @@ from django.conf import settings
 
 from catalog.filesystem import Filesystem
 
-__all__ = ["Budget", "Deadline", "Filesystem", "Resources", "ToolContext"]
+__all__ = ["Budget", "Deadline", "Filesystem", "Resources", "ToolContext", "provide_resource"]
 
 ResourceT = TypeVar("ResourceT")
 
@@ -47,16 +48,42 @@ def _open_workspace() -> Filesystem:
     return Filesystem(settings.TOOLGATE_WORKSPACE)
 
 
-class Resources:
-    """Things a call uses, looked up by type, made when first asked for, closed when the call ends."""
+_MAKERS: dict[type, Callable[[], object]] = {Filesystem: _open_workspace}
 
-    __slots__ = ("_makers", "_opened")
+
+def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Generator[ResourceT]]) -> None:
+    """Let every call have a resource of this type, replacing what made it before.
+
+    `maker` is called when a call first asks. It returns the resource, whose own `close()` ends it, or is a generator
+    that yields it: what stands before the yield sets it up, what stands after ends it.
+    """
+    _MAKERS[kind] = maker
+
+
+class Resources:
+    """Things a call uses, looked up by type, made when first asked for, closed in reverse when the call ends.
+
+    A sync handler that is past its time still uses them: they are closed when it comes back.
+    """
+
+    __slots__ = ("_closers", "_makers", "_opened")
 
     def __init__(
         self, opened: Iterable[object] = (), makers: Mapping[type, Callable[[], object]] | None = None
     ) -> None:
-        self._opened: dict[type, object] = {type(resource): resource for resource in opened}
-        self._makers = _DEFAULT_MAKERS if makers is None else makers
+        self._opened: dict[type, object] = {}
+        self._closers: list[Callable[[], object]] = []
+        self._makers = _MAKERS if makers is None else makers
+        for resource in opened:
+            self._keep(type(resource), resource)
+
+    def _keep(self, kind: type, made: object) -> None:
+        if isinstance(made, Generator):
+            self._opened[kind] = next(made)
+            self._closers.append(partial(next, made, None))
+        else:
+            self._opened[kind] = made
+            self._closers.append(getattr(made, "close", _do_nothing))
 
     def get(self, kind: type[ResourceT]) -> ResourceT:
         """Return the resource of this type; raise LookupError when the call has none."""
@@ -68,7 +95,7 @@ class Resources:
     def get_optional(self, kind: type[ResourceT]) -> ResourceT | None:
         """Return the resource of this type, or None."""
         if kind not in self._opened and kind in self._makers:
-            self._opened[kind] = self._makers[kind]()
+            self._keep(kind, self._makers[kind]())
         exact = self._opened.get(kind)
         if exact is None:
             exact = next((each for each in self._opened.values() if isinstance(each, kind)), None)
@@ -82,17 +109,14 @@ class Resources:
 
     def close(self) -> None:
         """Close everything that was opened and can be closed; one that fails does not stop the others."""
-        for resource in reversed(self._opened.values()):
+        while self._closers:
             with suppress(Exception):
-                getattr(resource, "close", _do_nothing)()
+                self._closers.pop()()
         self._opened.clear()
 
 
 def _do_nothing() -> None:
     """Stand in for the close() of a resource that has none."""
-
-
-_DEFAULT_MAKERS: Mapping[type, Callable[[], object]] = MappingProxyType({Filesystem: _open_workspace})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

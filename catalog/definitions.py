@@ -5,35 +5,33 @@ Knows how to call its handler, not when: checking, gating and recording are the 
 
 import hashlib
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from catalog.canonical import canonical_text, check_json, digest
 from catalog.context import Deadline, ToolContext
-from catalog.errors import ParameterError, ToolDefinitionError
-from catalog.results import Preview, format_error_response, format_success_response
+from catalog.errors import IdentifierRequired, PromptEvaluationError, ToolDefinitionError, about_tool
+from catalog.rates import Rate, check_group, parse_rates
+from catalog.results import Preview, ToolResult, as_result, format_error_response, format_success_response
 from catalog.runners.python import settle
-from catalog.schema_rules import subschemas
 from catalog.schemas import Validator
-from catalog.signatures import Binding, Handler, binding_for, output_of
+from catalog.signatures import UNTYPED, Binding, Handler, binding_for, identifier_in, model_binding, output_of
+from catalog.tool_rules import judge_examples, judge_name, judge_options, judge_typed, judge_types, words_of
 
 ParamsT = TypeVar("ParamsT")
 ResultT = TypeVar("ResultT")
 MemberT = TypeVar("MemberT", bound=StrEnum)
 
-CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PREVIEW_SECONDS = 10.0
-MAX_TIMEOUT = 24 * 60 * 60
-MAX_DESCRIPTION = 200
 
 
 class SafetyLevel(StrEnum):
@@ -58,12 +56,26 @@ def level_of(value: str) -> SafetyLevel:
     return _member(SafetyLevel, value, "safety level")
 
 
+def annotations_for(level: SafetyLevel, *, retry_safe: bool) -> dict[str, bool]:
+    """Return the hints for clients that follow from a level and from whether a call may be tried again."""
+    return {
+        "readOnlyHint": level is SafetyLevel.SAFE,
+        "destructiveHint": level is SafetyLevel.DANGEROUS,
+        "idempotentHint": retry_safe,
+    }
+
+
 class Reversibility(StrEnum):
     """What it costs to take a call back."""
 
     REVERSIBLE = "reversible"
     RESTORABLE = "restorable"
     IRREVERSIBLE = "irreversible"
+
+
+def usual_reversibility(level: SafetyLevel) -> Reversibility:
+    """Return what taking a call back costs where the author of its tool does not say."""
+    return Reversibility.IRREVERSIBLE if level is SafetyLevel.DANGEROUS else Reversibility.REVERSIBLE
 
 
 class ToolSpec(BaseModel):
@@ -86,11 +98,18 @@ class ToolExample(Generic[ParamsT, ResultT]):
 
 @dataclass(eq=False, kw_only=True)
 class Tool(Generic[ParamsT, ResultT]):
-    """A named affordance an agent may call; `timeout` in seconds, `rate_limit` such as "5/min"."""
+    """A named affordance an agent may call; `timeout` in seconds, `rate_limit` such as "5/min" or "5/min,20/h".
+
+    The handler's annotations say what it takes and gives, or `Tool[Params, Result]` does for a tool without one.
+    `identifier` names the parameter that `requires_identifier` asks for: else "identifier", else the first required.
+    `hunks` names the parameter that holds a whole new text: reviewers may accept its change hunk by hunk.
+    `when_rejected` is what the model is told beside the reviewer's reason; `{path}` stands for that argument.
+    The last four are for other ways of declaring: what binds the arguments, and how a returned value is read.
+    """
 
     name: str
     description: str
-    handler: Handler
+    handler: Any = None
     safety_level: SafetyLevel = SafetyLevel.SAFE
     categories: tuple[str, ...] = ()
     reversibility: Reversibility | None = None
@@ -100,29 +119,75 @@ class Tool(Generic[ParamsT, ResultT]):
     output_key: str | None = None
     examples: tuple[ToolExample[Any, Any], ...] = ()
     requires_identifier: bool = False
+    identifier: str | None = None
     returns_private_data: bool = False
     rate_limit_key: str | None = None
     rate_limit: str | None = None
     accepts_overrides: bool = True
     secret: tuple[str, ...] = ()
+    hunks: str | None = None
+    when_rejected: str = ""
     bound: Binding | None = None
+    reads: Callable[[Any], ToolResult[Any]] = as_result
+    typed_result: bool = True
+    hides_errors: bool = False
     binding: Binding = field(init=False)
     output_schema: dict[str, Any] | None = field(init=False, default=None)
+    rates: tuple[Rate, ...] = field(init=False, default=())
+    _declared_reversibility: Reversibility | None = field(init=False, default=None, repr=False)
     _previewer: Handler | None = field(init=False, default=None, repr=False)
+    _alias: Any = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not CATALOG_NAME.fullmatch(self.name):
-            raise ToolDefinitionError(f"The tool name {self.name!r} must be 1 to 64 letters, digits, '_' or '-'.")
+        judge_name(self.name)
+        with about_tool(self.name):
+            self._settle()
+
+    def _settle(self) -> None:
+        """Bring what was declared into its types, and judge it; raise ToolDefinitionError."""
         self.safety_level = level_of(self.safety_level)
-        usual = Reversibility.IRREVERSIBLE if self.safety_level is SafetyLevel.DANGEROUS else Reversibility.REVERSIBLE
-        self.reversibility = _member(Reversibility, self.reversibility or usual, "reversibility")
-        self.categories, self.secret = tuple(self.categories), tuple(self.secret)
+        if self.reversibility:
+            self._declared_reversibility = _member(Reversibility, self.reversibility, "reversibility")
+        self.reversibility = self.reversibility_at(self.safety_level)
+        self.categories = words_of(self.categories, "The categories", self.name)
+        self.secret = words_of(self.secret, "The secret parameters", self.name)
         self.examples = tuple(self.examples)
-        self.binding = self.bound or binding_for(self.handler, self.query_type_models)
-        self._result_type, self.output_schema = output_of(self.handler)
-        _judge_options(self)
-        for example in self.examples:
-            _judge_example(example, self.binding, self._result_type)
+        if self.bound is None:
+            judge_typed(self)
+        if self.handler is not None and not callable(self.handler):
+            raise ToolDefinitionError(f"The handler of {self.name} must be a function, not {self.handler!r}.")
+        self._take(*self._types())
+
+    def _types(self) -> tuple[Binding, Any, dict[str, Any] | None]:
+        if self.handler is None:
+            return self.bound or Binding({"type": "object"}), UNTYPED, None
+        binding = self.bound or binding_for(self.handler, self.query_type_models)
+        return (binding, *(output_of(self.handler) if self.typed_result else (UNTYPED, None)))
+
+    def _take(self, binding: Binding, result_type: Any, output_schema: dict[str, Any] | None) -> None:
+        """Settle what the tool takes and gives, and judge what depends on it."""
+        self.binding, self._result_type, self.output_schema = binding, result_type, output_schema
+        self.rates = _rates_of(self)
+        judge_options(self)
+        if self.handler is not None:
+            judge_examples(self, result_type)
+
+    @property
+    def __orig_class__(self) -> Any:
+        """Return `Tool[Params, Result]` as it was written; typing sets it once the tool is made."""
+        return self._alias
+
+    @__orig_class__.setter
+    def __orig_class__(self, alias: Any) -> None:
+        self._alias = alias
+        if self.handler is None and self.bound is None:
+            params, result = get_args(alias)
+            self._take(model_binding(params), result, None)
+
+    def judge_types(self) -> None:
+        """Raise ToolDefinitionError when `Tool[Params, Result]` says something else than the handler."""
+        if self._alias is not None:
+            judge_types(self, get_args(self._alias), self._result_type)
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -146,23 +211,25 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @cached_property
     def reference(self) -> str:
-        """Return where the handler is, as "module:qualname"."""
+        """Return where the handler is, as "module:qualname"; empty without one."""
+        if self.handler is None:
+            return ""
         named = self.handler if hasattr(self.handler, "__qualname__") else type(self.handler)
         return f"{self.handler.__module__}:{named.__qualname__}"
 
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 of the source of the module that defines the handler."""
-        return _source_digest(self.handler.__module__)
+        return source_digest(self.handler.__module__ if self.handler else "")
 
     @property
     def annotations(self) -> dict[str, bool]:
         """Return the hints that follow from the level and from `retry_safe`."""
-        return {
-            "readOnlyHint": self.safety_level is SafetyLevel.SAFE,
-            "destructiveHint": self.safety_level is SafetyLevel.DANGEROUS,
-            "idempotentHint": self.retry_safe,
-        }
+        return annotations_for(self.safety_level, retry_safe=self.retry_safe)
+
+    def reversibility_at(self, level: SafetyLevel) -> Reversibility:
+        """Return what taking a call back costs at a level: what the author declared, else what is usual there."""
+        return self._declared_reversibility or usual_reversibility(level)
 
     def contract(self) -> dict[str, Any]:
         """Return what the fingerprint covers, as JSON."""
@@ -183,6 +250,32 @@ class Tool(Generic[ParamsT, ResultT]):
         """Return the SHA-256 of the contract's canonical text."""
         return digest(canonical_text(self.contract()))
 
+    def with_code(self, handler: Handler, previewer: Handler | None, **identity: str) -> "Tool[ParamsT, ResultT]":
+        """Return the tool with other code behind the same contract; `identity` is the code's reference and digest."""
+        other = copy(self)
+        other.handler, other._previewer = handler, previewer or self._previewer
+        vars(other).pop("is_async", None)
+        vars(other).update(identity)
+        return other
+
+    def with_terms(
+        self, *, description: str, safety_level: SafetyLevel, categories: tuple[str, ...]
+    ) -> "Tool[ParamsT, ResultT]":
+        """Return the tool as an administrator has set it; itself where nothing differs."""
+        wanted = (description, safety_level, categories)
+        if wanted == (self.description, self.safety_level, self.categories):
+            return self
+        other = copy(self)
+        other.description, other.safety_level, other.categories = wanted
+        other.reversibility = self.reversibility_at(safety_level)
+        vars(other).pop("fingerprint", None)
+        return other
+
+    @property
+    def rate_group(self) -> str:
+        """Return the group that its calls are counted in: the tool's own name unless the author says otherwise."""
+        return self.name if self.rate_limit_key is None else self.rate_limit_key
+
     @property
     def has_preview(self) -> bool:
         """Say whether the tool can show what a call would do."""
@@ -201,11 +294,39 @@ class Tool(Generic[ParamsT, ResultT]):
         return _as_preview(settle(shown, Deadline.after(min(self.timeout, PREVIEW_SECONDS))))
 
     def check(self, arguments: dict[str, Any]) -> None:
-        """Raise ParameterError or QueryTypeUnsupported unless the arguments fit."""
+        """Raise ParameterError or QueryTypeUnsupported unless the arguments fit.
+
+        Without the identifier that the tool requires this is IdentifierRequired, with a question for the user.
+        """
+        if self.requires_identifier:
+            self._ask_for_identifier(arguments)
         self.binding.check(arguments, self.name)
 
+    def _ask_for_identifier(self, arguments: dict[str, Any]) -> None:
+        given, schema, path = arguments, self.input_schema, ""
+        if self.query_types is not None:
+            given, schema = arguments.get("parameters", {}), self.query_types.get(str(arguments.get("query_type")), {})
+            path = "parameters."
+        name = identifier_in(schema, self.identifier)
+        if not schema or name is None or not isinstance(given, dict):
+            return  # what is wrong with these arguments is for the binding to say
+        value = given.get(name)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            described = schema.get("properties", {}).get(name, {}).get("description", "")
+            raise IdentifierRequired(path + name, described)
+
+    def told_when_rejected(self, arguments: Mapping[str, Any]) -> str:
+        """Return what the model is told beside the reviewer's reason when people reject a call; empty for nothing."""
+        texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
+        return self.when_rejected.format_map(texts)
+
     def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Call the handler with checked arguments; an async handler gives its coroutine."""
+        """Call the handler with checked arguments; an async handler gives its coroutine.
+
+        Raises PromptEvaluationError for a tool that has no handler.
+        """
+        if self.handler is None:
+            raise PromptEvaluationError(f"Tool '{self.name}' does not have a registered handler.")
         return self.binding.call(self.handler, arguments, context)
 
     @property
@@ -219,13 +340,11 @@ class Tool(Generic[ParamsT, ResultT]):
         return partial(format_error_response, tool_name=self.name)
 
 
-def _judge_options(tool: Tool[Any, Any]) -> None:
-    if not 0 < tool.timeout <= MAX_TIMEOUT:
-        raise ToolDefinitionError(f"The timeout of {tool.name} must be more than 0 and at most {MAX_TIMEOUT} seconds.")
-    known = {name for _, schema in subschemas(tool.input_schema) for name in schema.get("properties", ())}
-    unknown = sorted(set(tool.secret) - known)
-    if unknown:
-        raise ToolDefinitionError(f"secret names parameters that {tool.name} does not have: {', '.join(unknown)}.")
+def _rates_of(tool: Tool[Any, Any]) -> tuple[Rate, ...]:
+    """Return how often one caller may use the tool; raise ToolDefinitionError for a limit that cannot be read."""
+    if tool.rate_limit_key is not None or tool.rate_limit is not None:
+        check_group(tool.rate_group, tool.name)
+    return () if tool.rate_limit is None else parse_rates(tool.rate_limit, tool.name)
 
 
 def _member(kind: type[MemberT], value: str, what: str) -> MemberT:
@@ -244,37 +363,7 @@ def _as_preview(shown: object) -> Preview:
 
 
 @cache
-def _source_digest(module: str) -> str:
+def source_digest(module: str) -> str:
+    """Return the SHA-256 of the source of a loaded module; of its name where it has no source."""
     source = getattr(sys.modules.get(module), "__file__", None)
     return hashlib.sha256(Path(source).read_bytes() if source else module.encode()).hexdigest()
-
-
-def _judge_example(example: ToolExample[Any, Any], binding: Binding, result_type: Any) -> None:
-    text = example.description.strip()
-    if not 1 <= len(text) <= MAX_DESCRIPTION:
-        raise ToolDefinitionError(f"An example's description has 1 to {MAX_DESCRIPTION} characters.")
-    if not _fits_params(example.input, binding):
-        raise ToolDefinitionError(f"The input of the example {text!r} is not what the tool takes.")
-    if not _fits_result(example.output, result_type):
-        raise ToolDefinitionError(f"The output of the example {text!r} is not what the tool gives.")
-
-
-def _fits_params(value: object, binding: Binding) -> bool:
-    if isinstance(binding.params_type, type) and binding.params_type is not dict:
-        return type(value) is binding.params_type
-    if isinstance(binding.params_type, tuple):
-        return type(value) in binding.params_type
-    try:
-        binding.check(value, "") if isinstance(value, dict) else None
-    except ParameterError:
-        return False
-    return isinstance(value, dict)
-
-
-def _fits_result(value: object, kind: Any) -> bool:
-    if kind is type(None) or kind is None:
-        return value is None
-    if get_origin(kind) in (list, tuple):
-        inner = get_args(kind)[0]
-        return isinstance(value, list | tuple) and all(_fits_result(each, inner) for each in value)
-    return type(value) is kind if isinstance(kind, type) and kind is not inspect.Parameter.empty else True

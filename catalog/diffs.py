@@ -1,9 +1,11 @@
 """Compares two texts by lines, and by words where a line was changed. Pure; bounded for hostile input."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import chain
 
 CONTEXT = 3
 # The comparison is quadratic in an agent's text. Beyond these products of lengths: old, then new, unmarked.
@@ -11,8 +13,15 @@ MOST_LINE_PAIRS = 1_000_000
 MOST_WORD_PAIRS = 10_000
 MOST_WORD_PAIRS_IN_ALL = 200_000
 COST_OF_A_LINE = 50
+MOST_DRAWN = 4000
+"""Rows of a diff that a page draws; more would take it seconds."""
 ALIKE = 0.4
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+Code = tuple[str, int, int, int, int]
+"""A stretch: equal, gap, replace, delete or insert; from and to in the old lines, from and to in the new ones.
+
+A gap is equal too, but too far from every change to be shown.
+"""
 # Only "\n" ends a line: every other separator must stay visible. This mark cannot occur inside a line.
 _UNENDED = "\n"
 
@@ -27,7 +36,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a diff: kind is same, add, del or gap (then `skipped` lines are not shown)."""
+    """One line of a diff: kind is same, add, del, gap (`skipped` unchanged lines are not shown) or cut.
+
+    A cut stands for `skipped` rows of `size` bytes that are too many to be drawn, changed ones among them.
+    """
 
     kind: str
     old: int | None = None
@@ -35,6 +47,7 @@ class Row:
     segments: tuple[Segment, ...] = ()
     unended: bool = False
     skipped: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,14 +59,49 @@ class Change:
     removed: int
 
 
+class Comparison:
+    """Two texts beside each other: the stretches that lead from one to the other. None means there is no file."""
+
+    def __init__(self, before: str | None, after: str | None) -> None:
+        self.old, self.new = lines_of(before), lines_of(after)
+        self.stretches = tuple(_stretches(self.old, self.new))
+
+    @cached_property
+    def rows(self) -> tuple[tuple[Row, ...], ...]:
+        """What is shown of each stretch, in their order."""
+        budget = _Budget(MOST_WORD_PAIRS_IN_ALL)
+        return tuple(tuple(self._rows(stretch, budget)) for stretch in self.stretches)
+
+    def _rows(self, stretch: Code, budget: "_Budget") -> Iterator[Row]:
+        tag, i1, i2, j1, j2 = stretch
+        if tag == "gap":
+            yield Row("gap", skipped=i2 - i1)
+        elif tag == "equal":
+            for number, line in enumerate(self.old[i1:i2], start=1):
+                yield Row("same", i1 + number, j1 + number, _whole(line), _is_unended(line))
+        else:
+            yield from _changed(self.old[i1:i2], self.new[j1:j2], (i1, j1), budget)
+
+
 def diff_texts(before: str | None, after: str | None) -> Change:
     """Compare two texts; None means there was, or will be, no file."""
-    old, new = _lines(before), _lines(after)
-    rows = tuple(_rows(old, new))
+    rows = tuple(chain.from_iterable(Comparison(before, after).rows))
     return Change(rows, sum(row.kind == "add" for row in rows), sum(row.kind == "del" for row in rows))
 
 
-def _lines(text: str | None) -> list[str]:
+def drawn(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that a page draws: all, or where they are too many the first and the last of them."""
+    if len(rows) <= MOST_DRAWN:
+        return list(rows)
+    half = MOST_DRAWN // 2
+    left_out = rows[half:-half]
+    size = sum(1 + sum(len(each.text.encode(errors="replace")) for each in row.segments) for row in left_out)
+    count = sum(row.skipped or 1 for row in left_out)
+    return [*rows[:half], Row("cut", skipped=count, size=size), *rows[-half:]]
+
+
+def lines_of(text: str | None) -> list[str]:
+    """Return the lines of a text; a last one without its end keeps a mark of that."""
     if not text:
         return []
     if text.endswith("\n"):
@@ -63,17 +111,18 @@ def _lines(text: str | None) -> list[str]:
     return lines
 
 
-def _rows(old: list[str], new: list[str]) -> Iterator[Row]:
-    budget = _Budget(MOST_WORD_PAIRS_IN_ALL)
-    for tag, i1, i2, j1, j2 in _opcodes(old, new):
-        if tag == "equal":
-            yield from _unchanged(old[i1:i2], (i1, j1), at_end=i2 == len(old))
-            continue
-        removed, added = _mark_words(old[i1:i2], new[j1:j2], budget)
-        for number, segments in enumerate(removed, start=i1 + 1):
-            yield Row("del", old=number, segments=segments, unended=_is_unended(old[number - 1]))
-        for number, segments in enumerate(added, start=j1 + 1):
-            yield Row("add", new=number, segments=segments, unended=_is_unended(new[number - 1]))
+def joined(lines: list[str]) -> str:
+    """Return the text that these lines make."""
+    return "".join(line.removesuffix(_UNENDED) if _is_unended(line) else f"{line}\n" for line in lines)
+
+
+def _changed(old: list[str], new: list[str], start: tuple[int, int], budget: "_Budget") -> Iterator[Row]:
+    """Show changed lines, the removed ones first; `start` counts the lines before them on both sides."""
+    removed, added = _mark_words(old, new, budget)
+    for number, (line, segments) in enumerate(zip(old, removed, strict=True), start=start[0] + 1):
+        yield Row("del", old=number, segments=segments, unended=_is_unended(line))
+    for number, (line, segments) in enumerate(zip(new, added, strict=True), start=start[1] + 1):
+        yield Row("add", new=number, segments=segments, unended=_is_unended(line))
 
 
 @dataclass
@@ -88,8 +137,22 @@ class _Budget:
         return affordable
 
 
-def _opcodes(old: list[str], new: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """Compare what is left between the common head and tail."""
+def _stretches(old: list[str], new: list[str]) -> Iterator[Code]:
+    """Yield how one list of lines becomes the other, with a gap where unchanged lines are far from every change."""
+    ends = (0, 0), (len(old), len(new))
+    for code in _opcodes(old, new):
+        tag, i1, i2, j1, j2 = code
+        first = 0 if (i1, j1) == ends[0] else CONTEXT
+        last = i2 - i1 - (0 if (i2, j2) == ends[1] else CONTEXT)
+        if tag != "equal" or last - first <= 1:
+            yield code
+            continue
+        parts = ("equal", 0, first), ("gap", first, last), ("equal", last, i2 - i1)
+        yield from ((part, i1 + a, i1 + b, j1 + a, j1 + b) for part, a, b in parts if b > a)
+
+
+def _opcodes(old: list[str], new: list[str]) -> Iterator[Code]:
+    """Yield how one list of lines becomes the other; only what lies between common head and tail is compared."""
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     i2, j2 = len(old) - tail, len(new) - tail
@@ -112,19 +175,6 @@ def _common(old: list[str], new: list[str]) -> int:
             break
         length += 1
     return length
-
-
-def _unchanged(lines: list[str], start: tuple[int, int], *, at_end: bool) -> Iterator[Row]:
-    """Show the unchanged lines next to a change, and how many lie between."""
-    first = 0 if start == (0, 0) else CONTEXT
-    last = len(lines) if at_end else len(lines) - CONTEXT
-    between = range(first, last) if last - first > 1 else range(0)
-    for index, line in enumerate(lines):
-        if index not in between:
-            numbers = start[0] + index + 1, start[1] + index + 1
-            yield Row("same", *numbers, _whole(line), _is_unended(line))
-        elif index == between.start:
-            yield Row("gap", skipped=len(between))
 
 
 _Segments = tuple[Segment, ...]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from catalog.canonical import check_json, size_of
+from catalog.canonical import check_json, size_of, with_whole_numbers
 from catalog.context import Deadline, ToolContext
 from catalog.definitions import SafetyLevel, Tool
 from catalog.errors import (
@@ -18,23 +18,28 @@ from catalog.errors import (
     DeadlineExceededError,
     MalformedJSON,
     ParameterError,
+    PromptEvaluationError,
     QueryTypeUnsupported,
     ToolError,
+    ToolgateError,
     ToolValidationError,
+    VisibilityExpansionRequired,
 )
+from catalog.nulls import without_left_out
 from catalog.results import (
     STANDARD_FIELDS,
     Preview,
-    ToolResult,
     format_error_response,
     format_for_model,
     format_success_response,
 )
 from catalog.runners.python import settle
-from catalog.schemas import Problem, refuse
+from catalog.schemas import Problem, plain_json, refuse
 
 MAX_ARGUMENTS = 256 * 1024
 MAX_RESULT = 1024 * 1024
+HIDDEN_ERROR = "Tool '{name}' encountered an error"
+HIDDEN_ERROR_FOR_USERS = "I ran into a problem looking that up. Could you try again?"
 # Whatever a handler raises fails its call; it does not end the thread that runs it.
 HANDLER_FAILURES = BaseException
 
@@ -79,7 +84,10 @@ Gate = Callable[[CallFacts], Verdict]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a call ended; `message` is for the model, `error` for a person, `fields` join the response."""
+    """How a call ended; `message` is for the model, `error` for a person, `fields` join the response.
+
+    `late` is what a handler gave after its time was over: evidence for whoever asks, and nothing else.
+    """
 
     success: bool
     message: str = "OK"
@@ -92,6 +100,7 @@ class Outcome:
     retryable: bool = False
     exclude_value_from_context: bool = False
     cause: BaseException | None = field(default=None, compare=False, repr=False)
+    late: "Outcome | None" = None
 
 
 def dispatch(
@@ -111,19 +120,27 @@ def dispatch(
 
 
 def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
-    """Return the arguments if the tool takes them; raise ParameterError or QueryTypeUnsupported."""
+    """Return the arguments as the tool takes them; raise ParameterError or QueryTypeUnsupported.
+
+    A null for what is optional and never null counts as left out: strict forms of a tool make models send those.
+    """
     if not isinstance(arguments, dict):
         refuse([Problem("", "type", "The arguments must be a JSON object.")])
-    try:
-        checked: dict[str, Any] = check_json(arguments)
-    except MalformedJSON as problem:
-        refuse([Problem(problem.path, problem.code, problem.message)])
-        raise
-    size = size_of(checked)
-    if size > MAX_ARGUMENTS:
-        message = f"The arguments have {size:,} bytes; at most {MAX_ARGUMENTS:,} are accepted."
+    checked: dict[str, Any] = plain_json(arguments)
+    written = to_json(checked)
+    if len(written) > MAX_ARGUMENTS:
+        message = f"The arguments have {len(written):,} bytes; at most {MAX_ARGUMENTS:,} are accepted."
         refuse([Problem("", "too_large", message)])
-    tool.check(checked)
+    if b".0" in written:  # a float that is whole is recorded as an integer, so that is what must run
+        checked = with_whole_numbers(checked)
+    try:
+        tool.check(checked)
+    except ParameterError:
+        meant = without_left_out(tool.validator, checked)
+        if meant is checked:
+            raise
+        checked = meant
+        tool.check(checked)
     return checked
 
 
@@ -131,10 +148,13 @@ def run(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -
     """Run one checked call and end its resources; a failure undoes what it changed and never raises."""
     if context.deadline is not None and context.deadline.expired():
         return _settled(too_late(tool), context)
+    limit = _limit(tool, context)
     try:
-        outcome = _accepted(tool, settle(tool.call(arguments, context), _limit(tool, context)))
+        outcome = _accepted(tool, settle(tool.call(arguments, context), limit))
     except HANDLER_FAILURES as error:
         outcome = _failed(tool, error)
+    if not tool.is_async and limit.expired():  # nobody could stop it; an async handler was stopped in time
+        outcome = replace(timed_out(tool), late=outcome)
     return _settled(outcome, context)
 
 
@@ -207,8 +227,9 @@ def _settled(outcome: Outcome, context: ToolContext) -> Outcome:
 
 def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
     """Turn what a handler returned into an outcome; raise what cannot be stored."""
-    result = returned if isinstance(returned, ToolResult) else ToolResult(message="OK", value=returned)
+    result = tool.reads(returned)
     value, message = _storable(tool, result.value), _storable_message(tool, result.message)
+    told = {"user_message": words(result.user_message)} if result.user_message else {}
     if not result.success:
         return Outcome(
             success=False,
@@ -216,6 +237,7 @@ def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
             value=value,
             error=words(message),
             error_kind="tool_error",
+            fields=told,
             exclude_value_from_context=result.exclude_value_from_context,
         )
     if _is_error_response(value):
@@ -224,7 +246,7 @@ def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
         success=True,
         message=message,
         value=value,
-        fields=_fields_of(value),
+        fields=_fields_of(value) | told,
         exclude_value_from_context=result.exclude_value_from_context,
     )
 
@@ -306,36 +328,29 @@ def _reported(response: dict[str, Any]) -> Outcome:
 
 def _failed(tool: Tool[Any, Any], error: BaseException) -> Outcome:
     """Classify what a call raised: the kind, the text for the model, the text for a person."""
-    kind = error.kind if isinstance(error, _Unstorable) else _kind_of(error)
-    logger.info("tool_failed tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
+    kind = error.kind if isinstance(error, ToolgateError) else "unknown_error"
+    logger.info("tool_error tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
     try:
-        message = words(_message(tool.name, error))
-        text = words(error.user_message()) if isinstance(error, ToolError) else message
+        message, text = _texts(tool, error)
     except HANDLER_FAILURES:  # an exception of an author may fail to say what it is
         message = text = f"Tool '{tool.name}' failed with {type(error).__name__}."
     return Outcome(
         success=False,
-        message=message,
-        error=text,
+        message=words(message),
+        error=words(text),
         error_kind=kind,
         warning=isinstance(error, DataNotFound),
-        retryable=not isinstance(error, ToolError),
+        retryable=not isinstance(error, ToolError | PromptEvaluationError | VisibilityExpansionRequired),
         cause=error,
     )
 
 
-def _kind_of(error: BaseException) -> str:
-    return next((kind for raised, kind in _KINDS if isinstance(error, raised)), "unknown_error")
-
-
-_KINDS = (
-    (ParameterError, "parameter_error"),
-    (QueryTypeUnsupported, "query_type_error"),
-    (ToolValidationError, "validation_error"),
-    (DataNotFound, "data_not_found"),
-    (ToolError, "tool_error"),
-    (DeadlineExceededError, "timeout"),
-)
+def _texts(tool: Tool[Any, Any], error: BaseException) -> tuple[str, str]:
+    """Return the text for the model and the text for a person."""
+    if tool.hides_errors and not isinstance(error, ToolgateError):
+        return HIDDEN_ERROR.format(name=tool.name), HIDDEN_ERROR_FOR_USERS
+    message = _message(tool.name, error)
+    return message, error.user_message() if isinstance(error, ToolError) else message
 
 
 def _message(name: str, error: BaseException) -> str:
@@ -346,7 +361,9 @@ def _message(name: str, error: BaseException) -> str:
         case ToolError():
             return error.user_message()
         case DeadlineExceededError():
-            return f"Tool '{name}' exceeded the deadline."
+            return error.message or f"Tool '{name}' exceeded the deadline."
+        case PromptEvaluationError() | VisibilityExpansionRequired():
+            return error.message or f"Tool '{name}' raised {type(error).__name__}."
         case TypeError():
             return f"Tool '{name}' raised TypeError: {_reason(error)}"
     return f"Tool '{name}' execution failed: {_reason(error)}"

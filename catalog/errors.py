@@ -4,11 +4,15 @@ Exception
 └── ToolgateError                      .message
     ├── ToolError                      .details, .user_message(): what a tool says went wrong; never retried
     │   ├── ParameterError             arguments that do not fit                       → 422
+    │   │   └── IdentifierRequired     the user must say first whom or what it is about → 422
     │   ├── QueryTypeUnsupported       a query type the tool does not have             → 422
     │   ├── ToolValidationError        a handler refuses what the schema let through
     │   ├── UnknownTool                no tool of that name                            → 422
     │   ├── ToolDisabled               switched off by an administrator                → 409
+    │   ├── NoImplementation           nothing serves the tool                         → 409
+    │   ├── RateLimited                .retry_after: used as often as one caller may       → 429
     │   ├── DataNotFound               nothing found: a warning with empty results
+    │   ├── StorageUnavailable         what the tool stores its data in is away
     │   └── FilesystemError            a path or file the workspace refuses
     ├── DeadlineExceededError          the time of a call is over
     ├── PromptEvaluationError          ends a whole evaluation, not one call
@@ -17,15 +21,20 @@ Exception
     ├── TooLarge                       .size, .limit (bytes)                           → 413
     ├── Conflict                       a conditional UPDATE found no row to change     → 409
     └── ToolDefinitionError            a tool that cannot be registered (a ValueError)
-        └── SchemaProblem              .path: a schema refused at registration
+        ├── SchemaProblem              .path: a schema refused at registration
+        └── TypeSignatureError         .line, .column, .expected: gram that says nothing we can use
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
 class ToolgateError(Exception):
-    """Something the caller can be told in one sentence."""
+    """Something the caller can be told in one sentence; `kind` is its class in one word, for programs."""
+
+    kind = "unknown_error"
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -34,6 +43,8 @@ class ToolgateError(Exception):
 
 class ToolError(ToolgateError):
     """What a tool says went wrong; raise it in a handler to fail the call with exactly this message."""
+
+    kind = "tool_error"
 
     def __init__(self, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -47,6 +58,8 @@ class ToolError(ToolgateError):
 class ParameterError(ToolError):
     """Arguments do not fit; `details` has `field` (first path) and `errors` (path, code, message)."""
 
+    kind = "parameter_error"
+
     def user_message(self) -> str:
         """Return the text a person is shown, naming the parameter when it is known."""
         field = self.details.get("field")
@@ -54,9 +67,29 @@ class ParameterError(ToolError):
             return f"The parameter '{field}' is invalid: {self.message}"
         return f"Invalid parameter: {self.message}"
 
+    def __str__(self) -> str:
+        field = self.details.get("field")
+        return f"{self.message} (at {field})" if field else self.message
+
+
+class IdentifierRequired(ParameterError):
+    """The tool may only be called about somebody or something the user has named; its message asks for it."""
+
+    def __init__(self, field: str, described: str = "") -> None:
+        wanted = described.strip().rstrip(".") or f"the {field.rpartition('.')[2].replace('_', ' ')}"
+        question = f"I'd be happy to help! Could you provide {wanted[:1].lower()}{wanted[1:]}?"
+        problem = {"path": field, "code": "identifier_required", "message": question}
+        super().__init__(question, {"field": field, "errors": [problem]})
+
+    def user_message(self) -> str:
+        """Return the question for the user."""
+        return self.message
+
 
 class QueryTypeUnsupported(ToolError):
     """The tool has no such query type."""
+
+    kind = "query_type_error"
 
     def __init__(self, query_type: str, tool_name: str, supported_types: Sequence[str] | None = None) -> None:
         self.query_type = query_type
@@ -73,6 +106,8 @@ class QueryTypeUnsupported(ToolError):
 
 class ToolValidationError(ToolError):
     """A handler refuses what the schema let through."""
+
+    kind = "validation_error"
 
 
 class UnknownTool(ToolError):
@@ -93,8 +128,37 @@ class ToolDrifted(ToolError):
     """The code loaded here is not the version that the catalog has."""
 
 
+class NoImplementation(ToolError):
+    """Nothing serves the tool: its implementations have vanished, are switched off or have no weight."""
+
+    def __init__(self, tool_name: str) -> None:
+        super().__init__(
+            f"No implementation of {tool_name} is available: each is gone, switched off or has weight 0. "
+            "An administrator can change that on the tool's page.",
+            {"tool": tool_name},
+        )
+
+
+class RateLimited(ToolError):
+    """One caller has used a group of tools as often as its limit allows; `retry_after` in seconds."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message, {"retry_after": retry_after})
+        self.retry_after = retry_after
+
+
 class DataNotFound(ToolError):
     """The call was right and nothing was found: becomes a warning with empty results."""
+
+    kind = "data_not_found"
+
+
+class StorageUnavailable(ToolError):
+    """What the tool reads from or writes to cannot be reached now."""
+
+    kind = "storage_error"
 
 
 class FilesystemError(ToolError):
@@ -104,13 +168,19 @@ class FilesystemError(ToolError):
 class DeadlineExceededError(ToolgateError):
     """The time of a call is over."""
 
+    kind = "timeout"
+
 
 class PromptEvaluationError(ToolgateError):
-    """Ends a whole evaluation; never wrapped into a tool's result."""
+    """Ends a whole evaluation: raised again where a tool is invoked alone, a failed result inside a plan."""
+
+    kind = "evaluation_ended"
 
 
 class VisibilityExpansionRequired(ToolgateError):
-    """The caller must show the model more before the call makes sense; never wrapped."""
+    """The caller must show the model more before the call makes sense; passed on as the one above."""
+
+    kind = "expansion_required"
 
 
 class MalformedJSON(ToolgateError):
@@ -153,6 +223,22 @@ class Conflict(ToolgateError):
 class ToolDefinitionError(ToolgateError, ValueError):
     """A tool that cannot be registered as it is written."""
 
+    def name_tool(self, name: str) -> None:
+        """Put the tool's name before a message that lacks it."""
+        if not re.search(rf"(^|\b(of|Tool|that|what) ){re.escape(name)}\b", self.message):
+            self.message = f"Tool {name}: {self.message}"
+            self.args = (self.message,)
+
+
+@contextmanager
+def about_tool(name: str) -> Iterator[None]:
+    """Let every ToolDefinitionError that is raised inside name the tool."""
+    try:
+        yield
+    except ToolDefinitionError as problem:
+        problem.name_tool(name)
+        raise
+
 
 class SchemaProblem(ToolDefinitionError):
     """A JSON Schema refused at registration; `path` is the place inside the schema."""
@@ -160,3 +246,13 @@ class SchemaProblem(ToolDefinitionError):
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(f"{message} (schema at {path or 'its root'})")
         self.path = path
+
+
+class TypeSignatureError(ToolDefinitionError):
+    """gram that cannot be read or means nothing; `line` and `column` count from 1, `expected` could stand there."""
+
+    def __init__(self, message: str, *, line: int = 1, column: int = 1, expected: Sequence[str] = ()) -> None:
+        super().__init__(f"{message} (line {line}, column {column})")
+        self.line = line
+        self.column = column
+        self.expected = list(expected)

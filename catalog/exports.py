@@ -1,40 +1,159 @@
-"""A tool version in the shape each provider reads. Pure functions; nothing here looks anything up."""
+"""A tool version in the shape each provider reads, and what that shape cannot say. Nothing here looks anything up."""
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
+from catalog.definitions import Reversibility, SafetyLevel
+from catalog.export_shapes import one_object
+from catalog.export_strict import NotStrict, strict
+from catalog.gram.exports import Offer, gram_of
 from catalog.models import ToolVersion
 
 Schema = dict[str, Any]
 
+NOTES_HEADER = "Toolgate-Notes"
+MAX_NOTES = 4_000
+OPENAI_DESCRIPTION = 1_024
+OPENAI_TOOLS = 128
+_ANTHROPIC_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
-def for_openai(version: ToolVersion) -> Schema:
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that a provider's form of a tool does not say, or says differently."""
+
+    tool: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a form is wanted, and what there is to say of it."""
+
+    strictly: bool = False
+    notes: list[Note] = field(default_factory=list)
+
+    def note(self, version: ToolVersion, code: str, message: str) -> None:
+        """Say something of a tool's form."""
+        self.notes.append(Note(version.tool.name, code, message))
+
+
+class NotExpressible(Exception):
+    """A provider has no form for the tool; the text says why."""
+
+
+def exported(provider: str, versions: Iterable[ToolVersion], *, strictly: bool = False) -> tuple[list[Any], list[Note]]:
+    """Return the tools as a provider reads them, without those it has no form for, and what is to be said of that."""
+    documents: list[Any] = []
+    wish = Wish(strictly)
+    for version in versions:
+        try:
+            documents.append(_FORMS[provider](version, wish))
+        except NotExpressible as why:
+            wish.note(version, "left_out", str(why))
+    if provider == "openai" and len(documents) > OPENAI_TOOLS:
+        message = (
+            f"OpenAI takes at most {OPENAI_TOOLS} tools in one request; narrow the list with q, category or level."
+        )
+        wish.notes.append(Note("", "too_many", message))
+    return documents, wish.notes
+
+
+def notes_text(notes: Iterable[Note]) -> str:
+    """Return notes as one line of ASCII for a header: a JSON list, cut where it would be too long."""
+    lines = [json.dumps(asdict(note), separators=(",", ":")) for note in notes]
+    shown: list[str] = []
+    for line in lines:
+        if sum(map(len, shown)) + len(line) > MAX_NOTES:
+            shown.append(json.dumps({"code": "more", "count": len(lines) - len(shown)}, separators=(",", ":")))
+            break
+        shown.append(line)
+    return f"[{','.join(shown)}]"
+
+
+def for_openai(version: ToolVersion, wish: Wish) -> Schema:
     """Return a tool of OpenAI's chat completions: `{"type": "function", "function": {…}}`."""
-    function = {
+    function: Schema = {
         "name": version.tool.name,
-        "description": version.description,
-        "parameters": version.input_schema,
+        "description": _described(version, wish),
+        "parameters": _one_object(version, wish),
     }
+    if wish.strictly:
+        try:
+            function |= {"parameters": strict(version.input_schema), "strict": True}
+        except NotStrict as why:
+            function["strict"] = False
+            wish.note(version, "not_strict", f"The arguments have no strict form: {why}.")
     return {"type": "function", "function": function}
 
 
-def for_anthropic(version: ToolVersion) -> Schema:
-    """Return a tool of Anthropic's messages: name, description, input_schema."""
-    return {
+def for_anthropic(version: ToolVersion, wish: Wish) -> Schema:
+    """Return a tool of Anthropic's messages: name, description, input_schema. Raises NotExpressible."""
+    schema = _one_object(version, wish)
+    odd = [name for name in schema["properties"] if not _ANTHROPIC_KEY.fullmatch(name)]
+    if odd and set(odd) & {*schema.get("required", ())}:
+        raise NotExpressible(f"Anthropic takes no argument of the name {odd[0][:64]!r}, and the tool requires it.")
+    if odd:
+        schema["properties"] = {name: each for name, each in schema["properties"].items() if name not in odd}
+        message = f"Anthropic takes no arguments of these names: {', '.join(odd)[:200]}."
+        wish.note(version, "arguments_left_out", message)
+    return {"name": version.tool.name, "description": version.description, "input_schema": schema}
+
+
+def for_mcp(version: ToolVersion, _: Wish) -> Schema:
+    """Return a tool as an MCP server lists it, with annotations that follow from its level and reversibility."""
+    tool = {
         "name": version.tool.name,
+        "title": version.tool.name.replace("_", " ").replace("-", " ").strip().capitalize(),
         "description": version.description,
-        "input_schema": version.input_schema,
+        "inputSchema": {"type": "object", **version.input_schema},
+        "annotations": _hints(version),
+    }
+    output: Mapping[str, Any] = version.output_schema or {}
+    return tool | ({"outputSchema": dict(output)} if output.get("type") == "object" else {})
+
+
+def _hints(version: ToolVersion) -> dict[str, bool]:
+    """Return MCP's hints; what Toolgate itself can restore stays within its workspace."""
+    safe = version.safety_level == SafetyLevel.SAFE
+    lasting = version.safety_level == SafetyLevel.DANGEROUS or version.reversibility == Reversibility.IRREVERSIBLE
+    return {
+        "readOnlyHint": safe,
+        "destructiveHint": lasting and not safe,
+        "idempotentHint": version.retry_safe,
+        "openWorldHint": version.reversibility != Reversibility.RESTORABLE,
     }
 
 
-def for_mcp(version: ToolVersion) -> Schema:
-    """Return a tool as an MCP server lists it, with the annotations that follow from its level."""
-    return {
-        "name": version.tool.name,
-        "description": version.description,
-        "inputSchema": version.input_schema,
-        "annotations": version.annotations,
-    }
+def _one_object(version: ToolVersion, wish: Wish) -> Schema:
+    given = version.input_schema
+    if any(word in given for word in ("oneOf", "anyOf", "allOf", "not", "if", "enum", "const")):
+        message = (
+            "The provider takes no alternatives at the top: their arguments stand side by side, and are judged later."
+        )
+        wish.note(version, "flattened", message)
+    return one_object(given)
+
+
+def _described(version: ToolVersion, wish: Wish) -> str:
+    text: str = version.description
+    if len(text) <= OPENAI_DESCRIPTION:
+        return text
+    message = (
+        f"OpenAI takes {OPENAI_DESCRIPTION:,} characters of a description; this one has {len(text):,}, and is cut."
+    )
+    wish.note(version, "description_cut", message)
+    return f"{text[: OPENAI_DESCRIPTION - 1]}…"
+
+
+def for_gram(version: ToolVersion, _: Wish) -> str:
+    """Return a gram specification; comments before it say what of the contract gram has no form for."""
+    return gram_of(Offer(version.tool.name, version.description, version.input_schema, version.output_schema))
 
 
 def for_json(version: ToolVersion) -> Schema:
@@ -56,9 +175,19 @@ def for_json(version: ToolVersion) -> Schema:
     }
 
 
-PROVIDERS: Mapping[str, Callable[[ToolVersion], Schema]] = {
+def _shown(provider: str, version: ToolVersion) -> Schema | str:
+    """Return a tool as a provider reads it, or why it cannot."""
+    documents, notes = exported(provider, [version])
+    shown: Schema | str = documents[0] if documents else notes[-1].message
+    return shown
+
+
+_FORMS: Mapping[str, Callable[[ToolVersion, Wish], Schema | str]] = {
     "openai": for_openai,
     "anthropic": for_anthropic,
     "mcp": for_mcp,
-    "json": for_json,
+    "gram": for_gram,
+    "json": lambda version, _: for_json(version),
 }
+PROVIDERS: Mapping[str, Callable[[ToolVersion], Schema | str]] = {each: partial(_shown, each) for each in _FORMS}
+"""How each provider's form is shown on a page."""

@@ -58,10 +58,10 @@ Lines = list[str]
 
 @dataclass(slots=True)
 class _Change:
-    """What a path held before this call, and the token of what the call left there."""
+    """What a path held before this call, and the tokens of what the call may have left there."""
 
     before: bytes | None
-    wrote: str
+    wrote: frozenset[str] = frozenset()
 
 
 class Filesystem:
@@ -174,16 +174,27 @@ class Filesystem:
             before = _look(folder, parts)
             if expect is not None and _token(before) != expect:
                 raise FilesystemError(f"{path!r} has changed since it was approved; look at it again and decide again.")
+            change, token = self._journal(parts, before), _token(data)
+            change.wrote |= {token}  # noted first: a step that fails may have been taken all the same
             _put(folder, parts, data)
-        change = self._changes.setdefault(parts, _Change(before, ABSENT))
-        change.wrote = _token(data)
-        return change.wrote
+            change.wrote = frozenset({token})
+        return token
+
+    def _journal(self, parts: Parts, before: bytes | None) -> _Change:
+        """Return the note of a path that is about to change; what others wrote since this call did is kept anew."""
+        change, token = self._changes.get(parts), _token(before)
+        if change is None or token not in change.wrote:
+            change = self._changes[parts] = _Change(before)
+        else:
+            change.wrote = frozenset({token})
+        return change
 
     def _undo(self, parts: Parts, change: _Change) -> bool:
-        with suppress(FilesystemError), opened_folder(self.root, parts[:-1]) as folder, _locked(folder):
-            if _token(_look(folder, parts)) == change.wrote:
+        with suppress(FilesystemError, OSError), opened_folder(self.root, parts[:-1]) as folder, _locked(folder):
+            token = _token(_look(folder, parts))
+            if token in change.wrote and token != _token(change.before):
                 _put(folder, parts, change.before)
-                return True
+            return token in change.wrote or token == _token(change.before)
         return False
 
     def _walk(self, parts: Parts, *, recursive: bool) -> Iterator[Entry]:

@@ -1,12 +1,13 @@
 """One answer per `Idempotency-Key`: the key is reserved before the work, the first answer kept for 24 hours.
 
-A process that dies in between leaves its key reserved: better a refusal than the work done twice.
+A process that dies in between leaves its key reserved: better a refusal than the work done twice. An answer is for the
+roles it was given to: it may show what its reader must not see without them.
 """
 
 import json
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 from rest_framework.exceptions import ValidationError
@@ -14,7 +15,9 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog.access import roles_of
 from catalog.canonical import canonical_text, digest
+from catalog.errors import Conflict
 from catalog.models import ApiToken, IdempotencyKey
 from catalog.problems import MEDIA_TYPE, Problem, exception_handler
 
@@ -23,7 +26,7 @@ KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 def answer_once(request: Request, answer: Callable[[], Response]) -> Response:
-    """Return the first answer given to this key and body; without a key, a new one."""
+    """Return the first answer given to this key and body; without a key, a new one. 409 once the roles differ."""
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return answer()
@@ -34,10 +37,36 @@ def answer_once(request: Request, answer: Callable[[], Response]) -> Response:
     return _first_answer(row, answer) if is_first else _later_answer(row, _digest(request))
 
 
+def act_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> str:
+    """Return what `act` returned when this key was first used. Raises what `act` raises (the key is free again then),
+    and Conflict while the first use has not ended, or for another body.
+    """
+    row, is_first = _reserve(owner, key, body_digest)
+    mine = IdempotencyKey.objects.filter(pk=row.pk)
+    if is_first:
+        try:
+            answer = act()
+        except BaseException:
+            mine.delete()
+            raise
+        mine.update(answer_status=201, answer=answer)
+        return answer
+    if row.body_digest != body_digest or row.answer_status is None:
+        raise Conflict("This was sent already, and its first sending has not ended. Look at the last calls.")
+    return row.answer
+
+
 def _reserve(owner: str, key: str, body_digest: str) -> tuple[IdempotencyKey, bool]:
     keys = IdempotencyKey.objects.filter(owner=owner)
     keys.filter(created_at__lt=timezone.now() - timedelta(hours=HOURS_KEPT)).delete()
     return keys.get_or_create(owner=owner, key=key, defaults={"body_digest": body_digest})
+
+
+def clear_keys(*, now: datetime, limit: int = 1000) -> int:
+    """Delete some of the keys, whosever they are, whose answers are no longer kept; return how many."""
+    old = IdempotencyKey.objects.filter(created_at__lt=now - timedelta(hours=HOURS_KEPT)).order_by("created_at")
+    deleted, _ = IdempotencyKey.objects.filter(pk__in=old.values("pk")[:limit]).delete()
+    return deleted
 
 
 def _first_answer(row: IdempotencyKey, answer: Callable[[], Response]) -> Response:
@@ -55,7 +84,10 @@ def _first_answer(row: IdempotencyKey, answer: Callable[[], Response]) -> Respon
 
 def _later_answer(row: IdempotencyKey, body_digest: str) -> Response:
     if row.body_digest != body_digest:
-        detail = "This Idempotency-Key was used for another request; take a new one."
+        detail = (
+            "This Idempotency-Key was used for another request, or before your roles changed; look at what it has "
+            "done, and take a new one for more."
+        )
         return Problem(409, detail, "key_reused").response()
     if row.answer_status is None:
         detail = "The first request with this Idempotency-Key is still running."
@@ -71,8 +103,9 @@ def _owner(request: Request) -> str:
 
 
 def _digest(request: Request) -> str:
-    """Return what makes two requests the same: method, path and body, however the body is laid out."""
-    return digest(str(request.method), request.path, canonical_text(request.data or {}))
+    """Return what makes two requests the same: method, path, body, however it is laid out, and the caller's roles."""
+    roles = canonical_text(sorted(roles_of(request.user)))
+    return digest(str(request.method), request.path, canonical_text(request.data or {}), roles)
 
 
 def _text(response: Response) -> str:

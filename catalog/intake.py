@@ -45,6 +45,16 @@ class Seconds(serializers.FloatField):
         return super().to_internal_value(data)
 
 
+class Flag(serializers.BooleanField):
+    """True or false; a text or a number is neither."""
+
+    def to_internal_value(self, data: object) -> bool:
+        """Take booleans only."""
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
 class Choice(serializers.ChoiceField):
     """One of some words; the refusal names them."""
 

@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from catalog.definitions import SafetyLevel
+from catalog.results import format_error_response
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
 
 
@@ -54,6 +55,7 @@ class Source(models.Model):
     name = models.CharField(max_length=128, unique=True)
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PYTHON)
     trusted = models.BooleanField(default=False)
+    error = models.TextField(blank=True, help_text="Why its tools could not be loaded; empty when they were.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
@@ -61,7 +63,10 @@ class Source(models.Model):
 
 
 class Tool(models.Model):
-    """A named affordance an agent may call. What it promises stands in its versions."""
+    """A named affordance an agent may call. What it promises stands in its versions.
+
+    `declared_…` is what its author wrote; the current version is that with what an administrator has set over it.
+    """
 
     name = models.CharField(max_length=64, unique=True)
     source = models.ForeignKey(Source, models.PROTECT, related_name="tools")
@@ -69,6 +74,16 @@ class Tool(models.Model):
     current_version = models.ForeignKey("ToolVersion", models.PROTECT, null=True, related_name="+")
     enabled = models.BooleanField(default=True)
     registered = models.BooleanField(default=True, help_text="False when no loaded source offers it any more.")
+    declared_description = models.TextField(blank=True)
+    declared_level = models.CharField(max_length=16, blank=True, choices=LEVEL_CHOICES)
+    description_override = models.TextField(blank=True, help_text="What models read instead; empty: the author's.")
+    level_override = models.CharField(
+        max_length=16, blank=True, choices=LEVEL_CHOICES, help_text="Set by an administrator; empty: the author's."
+    )
+    categories_override = models.JSONField(null=True, help_text="Set by an administrator; null: the author's.")
+    accepts_overrides = models.BooleanField(default=True)
+    returns_private_data = models.BooleanField(default=False)
+    examples = models.JSONField(default=list, help_text="Objects with description, arguments and result.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -77,6 +92,11 @@ class Tool(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether it is switched on and a source offers it; `enabled` alone is kept for when it comes back."""
+        return self.enabled and self.registered
 
 
 class ToolVersion(models.Model):
@@ -107,6 +127,22 @@ class ToolVersion(models.Model):
         return f"{self.tool.name} v{self.number}"
 
 
+class ToolText(models.Model):
+    """The words that a tool is found by, of the version it was read from; `catalog.search` writes and asks it.
+
+    The database keeps its full-text index of these two columns by itself (triggers on SQLite, generated columns on
+    PostgreSQL), so both must be made again when a migration remakes this table.
+    """
+
+    tool = models.OneToOneField(Tool, models.CASCADE, primary_key=True, related_name="text")
+    version = models.ForeignKey(ToolVersion, models.CASCADE, related_name="+", db_index=False)
+    name_words = models.TextField(help_text="Of its name, between spaces.")
+    other_words = models.TextField(help_text="Of its description and its parameters.")
+
+    def __str__(self) -> str:
+        return f"words of {self.tool_id}"
+
+
 class Implementation(models.Model):
     """Code that serves a tool; `digest` covers its source, so that changed code is noticed."""
 
@@ -119,8 +155,9 @@ class Implementation(models.Model):
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PYTHON)
     reference = models.CharField(max_length=255)
     digest = models.CharField(max_length=64)
-    weight = models.PositiveSmallIntegerField(default=100)
+    weight = models.PositiveSmallIntegerField(default=100, help_text="Its share of the plans, beside the others'.")
     enabled = models.BooleanField(default=True)
+    registered = models.BooleanField(default=True, help_text="False when no loaded source offers it any more.")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -128,6 +165,21 @@ class Implementation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool.name} by {self.reference}"
+
+
+class RateBucket(models.Model):
+    """How often one caller used one rate limit group within the present window."""
+
+    group = models.CharField(max_length=64)
+    owner = models.CharField(max_length=64, help_text="`user:ID` or `token:ID`.")
+    window_started_at = models.DateTimeField()
+    used = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["group", "owner"], name="rate_bucket_once")]
+
+    def __str__(self) -> str:
+        return f"{self.owner} used {self.group} {self.used} times"
 
 
 class CatalogState(models.Model):
@@ -220,11 +272,12 @@ class Call(models.Model):
 
     class Meta:
         indexes: ClassVar = [
-            models.Index(fields=["tool_name", "-id"], name="call_by_tool"),
+            # Holds all that counting a tool's calls of a time reads, so that no call itself is read for it.
+            models.Index(fields=["tool_name", "created_at", "status"], name="call_by_tool"),
             models.Index(
                 fields=["status"],
                 name="call_open",
-                condition=~Q(status__in=["completed", "failed", "cancelled"]),
+                condition=Q(status__in=["held", "ready", "outcome_unknown"]),
             ),
         ]
 
@@ -238,8 +291,19 @@ class Call(models.Model):
 
     @property
     def response_json(self) -> Any:
-        """The standard response as JSON values; None until the call ended."""
-        return json.loads(self.response) if self.response else None
+        """The standard response as JSON values; None until the call ended. Of one that was ended without: why."""
+        if self.response:
+            return json.loads(self.response)
+        if self.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
+            return None
+        return self.error_response(self.message or f"The call has ended as {self.status}.")
+
+    def error_response(self, message: str) -> dict[str, Any]:
+        """Return the standard response with this error; the parameters of a query stand inside the arguments."""
+        query_type, parameters = None, self.arguments_json
+        if self.query_type:
+            query_type, parameters = self.query_type, parameters.get("parameters", {})
+        return format_error_response(query_type, parameters, message, tool_name=self.tool_name)
 
     @property
     def public_status(self) -> str:

@@ -1,17 +1,20 @@
 """A tool's parameters as rows for people: nesting, types and limits in words. Reads JSON Schema, judges nothing."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from catalog.models import ToolVersion
+from catalog.schema_shapes import Schema, option_text, plain_schema, shape_of, type_of, variants_of
 
-Schema = Mapping[str, Any]
 DEEPEST = 6
+NOT_A_LIMIT = ("anyOf", "oneOf", "default")
 MOST_ROWS = 300
-NAMES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "null": "null"}
+LONGEST_VALUE = 200
+EXACT = 2**53
+"""Below it every whole number is one of JSON's, however it was written."""
 LIMITS = (
     ("minLength", "≥ {} chars"),
     ("maxLength", "≤ {} chars"),
@@ -22,6 +25,8 @@ LIMITS = (
     ("multipleOf", "multiple of {}"),
     ("minItems", "≥ {} items"),
     ("maxItems", "≤ {} items"),
+    ("minProperties", "≥ {} members"),
+    ("maxProperties", "≤ {} members"),
     ("pattern", "pattern {}"),
     ("format", "format {}"),
 )
@@ -29,23 +34,26 @@ LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
-    """One parameter, or one variant of a union; `depth` 0 is the top."""
+    """One parameter, or one variant of a union; `depth` 0 is the top, `path` tells it from every other row."""
 
     name: str
+    path: str
     depth: int
     kind: str
     required: bool
     description: str
     limits: tuple[str, ...]
+    is_variant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterTable:
-    """The parameters of a tool, or of one of its query types."""
+    """The parameters of a tool, or of one of its query types; `is_cut` when there are more than are shown."""
 
     query_type: str
     description: str
     rows: tuple[ParameterRow, ...]
+    is_cut: bool = False
 
     @property
     def top_count(self) -> int:
@@ -63,7 +71,7 @@ def parameter_tables(version: ToolVersion) -> list[ParameterTable]:
     root: Schema = version.input_schema
     if not version.query_types:
         return [_table("", root, root)]
-    variants = (_resolve(variant, root).get("properties", {}) for variant in root.get("oneOf", ()))
+    variants = (plain_schema(variant, root).get("properties", {}) for variant in root.get("oneOf", ()))
     return [_table(str(each["query_type"].get("const", "")), each.get("parameters", {}), root) for each in variants]
 
 
@@ -73,87 +81,112 @@ def parameter_count(version: ToolVersion) -> int:
 
 
 def _table(query_type: str, schema: Schema, root: Schema) -> ParameterTable:
-    schema = _resolve(schema, root)
-    rows = tuple(islice(_rows(schema, root, depth=0), MOST_ROWS))
-    return ParameterTable(query_type, str(schema.get("description", "")) if query_type else "", rows)
+    schema = plain_schema(schema, root)
+    rows = tuple(islice(_rows(schema, root, depth=0), MOST_ROWS + 1))
+    said = str(schema.get("description", "")) if query_type else ""
+    return ParameterTable(query_type, said, rows[:MOST_ROWS], is_cut=len(rows) > MOST_ROWS)
 
 
-def _rows(schema: Schema, root: Schema, *, depth: int) -> Iterator[ParameterRow]:
+def _rows(schema: Schema, root: Schema, *, depth: int, path: str = "") -> Iterator[ParameterRow]:
     required = schema.get("required", ())
     for name, part in schema.get("properties", {}).items():
-        inner = _resolve(part, root)
-        yield _row(name, inner, root, depth=depth, required=name in required)
+        inner, here = plain_schema(part, root), f"{path}.{name}".lstrip(".")
+        yield _row(here, inner, root, depth=depth, required=name in required)
         if depth < DEEPEST:
-            yield from _below(inner, root, depth=depth + 1)
+            yield from _below(inner, root, depth=depth + 1, path=here)
 
 
-def _row(name: str, schema: Schema, root: Schema, *, depth: int, required: bool) -> ParameterRow:
-    described = schema.get("description") or _resolve(schema.get("items"), root).get("description", "")
-    return ParameterRow(name, depth, _kind(schema, root), required, str(described), tuple(_limits(schema, root)))
+def _row(path: str, schema: Schema, root: Schema, *, depth: int, required: bool) -> ParameterRow:
+    described = schema.get("description") or plain_schema(schema.get("items"), root).get("description", "")
+    name = path.rpartition(".")[2]
+    return ParameterRow(
+        name, path, depth, kind_of(schema, root), required, str(described), tuple(limits_of(schema, root))
+    )
 
 
-def _below(schema: Schema, root: Schema, *, depth: int) -> Iterator[ParameterRow]:
+def _below(schema: Schema, root: Schema, *, depth: int, path: str) -> Iterator[ParameterRow]:
     """Yield what lies inside: an object's members, a list's items, each variant of a union that has any."""
-    yield from _rows(schema, root, depth=depth)
+    variants = [each for each in variants_of(schema, root) if each.get("properties")]
+    if not variants:
+        yield from _rows(schema, root, depth=depth, path=path)
     if isinstance(schema.get("items"), Mapping):
-        yield from _below(_resolve(schema["items"], root), root, depth=depth)
-    variants = [each for each in _variants(schema, root) if each.get("properties")]
-    for number, variant in enumerate(variants, start=1):
-        if len(variants) > 1:
-            title = str(variant.get("title") or f"variant {number}")
-            yield _row(title, variant, root, depth=depth, required=False)
-        yield from _rows(variant, root, depth=depth + (len(variants) > 1))
+        yield from _below(plain_schema(schema["items"], root), root, depth=depth, path=f"{path}[]")
+    several = len(variants) > 1
+    for title, variant in zip(variant_labels(variants, root), variants, strict=True):
+        inside = f"{path} as {title}" if several else path
+        if several:
+            said = str(variant.get("description", ""))
+            kind = kind_of(variant, root)
+            yield ParameterRow(title, inside, depth, kind, required=False, description=said, limits=(), is_variant=True)
+        yield from _rows(variant, root, depth=depth + several, path=inside)
 
 
-def _variants(schema: Schema, root: Schema) -> list[Schema]:
-    return [_resolve(each, root) for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))]
-
-
-def _kind(schema: Schema, root: Schema, depth: int = 0) -> str:
-    variants = _variants(schema, root)
+def kind_of(schema: Schema, root: Schema, depth: int = 0) -> str:
+    """Say what a place takes: `string`, `list of integer`, `object or null`, `enum`."""
+    variants = variants_of(schema, root)
     if variants and depth < DEEPEST:
-        return " or ".join(dict.fromkeys(_kind(each, root, depth + 1) for each in variants))
+        return " or ".join(dict.fromkeys(kind_of(each, root, depth + 1) for each in variants))
     if "enum" in schema:
         return "enum"
     if "const" in schema:
         return "constant"
-    kinds = schema.get("type", "anything")
-    said = [_kind_word(kind, schema, root, depth) for kind in (kinds if isinstance(kinds, list) else [kinds])]
-    return " or ".join(said)
+    kind = type_of(schema)
+    if kind == "array":
+        return _list_kind(schema, root, depth)
+    return kind or "anything"
 
 
-def _kind_word(kind: str, schema: Schema, root: Schema, depth: int) -> str:
-    if kind == "array" and isinstance(schema.get("items"), Mapping) and depth < DEEPEST:
-        return f"list of {_kind(_resolve(schema['items'], root), root, depth + 1)}"
-    return "list" if kind == "array" else NAMES.get(kind, kind)
+def variant_labels(variants: Sequence[Schema], root: Schema) -> list[str]:
+    """Name each variant of a union: by its title, the constant that tells it, or its kind; no two alike."""
+    labels = [_variant_label(each, root) for each in variants]
+    return [label if labels.count(label) == 1 else f"{label} ({at})" for at, label in enumerate(labels, start=1)]
 
 
-def _limits(schema: Schema, root: Schema) -> Iterator[str]:
-    for key, words in LIMITS:
-        if key in schema:
-            yield words.format(schema[key])
-    for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
-        yield _json(value)
-    for variant in _variants(schema, root):
-        yield from _limits({key: variant[key] for key in variant if key not in ("anyOf", "oneOf", "default")}, root)
+def _variant_label(variant: Schema, root: Schema) -> str:
+    if variant.get("title"):
+        return str(variant["title"])
+    members = variant.get("properties", {})
+    told_by = (each for each in (shape_of(part, root).options for part in members.values()) if len(each) == 1)
+    words = f"{kind_of(variant, root)} with {', '.join(list(members)[:3])}" if members else kind_of(variant, root)
+    only = shape_of(variant, root).options
+    if only and not members:
+        words = ", ".join(map(option_text, only[:3]))
+    return str(next(told_by, (words,))[0])
+
+
+def _list_kind(schema: Schema, root: Schema, depth: int) -> str:
+    if depth >= DEEPEST:
+        return "list"
+    if schema.get("prefixItems"):
+        parts = (kind_of(plain_schema(each, root), root, depth + 1) for each in schema["prefixItems"][:8])
+        return f"list ({', '.join(parts)})"
+    if isinstance(schema.get("items"), Mapping):
+        return f"list of {kind_of(plain_schema(schema['items'], root), root, depth + 1)}"
+    return "list"
+
+
+def limits_of(schema: Schema, root: Schema) -> Iterator[str]:
+    """Yield what a place must keep to, in words: lengths, ranges, choices, the default."""
+    yield from (words.format(_said(schema[key])) for key, words in LIMITS if key in schema)
+    if schema.get("uniqueItems") is True:
+        yield "no entry twice"
+    yield from map(_json, (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())))
+    others = schema.get("additionalProperties")
+    if isinstance(others, Mapping) and others:
+        yield f"other members: {kind_of(plain_schema(others, root), root)}"
+    for variant in () if isinstance(schema.get("type"), list) else variants_of(schema, root):
+        yield from limits_of({key: variant[key] for key in variant if key not in NOT_A_LIMIT}, root)
     if "default" in schema:
         yield f"default {_json(schema['default'])}"
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _said(limit: Any) -> Any:
+    """Write a number as people do: 1,000,000; the rest as it is."""
+    if isinstance(limit, bool) or not isinstance(limit, int | float):
+        return limit
+    return f"{int(limit):,}" if abs(limit) < EXACT and limit == int(limit) else limit
 
 
-def _resolve(schema: object, root: Schema) -> Schema:
-    """Follow a reference inside the same document; what is no object says nothing."""
-    for _ in range(DEEPEST):
-        if not isinstance(schema, Mapping):
-            return {}
-        reference = schema.get("$ref")
-        if not isinstance(reference, str) or not reference.startswith("#/"):
-            return schema
-        target: object = root
-        for part in reference[2:].split("/"):
-            target = target.get(part, {}) if isinstance(target, Mapping) else {}
-        schema = target
-    return {}
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"

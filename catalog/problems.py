@@ -122,6 +122,10 @@ def _throttled(error: exceptions.Throttled) -> Problem:
     return Problem(429, str(error.detail), "throttled", headers={"Retry-After": str(seconds)})
 
 
+def _rate_limited(error: errors.RateLimited) -> Problem:
+    return Problem(429, error.message, error.code, headers={"Retry-After": str(error.retry_after)})
+
+
 def _from_drf(error: exceptions.APIException) -> Problem:
     challenge = getattr(error, "auth_header", None)
     headers = {"WWW-Authenticate": challenge} if challenge else None
@@ -135,8 +139,10 @@ TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
     (errors.Conflict, _told(409, "conflict")),
     (errors.ToolDisabled, _told(409, "tool_disabled")),
     (errors.ToolDrifted, _told(409, "drifted")),
+    (errors.NoImplementation, _told(409, "no_implementation")),
     (errors.UnknownTool, _refused("unknown_tool", "tool")),
     (errors.QueryTypeUnsupported, _refused("query_type_unsupported", "query_type")),
+    (errors.RateLimited, _rate_limited),
     (errors.ToolError, _refused("invalid")),
     (exceptions.ValidationError, _invalid),
     (exceptions.Throttled, _throttled),

@@ -5,30 +5,72 @@ Knows nothing of rows or versions: those are made from this by the synchronisati
 
 import difflib
 import importlib
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 
+from catalog.base_tool import BaseTool
+from catalog.breakages import why_broken
 from catalog.definitions import Tool
-from catalog.errors import ToolDefinitionError
+from catalog.errors import ToolDefinitionError, UnknownTool
+from catalog.implementations import LoadedImplementation, implementation_of, served_by
+from catalog.rates import Rate
+from catalog.signatures import Handler
 
-SHIPPED = ("workspace", "introspection", "finance", "text")
+SHIPPED = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
 ENTRY_POINT_GROUP = "toolgate.tools"
 RESERVED_NAMES = frozenset({"approval_result"})
 RESERVED_PREFIX = "planning_"
 
+ToolT = TypeVar("ToolT", bound=Tool[Any, Any] | BaseTool)
+
+logger = logging.getLogger("toolgate.tools")
+
 _TOOLS: dict[str, Tool[Any, Any]] = {}
+_IMPLEMENTATIONS: dict[str, dict[str, LoadedImplementation]] = {}
+_BROKEN: dict[str, str] = {}
 
 
-def register_tool(tool: Tool[Any, Any]) -> Tool[Any, Any]:
-    """Register a tool, replacing its namesake, and return it; raise ToolDefinitionError if reserved."""
-    if tool.name in RESERVED_NAMES or tool.name.startswith(RESERVED_PREFIX):
-        raise ToolDefinitionError(f"The tool name '{tool.name}' is reserved; choose another.")
-    _TOOLS[tool.name] = tool
+def register_tool(tool: ToolT) -> ToolT:
+    """Register a tool, replacing its namesake, and return what was given; `get_tool` returns what the catalog runs.
+
+    Raises ToolDefinitionError for a reserved name, and for types that are not the handler's.
+    """
+    held = tool.as_tool() if isinstance(tool, BaseTool) else tool
+    held.judge_types()
+    if held.name in RESERVED_NAMES or held.name.startswith(RESERVED_PREFIX):
+        raise ToolDefinitionError(f"The tool name '{held.name}' is reserved; choose another.")
+    _TOOLS[held.name] = held
+    logger.debug("tool_registered name=%s", held.name)
     return tool
+
+
+def register_implementation(tool_name: str, handler: Handler, *, reference: str | None = None) -> LoadedImplementation:
+    """Register more code for a registered tool, replacing its namesake, and return it.
+
+    `reference` names the code; without one it is called "module:qualname". Keep what is returned in the module, so
+    that it is found there with the tools. Raises ToolDefinitionError without the tool, or when the code does not fit.
+    """
+    tool = _TOOLS.get(tool_name)
+    if tool is None:
+        raise ToolDefinitionError(f"There is no tool '{tool_name}' to implement: register the tool first.")
+    return _register_code(implementation_of(tool, handler, reference))
+
+
+def _register_code(implementation: LoadedImplementation) -> LoadedImplementation:
+    _IMPLEMENTATIONS.setdefault(implementation.tool_name, {})[implementation.reference] = implementation
+    return implementation
+
+
+def codes_of(tool: Tool[Any, Any]) -> dict[str, Tool[Any, Any]]:
+    """Return the tool once for each implementation loaded here, by its reference, its own handler first."""
+    added = _IMPLEMENTATIONS.get(tool.name, {})
+    return {tool.reference: tool} | {name: served_by(tool, each) for name, each in added.items()}
 
 
 def get_tool(name: str) -> Tool[Any, Any] | None:
@@ -42,33 +84,74 @@ def get_all_tools() -> dict[str, Tool[Any, Any]]:
 
 
 def get_tool_descriptions() -> list[dict[str, Any]]:
-    """Return what a planner reads to choose: name, description, requires_identifier."""
+    """Return what a planner reads to choose: name, description, requires_identifier.
+
+    As authors wrote it: the registry knows no rows, so not what administrators have set; `snapshot.all_current` does.
+    """
     return [
         {"name": tool.name, "description": tool.description, "requires_identifier": tool.requires_identifier}
         for tool in _TOOLS.values()
     ]
 
 
+def rates_for(tool: Tool[Any, Any]) -> tuple[Rate, ...]:
+    """Return the limits that hold for a tool: its own, else those that another tool of its group declares."""
+    if tool.rates or tool.rate_limit_key is None:
+        return tool.rates
+    group = (other.rates for other in list(_TOOLS.values()) if other.rate_limit_key == tool.rate_limit_key)
+    return next(filter(None, group), ())
+
+
 def nearest_names(name: str, limit: int = 3) -> list[str]:
-    """Return the tool names that look most like this one, best first."""
-    return difflib.get_close_matches(name, _TOOLS, n=limit)
+    """Return the other tool names that look most like this one, best first."""
+    return difflib.get_close_matches(name, _TOOLS.keys() - {name}, n=limit)
+
+
+def unknown_tool(name: str) -> UnknownTool:
+    """Return the error for a name that no tool has, with the names it may have meant; the miss is logged."""
+    logger.warning("tool_not_found name=%.80r", name)
+    return UnknownTool(name, nearest_names(name))
 
 
 def initialize_tools() -> None:
-    """Register the shipped toolsets, the modules of TOOLGATE_TOOLS and the entry points; idempotent."""
+    """Register the shipped toolsets, the modules of TOOLGATE_TOOLS and the entry points; idempotent.
+
+    Other people's modules may fail as they like: one that does has no tools, and `broken_modules` says why.
+    """
     for toolset in SHIPPED:
         _register_from(importlib.import_module(f"catalog.toolsets.{toolset}"))
+    _BROKEN.clear()
     for name in settings.TOOLGATE_TOOLS:
-        _register_from(_imported(name))
+        _take_on(name, partial(importlib.import_module, name))
     for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        _register_from(entry_point.load())
+        _take_on(entry_point.module, entry_point.load)
+    logger.info("tools_initialized count=%d", len(_TOOLS))
 
 
-def _imported(name: str) -> ModuleType:
+def broken_modules() -> dict[str, str]:
+    """Return the modules that could not be loaded, each with why."""
+    return _BROKEN.copy()
+
+
+def _take_on(name: str, load: Callable[[], object]) -> None:
+    """Register what a module offers, all of it or nothing."""
+    tools, codes = _TOOLS.copy(), {tool: added.copy() for tool, added in _IMPLEMENTATIONS.items()}
     try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ToolDefinitionError(f"TOOLGATE_TOOLS names '{name}', which cannot be imported: {error}") from error
+        _register_from(load())
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever one author's module does, the others' tools work
+        logger.error("tools_broken module=%s error=%s", name, type(error).__name__)
+        _BROKEN[name] = why_broken(error, name)
+        _put_back(tools, codes)
+
+
+def _put_back(tools: Mapping[str, Tool[Any, Any]], codes: Mapping[str, dict[str, LoadedImplementation]]) -> None:
+    """Undo what a module registered before it failed; others may be reading meanwhile."""
+    for name in _TOOLS.keys() - tools.keys():
+        del _TOOLS[name]
+    for name in _IMPLEMENTATIONS.keys() - codes.keys():
+        del _IMPLEMENTATIONS[name]
+    _TOOLS.update(tools)
+    _IMPLEMENTATIONS.update(codes)
 
 
 def _register_from(source: object) -> None:
@@ -78,6 +161,11 @@ def _register_from(source: object) -> None:
         found = list(vars(source).values())
     elif isinstance(source, list | tuple):
         found = source
+    tools: dict[str, object] = {}
     for each in found:
-        if isinstance(each, Tool):
+        if isinstance(each, Tool | BaseTool):
+            if tools.setdefault(each.name, each) is not each:
+                raise ToolDefinitionError(f"The tool '{each.name}' is there twice in one set of tools; rename one.")
             register_tool(each)
+        elif isinstance(each, LoadedImplementation):
+            _register_code(each)

@@ -21,12 +21,16 @@ CUT_MARK = "\n[... truncated ...]"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ToolResult(Generic[ValueT]):
-    """A message for the model and a typed value; a failed result fails the call."""
+    """A message for the model and a typed value; a failed result fails the call.
+
+    `user_message`, where there is one, is the sentence an agent should pass on to its user.
+    """
 
     message: str
     value: ValueT | None
     success: bool = True
     exclude_value_from_context: bool = False
+    user_message: str | None = None
 
     @classmethod
     def ok(cls, value: ValueT, message: str = "OK") -> "ToolResult[ValueT]":
@@ -57,6 +61,19 @@ class Preview:
         if len(token) > MAX_STATE_TOKEN or "\x00" in token:
             raise ValueError(f"A preview's state token has at most {MAX_STATE_TOKEN} characters, none of them NUL.")
         object.__setattr__(self, "rows", tuple(self.rows))
+
+
+def as_result(returned: object) -> ToolResult[Any]:
+    """Return what a handler gave as a result: itself when it is one, else a success with this value."""
+    return returned if isinstance(returned, ToolResult) else ToolResult(message="OK", value=returned)
+
+
+def as_values(returned: object) -> ToolResult[Any]:
+    """Return what a `define_tool` handler gave as a result; a tuple of a result and an error text fails unless None."""
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], str | None):
+        value, error = returned
+        return as_result(value) if error is None else ToolResult(message=error, value=value, success=False)
+    return as_result(returned)
 
 
 def render(result: ToolResult[Any]) -> str:

@@ -1,6 +1,8 @@
 """Which JSON Schemas Toolgate takes: valid 2020-12, local, linear-time, small; judged at registration."""
 
+import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import jsonschema
@@ -8,37 +10,39 @@ import jsonschema_rs
 
 from catalog.canonical import check_json, size_of
 from catalog.errors import MalformedJSON, SchemaProblem
+from catalog.schema_costs import Costs, states_of
+from catalog.schema_places import REFERENCES, Schema, subschemas, target_of, targets
+
+__all__ = ["DIALECT", "MAX_SCHEMA_BYTES", "MAX_SCHEMA_DEPTH", "MAX_SUBSCHEMAS", "check_schema", "subschemas"]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 32
 MAX_SUBSCHEMAS = 1000
-MAX_PATTERN = 256
-MAX_BRANCHES = 10_000
-
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_SINGLE = (
-    *("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains"),
-    *("propertyNames", "not", "if", "then", "else", "contentSchema"),
-)
-_IN_PLACE = (*("allOf", "anyOf", "oneOf"), *("not", "if", "then", "else"))
+MAX_PATTERN = 1024
+MAX_PATTERNS = 200
+SMALL_BYTES, SMALL_COUNT = 16 * 1024, 100
+SHOWN = 80
+# Its `regex` is Python's, which knows less of Unicode than JSON Schema's and more of what is slow.
+_NO_FORMATS = jsonschema.FormatChecker(formats=())
 
 
-def check_schema(schema: dict[str, Any]) -> None:
-    """Raise SchemaProblem, naming the place, unless the schema is one that we take."""
-    _judge_size(schema)
-    _judge_with_metaschema(schema)
-    for count, (path, subschema) in enumerate(subschemas(schema), start=1):
-        if count > MAX_SUBSCHEMAS:
-            raise SchemaProblem(f"The schema has more than {MAX_SUBSCHEMAS} subschemas.")
-        _judge_references(subschema, path)
-        _judge_patterns(subschema, path)
-    _judge_branching(schema)
-    build(schema)
+def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, Costs]:
+    """Return the schema compiled, and what it can cost; raise SchemaProblem, naming the place and what stands there."""
+    size = _judge_size(schema)
+    places = list(islice(subschemas(schema), MAX_SUBSCHEMAS + 1))
+    if len(places) > MAX_SUBSCHEMAS:
+        raise SchemaProblem(f"The schema has more than {MAX_SUBSCHEMAS:,} subschemas.")
+    _judge_dialect(places)
+    _judge_with_metaschema(schema, small=size <= SMALL_BYTES and len(places) <= SMALL_COUNT)
+    named = targets(schema)
+    for path, subschema in places:
+        _judge_references(subschema, path, named)
+    _judge_patterns(places)
+    return _build(schema), Costs(schema)
 
 
-def build(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+def _build(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
     """Compile a schema so that it can neither fetch nor backtrack; raise SchemaProblem."""
     try:
         return jsonschema_rs.Draft202012Validator(
@@ -48,30 +52,10 @@ def build(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
         raise SchemaProblem(str(error).splitlines()[0]) from None
 
 
-def subschemas(schema: object, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (dotted path, subschema) for the schema and everything that applies inside it."""
+def _judge_size(schema: object) -> int:
+    """Return the bytes of the schema; refuse what is too large to look at."""
     if not isinstance(schema, dict):
-        return
-    yield path, schema
-    for step, child in _children(schema):
-        yield from subschemas(child, f"{path}.{step}" if path else step)
-
-
-def _children(schema: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    for keyword in _SINGLE:
-        if keyword in schema:
-            yield keyword, schema[keyword]
-    for keyword in _LISTS:
-        for index, child in enumerate(schema.get(keyword, ())):
-            yield f"{keyword}.{index}", child
-    for keyword in _MAPS:
-        for name, child in schema.get(keyword, {}).items():
-            yield f"{keyword}.{name}", child
-
-
-def _judge_size(schema: object) -> None:
-    if not isinstance(schema, dict):
-        raise SchemaProblem("A schema must be a JSON object.")
+        raise SchemaProblem(f"A schema must be a JSON object, not {_shown(schema)}.")
     try:
         check_json(schema, max_depth=MAX_SCHEMA_DEPTH)
     except MalformedJSON as problem:
@@ -81,71 +65,72 @@ def _judge_size(schema: object) -> None:
     size = size_of(schema)
     if size > MAX_SCHEMA_BYTES:
         raise SchemaProblem(f"The schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are accepted.")
+    return size
 
 
-def _judge_with_metaschema(schema: Mapping[str, Any]) -> None:
-    if schema.get("$schema", DIALECT).rstrip("#") != DIALECT:
-        raise SchemaProblem("Only JSON Schema 2020-12 is accepted.", "$schema")
+def _judge_dialect(places: list[tuple[str, Schema]]) -> None:
+    for path, subschema in places:
+        dialect = subschema.get("$schema", DIALECT)
+        if not isinstance(dialect, str) or dialect.removesuffix("#") != DIALECT:
+            message = f"Only JSON Schema 2020-12 is accepted, not {_shown(dialect)}."
+            raise SchemaProblem(message, _inside(path, "$schema"))
+
+
+def _judge_with_metaschema(schema: Schema, *, small: bool) -> None:
+    """Refuse what is no valid schema: jsonschema says best why, and needs a millisecond for each subschema."""
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
+        if small:
+            jsonschema.Draft202012Validator.check_schema(schema, format_checker=_NO_FORMATS)
+        jsonschema_rs.meta.validate(dict(schema))
     except jsonschema.SchemaError as error:
-        raise SchemaProblem(error.message[:300], ".".join(str(step) for step in error.absolute_path)) from None
+        path = ".".join(str(step) for step in error.absolute_path)
+        raise SchemaProblem(_cut(error.message), path) from None
+    except jsonschema_rs.ValidationError as error:
+        raise SchemaProblem(_cut(error.message), ".".join(str(step) for step in error.instance_path)) from None
 
 
-def _judge_references(schema: dict[str, Any], path: str) -> None:
-    for keyword in ("$ref", "$dynamicRef"):
-        target = schema.get(keyword, "#")
-        if not target.startswith("#"):
-            raise SchemaProblem(f"{keyword} may only point inside the schema (#…).", path)
-    if "$id" in schema:
-        raise SchemaProblem("$id would move where references point; leave it out.", path)
-
-
-def _judge_patterns(schema: dict[str, Any], path: str) -> None:
-    for pattern in (*[schema.get("pattern", "")], *schema.get("patternProperties", ())):
-        if len(pattern) > MAX_PATTERN:
-            raise SchemaProblem(f"A pattern may have at most {MAX_PATTERN} characters.", path)
+def _judge_references(schema: Schema, path: str, named: dict[str, object]) -> None:
+    for keyword in REFERENCES:
+        reference = schema.get(keyword, "#")
+        if not reference.startswith("#"):
+            raise SchemaProblem(f"{keyword} may only point inside the schema (#…), not at {_shown(reference)}.", path)
         try:
-            build({"pattern": pattern})
+            target_of(reference, named)
+        except KeyError:
+            raise SchemaProblem(f"{keyword} points at {_shown(reference)}, where no schema stands.", path) from None
+    if "$id" in schema:
+        message = f"$id would move where references point; leave out {_shown(schema['$id'])}."
+        raise SchemaProblem(message, path)
+
+
+def _judge_patterns(places: list[tuple[str, Schema]]) -> None:
+    patterns = [(_inside(path, step), pattern) for path, schema in places for step, pattern in _patterns(schema)]
+    if len({pattern for _, pattern in patterns}) > MAX_PATTERNS:
+        raise SchemaProblem(f"The schema has more than {MAX_PATTERNS} different patterns.")
+    for path, pattern in patterns:
+        if len(pattern) > MAX_PATTERN:
+            raise SchemaProblem(f"A pattern may have at most {MAX_PATTERN:,} characters.", path)
+        try:
+            states_of(pattern)
         except SchemaProblem:
-            message = "A pattern must be one a linear-time engine takes: no look-around, no back-references."
-            raise SchemaProblem(message, path) from None
+            message = "A pattern must be one a linear-time engine takes: no look-around, no back-references, no huge"
+            raise SchemaProblem(f"{message} repetition. This one is {_shown(pattern)}.", path) from None
 
 
-def _judge_branching(schema: dict[str, Any]) -> None:
-    """Refuse references that multiply: each value could otherwise be tried against billions of branches."""
-    costs: dict[int, int] = {}
-    for _, subschema in subschemas(schema):
-        _branches(subschema, schema, costs)
+def _patterns(schema: Schema) -> Iterator[tuple[str, str]]:
+    """Yield each pattern of one subschema, and where it stands in it."""
+    yield from ((f"patternProperties.{each}", each) for each in schema.get("patternProperties", ()))
+    if "pattern" in schema:
+        yield "pattern", schema["pattern"]
 
 
-def _branches(schema: object, root: dict[str, Any], costs: dict[int, int]) -> int:
-    if not isinstance(schema, dict):
-        return 1
-    key = id(schema)
-    if key not in costs:
-        costs[key] = 1  # a reference back to here costs one: the validator stops at loops
-        costs[key] = 1 + sum(_branches(child, root, costs) for child in _applied_in_place(schema, root))
-        if costs[key] > MAX_BRANCHES:
-            raise SchemaProblem(f"The schema unfolds into more than {MAX_BRANCHES:,} branches.")
-    return costs[key]
+def _inside(path: str, step: str) -> str:
+    return f"{path}.{step}" if path else step
 
 
-def _applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[object]:
-    for step, child in _children(schema):
-        if step.partition(".")[0] in _IN_PLACE:
-            yield child
-    if "$ref" in schema:
-        yield _target(schema["$ref"], root)
+def _shown(value: object) -> str:
+    return _cut(json.dumps(value, ensure_ascii=False, default=str), SHOWN)
 
 
-def _target(reference: str, root: dict[str, Any]) -> object:
-    target: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        target = target[int(name)] if isinstance(target, list) and name.isdecimal() else _member(target, name)
-    return target
-
-
-def _member(container: object, name: str) -> object:
-    return container.get(name) if isinstance(container, dict) else None
+def _cut(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -13,11 +13,12 @@ from typing import Any
 
 import jsonschema_rs
 
-from catalog.canonical import canonical_text
+from catalog.canonical import canonical_text, check_json
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
-from catalog.schema_rules import build, check_schema, subschemas
+from catalog.schema_places import subschemas
+from catalog.schema_rules import check_schema
 
-__all__ = ["Problem", "Validator", "check_schema", "compile_schema", "refuse", "validate_tool_args"]
+__all__ = ["Problem", "Validator", "check_schema", "compile_schema", "plain_json", "refuse", "validate_tool_args"]
 
 MAX_PROBLEMS = 50
 
@@ -42,23 +43,31 @@ class Problem:
 
 
 class Validator:
-    """One compiled schema; safe to share between threads."""
+    """One compiled schema; safe to share between threads. Raises SchemaProblem for one that we do not take."""
 
-    __slots__ = ("_compiled", "_known", "schema")
+    __slots__ = ("_compiled", "_costs", "_known", "schema")
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
-        self._compiled = build(schema)
+        self._compiled, self._costs = check_schema(schema)
         self._known = sorted({name for _, sub in subschemas(schema) for name in sub.get("properties", ())})
 
     def accepts(self, value: object) -> bool:
-        """Say whether the value fits."""
-        return self._compiled.is_valid(value)
+        """Say whether the value fits, and can be judged in a moment."""
+        return self._costs.allows(value) and self._compiled.is_valid(value)
+
+    def explains(self, value: object) -> bool:
+        """Say whether the value is small enough to be looked at member by member."""
+        return self._costs.allows(value) and self._costs.explains(value)
 
     def problems(self, value: object) -> list[Problem]:
         """Return what is wrong with the value, nothing when it fits; at most MAX_PROBLEMS."""
+        if not self._costs.allows(value):
+            return [Problem("", "too_complex", "This would take too long to judge by the tool's schema; send less.")]
         if self._compiled.is_valid(value):
             return []
+        if not self._costs.explains(value):
+            return [Problem("", "invalid", "This does not fit, and holds too much to say where; send less to see.")]
         found = (problem for error in self._compiled.iter_errors(value) for problem in self._explain(error))
         return list(islice(found, MAX_PROBLEMS))
 
@@ -68,7 +77,7 @@ class Validator:
             yield from self._explain_choice(error, facts["context"])
         elif code in ("additionalProperties", "unevaluatedProperties"):
             for name in facts["unexpected"]:
-                yield Problem(_dotted([*error.instance_path, name]), code, self._unknown(name))
+                yield Problem(_dotted([*error.instance_path, name]), code, self._unknown(name, error.schema_path))
         elif code == "required":
             yield Problem(_dotted([*error.instance_path, facts["property"]]), code, "This is required.")
         else:
@@ -79,19 +88,25 @@ class Validator:
         error: jsonschema_rs.ValidationError,
         branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
     ) -> Iterator[Problem]:
-        """Explain the one branch that has the right type; else name the types that would do."""
+        """Explain the nearest branch: of the right type, told by its constants, with the fewest problems."""
         here = error.instance_path
         closer = [branch for branch in branches if not any(_wrong_type(problem, here) for problem in branch)]
-        if len(closer) == 1:
-            for problem in closer[0]:
+        told = [branch for branch in closer if not any(problem.kind.name == "const" for problem in branch)]
+        nearest = _nearest(told or closer)
+        if nearest is not None:
+            for problem in nearest:
                 yield from self._explain(problem)
             return
         wanted = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
         message = _wrong(wanted, error.instance) if wanted else "This fits none of the forms that are allowed here."
         yield Problem(_dotted(here), "type" if wanted else error.kind.name, message)
 
-    def _unknown(self, name: str) -> str:
-        nearest = difflib.get_close_matches(name, self._known, n=1)
+    def _unknown(self, name: str, keyword_at: Sequence[str | int]) -> str:
+        """Say so, with the nearest name that belongs there; where none is declared there, of the whole schema."""
+        place: Any = self.schema
+        for step in keyword_at[:-1]:
+            place = place[step]
+        nearest = difflib.get_close_matches(name, place.get("properties") or self._known, n=1)
         return "There is no argument of this name" + (f"; did you mean '{nearest[0]}'?" if nearest else ".")
 
 
@@ -106,8 +121,17 @@ def compile_schema(schema: Mapping[str, Any]) -> Validator:
 
 def validate_tool_args(schema: Mapping[str, Any], args: Any) -> Any:
     """Return args when they fit the schema; raise ParameterError naming the path."""
-    refuse(compile_schema(schema).problems(args))
+    refuse(compile_schema(schema).problems(plain_json(args)))
     return args
+
+
+def plain_json(args: object) -> Any:
+    """Return args when they are JSON within our limits; raise ParameterError naming the path."""
+    try:
+        return check_json(args)
+    except MalformedJSON as problem:
+        refuse([Problem(problem.path, problem.code, problem.message)])
+        raise
 
 
 def refuse(problems: Sequence[Problem]) -> None:
@@ -121,13 +145,20 @@ def refuse(problems: Sequence[Problem]) -> None:
 
 @lru_cache(maxsize=4096)
 def _compiled(text: str) -> Validator:
-    schema: dict[str, Any] = json.loads(text)
-    check_schema(schema)
-    return Validator(schema)
+    return Validator(json.loads(text))
 
 
 def _dotted(path: Sequence[str | int]) -> str:
     return ".".join(str(step) for step in path)
+
+
+def _nearest(
+    branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
+) -> Sequence[jsonschema_rs.ValidationError] | None:
+    """Return the branch with the fewest problems, None when several have as few."""
+    by_count = sorted(branches, key=len)
+    alone = len(by_count) == 1 or (len(by_count) > 1 and len(by_count[0]) < len(by_count[1]))
+    return by_count[0] if alone else None
 
 
 def _wrong_type(problem: jsonschema_rs.ValidationError, here: Sequence[str | int]) -> bool:

@@ -4,17 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Case, Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
 
+from catalog import search
 from catalog.definitions import SafetyLevel
-from catalog.models import Call, Implementation, Tool, ToolVersion
+from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
+from catalog.usage import since
 
 LEVELS: Sequence[str] = [level.value for level in SafetyLevel]
 SORTS = ("name", "-name", "level", "-level", "calls", "-calls")
 # What a sort is called outside → the column that holds it.
 COLUMNS = {"name": "name", "level": "level_rank", "calls": "call_count"}
+# Long columns that no list shows.
+UNLISTED = (
+    *(f"current_version__{name}" for name in ("output_schema", "annotations")),
+    *("examples", "declared_description", "description_override"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +37,7 @@ class ToolFilters:
 
     def as_q(self) -> Q:
         """Return the condition."""
-        condition = Q(registered=True)
-        if self.q:
-            condition &= Q(name__icontains=self.q) | Q(current_version__description__icontains=self.q)
+        condition = search.matching(self.q) if self.q else Q()
         if self.safety_level:
             condition &= Q(current_version__safety_level=self.safety_level)
         if self.max_level:
@@ -43,9 +48,14 @@ class ToolFilters:
         if self.enabled is not None:
             condition &= Q(enabled=self.enabled)
         if self.category:
-            having = Tool.categories.through.objects.filter(category__name__in=self.category)
-            condition &= Q(pk__in=having.values("tool_id"))
+            condition &= within_categories(self.category)
         return condition
+
+
+def within_categories(names: Sequence[str]) -> Q:
+    """Return the condition of tools that are in any of these categories."""
+    having = Tool.categories.through.objects.filter(category__name__in=names)
+    return Q(pk__in=having.values("tool_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +68,60 @@ class Outcomes:
     last_call_at: datetime | None = None
 
 
-def tools(filters: ToolFilters) -> "QuerySet[Tool]":
-    """Return the tools that fit, each with `level_rank`, `call_count`, `failed_count` and `last_call_at`."""
-    calls = Call.objects.filter(tool_name=OuterRef("name")).order_by().values("tool_name")
-    failed = calls.filter(status=CallStatus.FAILED)
-    latest = Call.objects.filter(tool_name=OuterRef("name")).order_by("-id").values("created_at")[:1]
+def offered() -> "QuerySet[Tool]":
+    """Return the tools that a source offers and that have a version to show."""
+    return Tool.objects.filter(registered=True, current_version__isnull=False)
+
+
+def tools(condition: Q, sort: str) -> "QuerySet[Tool]":
+    """Return the tools that fit, with what `sort` needs; `in_full` gives the rows of a page all the rest."""
+    rows = offered().filter(condition).only("pk", "name")
+    match sort.lstrip("-"):
+        case "level":
+            return rows.annotate(level_rank=_level_rank())
+        case "calls":
+            return rows.annotate(call_count=_calls_lately())
+    return rows
+
+
+def in_full(rows: Sequence[Tool], *, counted: bool = False) -> list[Tool]:
+    """Return the tools of a page with version, source, categories and when they were last called.
+
+    With `counted` also with how often, and with how many failures, in the last days.
+    """
+    full = Tool.objects.select_related("source", "current_version").prefetch_related("categories").defer(*UNLISTED)
+    full = full.annotate(last_call_at=Subquery(_calls().order_by("-created_at").values("created_at")[:1]))
+    if counted:
+        full = full.annotate(call_count=_calls_lately(), failed_count=_calls_lately(status=CallStatus.FAILED))
+    by_pk = full.in_bulk([row.pk for row in rows])
+    return [by_pk[row.pk] for row in rows if row.pk in by_pk]
+
+
+def _level_rank() -> Case:
     ranks = [When(current_version__safety_level=level, then=Value(rank)) for rank, level in enumerate(LEVELS)]
-    return (
-        Tool.objects.filter(filters.as_q(), current_version__isnull=False)
-        .select_related("source", "current_version")
-        .prefetch_related("categories")
-        .annotate(
-            level_rank=Case(*ranks, default=Value(0), output_field=IntegerField()),
-            call_count=Coalesce(Subquery(calls.annotate(n=Count("*")).values("n")), 0),
-            failed_count=Coalesce(Subquery(failed.annotate(n=Count("*")).values("n")), 0),
-            last_call_at=Subquery(latest),
-        )
-    )
+    return Case(*ranks, default=Value(0), output_field=IntegerField())
+
+
+def _calls(**terms: object) -> "QuerySet[Call]":
+    return Call.objects.filter(tool_name=OuterRef("name"), **terms).order_by()
+
+
+def _calls_lately(**terms: object) -> Coalesce:
+    """Count within the days that pages show, so that a long history costs nothing."""
+    calls = _calls(created_at__gte=since(), **terms).values("tool_name")
+    return Coalesce(Subquery(calls.annotate(n=Count("*")).values("n")), 0)
+
+
+def category_names() -> list[str]:
+    """Return the categories that tools are in."""
+    used = Tool.categories.through.objects.filter(category=OuterRef("pk"), tool__registered=True)
+    return list(Category.objects.filter(Exists(used)).values_list("name", flat=True))
+
+
+def sources() -> list[Source]:
+    """Return the sources that offer tools, and those that could not be loaded, by name."""
+    offers = Tool.objects.filter(source=OuterRef("pk"), registered=True)
+    return list(Source.objects.annotate(offers=Exists(offers)).filter(Q(offers=True) | ~Q(error="")).order_by("name"))
 
 
 def order_of(sort: str) -> str:
@@ -106,20 +153,12 @@ def usage_of(tool: Tool) -> Outcomes:
         completed=Count("pk", filter=Q(status=CallStatus.COMPLETED)),
         failed=Count("pk", filter=Q(status=CallStatus.FAILED)),
     )
-    latest = calls.order_by("-id").values_list("created_at", flat=True).first()
+    latest = calls.order_by("-created_at").values_list("created_at", flat=True).first()
     return Outcomes(**counted, last_call_at=latest)
 
 
-def implementations_of(tool: Tool) -> "QuerySet[Implementation]":
-    """Return the tool's implementations, each with `call_count`, `completed_count` and `failed_count`."""
-    return tool.implementations.annotate(
-        call_count=Count("calls"),
-        completed_count=Count("calls", filter=Q(calls__status=CallStatus.COMPLETED)),
-        failed_count=Count("calls", filter=Q(calls__status=CallStatus.FAILED)),
-    ).order_by("pk")
-
-
-def callable_versions() -> "QuerySet[ToolVersion]":
-    """Return the current version of every tool that may be called, by name."""
+def callable_versions(condition: Q) -> "QuerySet[ToolVersion]":
+    """Return the current version of every tool that fits and may be called, by name."""
     current = ToolVersion.objects.filter(tool__current_version=F("pk"))
-    return current.filter(tool__enabled=True, tool__registered=True).select_related("tool").order_by("tool__name")
+    wanted = offered().filter(condition, enabled=True)
+    return current.filter(tool__in=wanted).select_related("tool").order_by("tool__name")

@@ -7,9 +7,10 @@ from rest_framework import serializers
 
 from catalog import snapshot
 from catalog.exports import PROVIDERS
-from catalog.intake import Choice, JsonObject, PageQuery, QuerySerializer, StrictSerializer
+from catalog.intake import BlankIsNull, Choice, JsonObject, PageQuery, QuerySerializer, StrictSerializer
 from catalog.models import Tool
-from catalog.selectors import LEVELS, SORTS, implementations_of, usage_of
+from catalog.outcomes import outcomes_of
+from catalog.selectors import LEVELS, SORTS, usage_of
 
 
 class ToolQuery(PageQuery):
@@ -32,6 +33,25 @@ class ProviderQuery(QuerySerializer):
     """Whose form a schema should have."""
 
     provider = Choice(choices=sorted(PROVIDERS), default="json")
+    strict = serializers.BooleanField(
+        default=False, help_text="OpenAI's strict mode, for the tools that have a form there."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse strict mode where there is none."""
+        if attrs["strict"] and attrs["provider"] != "openai":
+            raise serializers.ValidationError({"strict": ["Only the provider openai has a strict mode."]})
+        return attrs
+
+
+class CatalogQuery(ProviderQuery):
+    """Whose form the schemas should have, and which tools are wanted; narrowed as the list of tools is."""
+
+    q = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    category = serializers.ListField(child=serializers.CharField(max_length=64), required=False, max_length=50)
+    safety_level = Choice(choices=LEVELS, required=False)
+    max_level = Choice(choices=LEVELS, required=False)
+    source = serializers.CharField(required=False, max_length=128)  # type: ignore[assignment] # a field of that name
 
 
 class ValidateBody(StrictSerializer):
@@ -57,7 +77,7 @@ class ToolSerializer(serializers.Serializer[Any]):
     reversibility = serializers.CharField(source="current_version.reversibility")
     categories = serializers.SerializerMethodField()
     source = serializers.CharField(source="source.name")  # type: ignore[assignment] # a field of that name
-    enabled = serializers.BooleanField()
+    enabled = serializers.BooleanField(source="is_in_use", help_text="False also when no source offers it any more.")
     registered = serializers.BooleanField()
 
     def get_categories(self, tool: Tool) -> list[str]:
@@ -68,23 +88,29 @@ class ToolSerializer(serializers.Serializer[Any]):
 class ListedToolSerializer(ToolSerializer):
     """A tool in a list, with how much it is used."""
 
-    calls = serializers.IntegerField(source="call_count")
-    failed = serializers.IntegerField(source="failed_count")
+    calls = serializers.IntegerField(source="call_count", help_text="In the last 14 days.")
+    failed = serializers.IntegerField(source="failed_count", help_text="In the last 14 days.")
     last_call_at = serializers.DateTimeField(allow_null=True)
 
 
-class ImplementationSerializer(serializers.Serializer[Any]):
-    """Code that serves a tool, and how its calls ended."""
+class OutcomeSerializer(serializers.Serializer[Any]):
+    """Code that serves a tool, and how it did in the tool's last 1,000 calls."""
 
-    id = serializers.IntegerField()
-    kind = serializers.CharField()
-    reference = serializers.CharField()
-    digest = serializers.CharField()
-    weight = serializers.IntegerField()
-    enabled = serializers.BooleanField()
-    calls = serializers.IntegerField(source="call_count")
-    completed = serializers.IntegerField(source="completed_count")
-    failed = serializers.IntegerField(source="failed_count")
+    id = serializers.IntegerField(source="implementation.pk")
+    kind = serializers.CharField(source="implementation.kind")
+    reference = serializers.CharField(source="implementation.reference")
+    digest = serializers.CharField(source="implementation.digest")
+    weight = serializers.IntegerField(source="implementation.weight")
+    enabled = serializers.BooleanField(source="implementation.enabled")
+    registered = serializers.BooleanField(source="implementation.registered")
+    share = serializers.FloatField(help_text="The part of new plans that it serves, 0 to 1.")
+    calls = serializers.IntegerField()
+    completed = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    success_rate = serializers.FloatField(allow_null=True, help_text="Of the calls that ended, 0 to 1.")
+    p50_ms = serializers.FloatField(allow_null=True)
+    p95_ms = serializers.FloatField(allow_null=True)
+    last_call_at = serializers.DateTimeField(allow_null=True)
 
 
 class UsageSerializer(serializers.Serializer[Any]):
@@ -106,6 +132,14 @@ class ToolDetailSerializer(ToolSerializer):
     retry_safe = serializers.BooleanField(source="current_version.retry_safe")
     timeout = serializers.FloatField(source="current_version.timeout")
     annotations = serializers.JSONField(source="current_version.annotations")
+    declared_description = serializers.CharField(help_text="What the author wrote.")
+    description_override = BlankIsNull(help_text="What models read instead.")
+    declared_level = serializers.CharField(help_text="What the author's code says now.")
+    level_override = BlankIsNull(help_text="What holds instead, until an administrator sets another level.")
+    categories_override = serializers.JSONField(allow_null=True, help_text="Set by an administrator.")
+    accepts_overrides = serializers.BooleanField()
+    returns_private_data = serializers.BooleanField()
+    examples = serializers.JSONField(help_text="Objects with description, arguments and result.")
     drifted = serializers.SerializerMethodField(help_text="The code loaded here is not what the catalog says.")
     implementations = serializers.SerializerMethodField()
     usage = serializers.SerializerMethodField()
@@ -117,10 +151,10 @@ class ToolDetailSerializer(ToolSerializer):
         loaded = snapshot.current(tool.name)
         return loaded is not None and loaded.drifted
 
-    @extend_schema_field(ImplementationSerializer(many=True))
+    @extend_schema_field(OutcomeSerializer(many=True))
     def get_implementations(self, tool: Tool) -> Any:
         """Return the code that serves the tool."""
-        return ImplementationSerializer(implementations_of(tool), many=True).data
+        return OutcomeSerializer(outcomes_of(tool), many=True).data
 
     @extend_schema_field(UsageSerializer)
     def get_usage(self, tool: Tool) -> Any:

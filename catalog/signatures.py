@@ -5,9 +5,10 @@ A binding is built once, when the tool is defined; plain annotated keywords neve
 
 import dataclasses
 import inspect
+import re
 import types
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -25,8 +26,11 @@ Schema = dict[str, Any]
 _JSON_TYPES = frozenset({str, int, float, bool, type(None), Any, dict, list})
 _CONTAINERS = frozenset({dict, list, Union, types.UnionType})
 _MISSING = inspect.Parameter.empty
+UNTYPED: Any = _MISSING
+"""Stands for the result of a handler that does not say what it gives."""
 # Fields of the model made from a function's keywords are prefixed, so that none hides one of pydantic's own names.
 _FIELD = "argument_"
+_ENVELOPE = frozenset({"query_type", "parameters"})
 
 
 class Binding:
@@ -41,13 +45,48 @@ class Binding:
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
         """Raise ParameterError unless the arguments fit."""
-        refuse(self.validator.problems(arguments))
+        found = self.validator.problems(arguments)
+        if found and self._is_for_query_types(arguments):
+            found = [Problem("query_type", "query_type", "This tool has no query types; send its arguments alone.")]
+        refuse(found)
+
+    def _is_for_query_types(self, arguments: dict[str, Any]) -> bool:
+        """Say whether arguments are wrapped as a tool with query types takes them."""
+        known = self.input_schema.get("properties", {})
+        return "query_type" in arguments and "query_type" not in known and arguments.keys() <= _ENVELOPE
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call a handler or preview hook with checked arguments."""
         if "context" in accepted_names(function):
             return function(arguments, context=context)
         return function(arguments)
+
+
+class CheckedBinding(Binding):
+    """Arguments as one dict that has passed a model's validators as well, where there is a model."""
+
+    def __init__(self, schema: Schema, adapter: TypeAdapter[Any] | None = None) -> None:
+        self._adapter = adapter
+        super().__init__(schema)
+
+    @classmethod
+    def of(cls, declared: Any, tool_name: str) -> Self:
+        """Make the binding of a model, a dataclass or a JSON Schema, which takes no unknown keys unless it says so."""
+        if not isinstance(declared, Mapping):
+            adapter = TypeAdapter[Any](declared)
+            return cls(schema_of(adapter, declared), adapter)
+        if declared.get("type") != "object":
+            raise ToolDefinitionError(
+                f"The parameters of {tool_name} must be the schema of an object, not {declared!r}."
+            )
+        closed = {"additionalProperties": False} if "properties" in declared else {}
+        return cls(closed | dict(declared))
+
+    def check(self, arguments: dict[str, Any], tool_name: str) -> None:
+        """Raise ParameterError unless the arguments fit the schema, then the model's own validators."""
+        super().check(arguments, tool_name)
+        if self._adapter is not None:
+            build(self._adapter, arguments, names=self.input_schema["properties"])
 
 
 class KeywordBinding(Binding):
@@ -74,15 +113,31 @@ class ModelBinding(Binding):
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
         """Raise ParameterError unless the arguments fit the schema, then the type's own validators."""
         super().check(arguments, tool_name)
-        build(self.adapter, arguments)
+        self._build(arguments)
+
+    def _build(self, arguments: dict[str, Any]) -> Any:
+        return build(self.adapter, arguments, names=self.input_schema["properties"])
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with the typed value."""
-        value = build(self.adapter, arguments)
+        value = self._build(arguments)
         if not self._spread:
             return function(**_wanted(function, {"params": value, "context": context}))
         given = {name.removeprefix(_FIELD): getattr(value, name) for name in value.model_fields_set}
         return function(**given, **_wanted(function, {"context": context}))
+
+
+class NoParameters(Binding):
+    """No arguments at all: the handler's `params` is None."""
+
+    params_type = type(None)
+
+    def __init__(self) -> None:
+        super().__init__({"type": "object", "properties": {}, "additionalProperties": False})
+
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
+        """Call with None."""
+        return function(**_wanted(function, {"params": None, "context": context}))
 
 
 class QueryBinding(Binding):
@@ -92,7 +147,9 @@ class QueryBinding(Binding):
         if not models:
             raise ToolDefinitionError("query_types names no query type.")
         self.adapters = {name: TypeAdapter[Any](model) for name, model in models.items()}
-        self.query_types = {name: schema_of(self.adapters[name], model) for name, model in models.items()}
+        self.query_types: Mapping[str, Schema] = {
+            name: schema_of(self.adapters[name], model) for name, model in models.items()
+        }
         self.params_type = tuple(models.values())
         self._validators = {name: compile_schema(schema) for name, schema in self.query_types.items()}
         branches = [
@@ -113,12 +170,16 @@ class QueryBinding(Binding):
         parameters = arguments.get("parameters", {})
         found = self._validators[query_type].problems(parameters)
         refuse([dataclasses.replace(each, path=_below("parameters", each.path)) for each in found])
-        build(self.adapters[query_type], parameters, "parameters")
+        self._build(query_type, parameters)
+
+    def _build(self, query_type: str, parameters: Any) -> Any:
+        names = self.query_types[query_type]["properties"]
+        return build(self.adapters[query_type], parameters, "parameters", names=names)
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with the query type's model."""
         query_type = arguments["query_type"]
-        params = build(self.adapters[query_type], arguments.get("parameters", {}), "parameters")
+        params = self._build(query_type, arguments.get("parameters", {}))
         offered = {"params": params, "query_type": query_type, "context": context}
         return function(**_wanted(function, offered))
 
@@ -132,7 +193,7 @@ def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) 
     if len(parameters) == 1 and parameters[0].name == "params":
         if "params" not in hints:
             raise ToolDefinitionError(f"{handler.__name__}: annotate params with its pydantic model or dataclass.")
-        return ModelBinding(hints["params"])
+        return model_binding(hints["params"])
     fields = {_FIELD + each.name: _field(each, hints) for each in parameters}
     model = create_model(handler.__name__, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
     typed = ModelBinding(model, spread=True)
@@ -140,15 +201,30 @@ def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) 
     return KeywordBinding(typed.input_schema) if plain else typed
 
 
-def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "") -> Any:
-    """Return the typed value; raise ParameterError where a validator of the author refuses it."""
+def model_binding(params_type: Any) -> Binding:
+    """Return the binding of one typed value; None stands for no parameters."""
+    return NoParameters() if params_type in (None, type(None)) else ModelBinding(params_type)
+
+
+def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "", *, names: Iterable[str] = ()) -> Any:
+    """Return the typed value; raise ParameterError where a validator of the author refuses it.
+
+    A validator of the whole model names no place: then it is the first of `names` that its message speaks of.
+    """
     try:
         return adapter.validate_python(arguments)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
     except Exception as error:
         raise ParameterError(f"A validator of the tool failed with {type(error).__name__}.") from error
-    refuse([Problem(_below(prefix, _dotted(each["loc"])), each["type"], _text(each["msg"])) for each in found])
+    refuse(
+        [
+            Problem(
+                _below(prefix, _dotted(each["loc"]) or _spoken_of(names, each["msg"])), each["type"], _text(each["msg"])
+            )
+            for each in found
+        ]
+    )
     raise ParameterError("The parameters do not fit.")
 
 
@@ -167,6 +243,17 @@ def schema_of(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_RE
     if schema.get("type") != "object":
         raise ToolDefinitionError(f"{kind!r} is not a pydantic model or dataclass, so it has no named parameters.")
     return schema | {"properties": schema.get("properties", {}), "additionalProperties": False}
+
+
+def identifier_in(schema: Schema, named: str | None = None) -> str | None:
+    """Return the parameter that says whom or what a call is about: the named one, `identifier`, the first required."""
+    properties = schema.get("properties", {})
+    if not properties and schema.get("additionalProperties", True) is not False:
+        return named or "identifier"  # takes any object
+    if named is not None:
+        return named if named in properties else None
+    candidates = (*(name for name in properties if name == "identifier"), *schema.get("required", ()), *properties)
+    return next(iter(candidates), None)
 
 
 def output_of(handler: Handler) -> tuple[Any, Schema | None]:
@@ -189,8 +276,15 @@ def accepted_names(function: Handler) -> frozenset[str]:
     """Return the parameter names of a function, looked up once."""
     names = _names.get(function)
     if names is None:
-        names = _names[function] = frozenset(inspect.signature(function).parameters)
+        names = _names[function] = _names_of(function)
     return names
+
+
+def _names_of(function: Handler) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return frozenset()  # written in C: Python does not say what it takes
 
 
 def hints_of(handler: Handler) -> dict[str, Any]:
@@ -228,7 +322,9 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any,
     if parameter.name not in hints:
         raise ToolDefinitionError(f"The parameter {parameter.name} has no annotation, so it has no type to check.")
     if isinstance(parameter.default, FieldInfo):
-        raise ToolDefinitionError(f"{parameter.name}: put Field(…) into Annotated and write the default as it is.")
+        raise ToolDefinitionError(
+            f"The parameter {parameter.name}: put Field(…) into Annotated and write the default as it is."
+        )
     default = ... if parameter.default is _MISSING else parameter.default
     return hints[parameter.name], Field(default, alias=parameter.name)
 
@@ -255,6 +351,12 @@ def _below(prefix: str, path: str) -> str:
 
 def _dotted(steps: tuple[int | str, ...]) -> str:
     return ".".join(str(step) for step in steps)
+
+
+def _spoken_of(names: Iterable[str], message: str) -> str:
+    """Return the first of the names that stands in a message as a word of its own; empty when none does."""
+    words = set(re.findall(r"\w+", message))
+    return next((name for name in names if name in words), "")
 
 
 def _text(message: str) -> str:

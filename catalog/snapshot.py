@@ -4,36 +4,64 @@ Looked up on the hot path; read again when a second old and the catalog's revisi
 """
 
 import threading
+from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import accumulate
+from operator import attrgetter
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import QuerySet
 
 from catalog import definitions
-from catalog.models import CatalogState, Implementation, Tool
-from catalog.registry import get_all_tools
+from catalog.errors import NoImplementation
+from catalog.models import CatalogState, Implementation, Tool, ToolVersion
+from catalog.registry import codes_of, get_all_tools
+from catalog.versions import as_set
 
 SECONDS_TRUSTED = 1.0
 
 LoadedTool = definitions.Tool[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallableTool:
-    """A tool as code and as rows; `drifted` when the loaded code is not what the rows say."""
+    """A tool as code and as rows, under what an administrator has set, with one of its implementations.
+
+    `drifted` when the code loaded here is not what the rows say; `implementation_pk` is None when nothing serves it.
+    `options` has the same tool with each implementation in use, where there is a choice; `bounds` parts them by weight.
+    """
 
     tool: LoadedTool
     tool_pk: int
     version_pk: int
     version_number: int
     fingerprint: str
-    implementation_pk: int
+    implementation_pk: int | None
     implementation_digest: str
     enabled: bool
     categories: frozenset[str]
     drifted: bool
+    options: tuple["CallableTool", ...] = ()
+    bounds: tuple[int, ...] = ()
+
+    def chosen_for(self, plan_ref: str, kept: int | None = None) -> "CallableTool":
+        """Return the tool with the implementation that serves a plan: `kept` while in use, else by weight.
+
+        The same plan gets the same one as long as the weights stay. Raises NoImplementation.
+        """
+        if not self.options and self.implementation_pk is not None:
+            return self
+        if kept is not None:
+            for option in self.options:
+                if option.implementation_pk == kept:
+                    return option
+        if not self.bounds or not self.bounds[-1]:
+            raise NoImplementation(self.tool.name)
+        drawn = blake2b(f"{plan_ref} {self.tool.name}".encode(), digest_size=8).digest()
+        return self.options[bisect_right(self.bounds, int.from_bytes(drawn) % self.bounds[-1])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +120,7 @@ def _read(old: _View) -> _View:
         return _View(revision, now, old.tools)
     loaded = get_all_tools()
     rows = _rows().filter(name__in=loaded)
-    joined = (_join(loaded[row.name], row) for row in rows)
-    return _View(revision, now, {each.tool.name: each for each in joined if each is not None})
+    return _View(revision, now, {row.name: _join(loaded[row.name], row) for row in rows})
 
 
 def _rows() -> QuerySet[Tool]:
@@ -104,27 +131,47 @@ def _rows() -> QuerySet[Tool]:
     )
 
 
-def _join(tool: LoadedTool, row: Tool) -> CallableTool | None:
-    version = row.current_version
-    implementation = _implementation_of(tool, row)
-    if version is None or implementation is None:
-        return None
+def _join(tool: LoadedTool, row: Tool) -> CallableTool:
+    """Join a loaded tool with its rows: once for each implementation in use, where there are several."""
+    whole = _without_code(as_set(tool, row), row)
+    in_use = sorted((each for each in row.implementations.all() if each.registered and each.enabled), key=_by_pk)
+    codes = {reference: as_set(code, row) for reference, code in codes_of(tool).items()}
+    options = tuple(_served_by(each, whole, codes.get(each.reference)) for each in in_use)
+    if len(options) == 1 and in_use[0].weight:
+        return options[0]
+    return replace(
+        whole,
+        drifted=whole.drifted or any(option.drifted for option in options),
+        options=options,
+        bounds=tuple(accumulate(each.weight for each in in_use)),
+    )
+
+
+_by_pk = attrgetter("pk")
+
+
+def _without_code(tool: LoadedTool, row: Tool) -> CallableTool:
+    version = cast("ToolVersion", row.current_version)
     return CallableTool(
         tool=tool,
         tool_pk=row.pk,
         version_pk=version.pk,
         version_number=version.number,
         fingerprint=version.fingerprint,
-        implementation_pk=implementation.pk,
-        implementation_digest=implementation.digest,
+        implementation_pk=None,
+        implementation_digest="",
         enabled=row.enabled,
         categories=frozenset(category.name for category in row.categories.all()),
-        drifted=version.fingerprint != tool.fingerprint or implementation.digest != tool.digest,
+        drifted=version.fingerprint != tool.fingerprint,
     )
 
 
-def _implementation_of(tool: LoadedTool, row: Tool) -> Implementation | None:
-    """Return the row of the loaded code, or else of the code that serves the tool elsewhere."""
-    rows = list(row.implementations.all())
-    own = [each for each in rows if each.reference == tool.reference]
-    return next(iter(own or [each for each in rows if each.enabled] or rows), None)
+def _served_by(row: Implementation, whole: CallableTool, code: LoadedTool | None) -> CallableTool:
+    """Return the tool with one implementation; drifted where this process has other code for it, or none."""
+    return replace(
+        whole,
+        tool=code or whole.tool,
+        implementation_pk=row.pk,
+        implementation_digest=row.digest,
+        drifted=whole.drifted or code is None or code.digest != row.digest,
+    )

@@ -1,21 +1,24 @@
 """The registry becomes rows: tools, immutable versions, implementations, categories; says what changed.
 
-Runs under one lock. Tools are never deleted: one that no loaded module offers is marked unregistered.
+Runs under one lock. Nothing is deleted: what no loaded module offers is marked unregistered. What an administrator
+has set stays, and a level that code lowers stays as it was until an administrator agrees.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 
-from django.db import connection, transaction
-from django.db.models import F, Max, Q
+from django.db.models import QuerySet
 
-from catalog import facts, snapshot
-from catalog.models import Call, CatalogState, Category, Implementation, Source, Tool, ToolVersion
-from catalog.registry import get_all_tools, initialize_tools
+from catalog import facts, search, snapshot
+from catalog.definitions import SafetyLevel
+from catalog.examples import examples_of
+from catalog.facts import Fact
+from catalog.models import Category, Implementation, Source, Tool
+from catalog.registry import broken_modules, codes_of, get_all_tools, initialize_tools
 from catalog.snapshot import LoadedTool
-from catalog.states import CallStatus
+from catalog.versions import as_set, columns_of, drift_of, named, publish, tell_processes, writing_the_catalog
 
-SYNC_LOCK = 0x746F6F6C67617465  # PostgreSQL's advisory locks are numbered; this one spells "toolgate".
+LONGEST_SOURCE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,48 +45,63 @@ class Changes:
 def sync_tools() -> Changes:
     """Write the registered tools into the catalog, in one transaction; return what changed."""
     initialize_tools()
-    changes = Changes()
-    with transaction.atomic():
-        _lock()
-        rows = {row.name: row for row in Tool.objects.select_related("source", "current_version")}
+    changes, told = Changes(), list[Fact]()
+    with writing_the_catalog():
+        _note_what_is_broken()
+        rows = {row.name: row for row in _rows()}
         for tool in get_all_tools().values():
-            _sync_tool(tool, rows.pop(tool.name, None), changes)
-        _remove(rows.values(), changes)
+            told += _sync_tool(tool, rows.pop(tool.name, None), changes)
+        told += _remove(rows.values(), changes)
+        search.index_changed()
         if changes:
-            CatalogState.objects.filter(pk=1).update(revision=F("revision") + 1)
+            tell_processes()
+        for fact in told:  # last: each waits for the head of the audit log, and calls wait for this transaction then
+            facts.record(fact.kind, **fact.data)
     snapshot.forget()
     return changes
 
 
-def _lock() -> None:
-    """Let one process sync at a time. SQLite's BEGIN IMMEDIATE already does."""
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SYNC_LOCK])
+def _rows() -> QuerySet[Tool]:
+    return Tool.objects.select_related("source", "current_version").prefetch_related("implementations", "categories")
 
 
-def _sync_tool(tool: LoadedTool, row: Tool | None, changes: Changes) -> None:
+def _note_what_is_broken() -> None:
+    """Keep why a module could not be loaded, for the tools page; forget it once the module can be."""
+    broken = {name[:LONGEST_SOURCE]: why for name, why in broken_modules().items()}
+    for name, why in broken.items():
+        Source.objects.update_or_create(name=name, defaults={"error": why}, create_defaults=_python(error=why))
+    Source.objects.filter(kind=Source.Kind.PYTHON).exclude(name__in=broken).exclude(error="").update(error="")
+
+
+def _python(error: str = "") -> dict[str, object]:
+    return {"kind": Source.Kind.PYTHON, "trusted": True, "error": error}
+
+
+def _sync_tool(tool: LoadedTool, row: Tool | None, changes: Changes) -> Iterator[Fact]:
+    """Write one tool; yield what is to be told of it."""
     if row is None:
-        _add(tool)
         changes.added.append(tool.name)
+        yield Fact("tool.added", data=named(_add(tool)))
         return
-    before = row.current_version
-    touched = [_place(row, tool), _implement(row, tool), _categorise(row, tool), _promise(row, tool)]
+    before, level = row.current_version, row.level_override
+    touched = [_place(row, tool), _serve(row, tool), _categorise(row, tool), _declare(row, tool), _promise(row, tool)]
+    if row.level_override != level:
+        yield _level_fact(row, level)
     if not any(touched):
         return
     changes.changed.append(tool.name)
-    _record("tool.changed", row)
-    if before != row.current_version and _has_open_requests(row):
+    yield Fact("tool.changed", data=named(row))
+    drift = drift_of(row) if before != row.current_version else None
+    if drift is not None:
         changes.drifted.append(tool.name)
-        _record("tool.drifted", row)
+        yield drift
 
 
-def _add(tool: LoadedTool) -> None:
+def _add(tool: LoadedTool) -> Tool:
     row = Tool.objects.create(name=tool.name, source=_source(tool))
-    _implement(row, tool)
-    _categorise(row, tool)
-    _promise(row, tool)
-    _record("tool.added", row)
+    for step in (_serve, _categorise, _declare, _promise):
+        step(row, tool)
+    return row
 
 
 def _place(row: Tool, tool: LoadedTool) -> bool:
@@ -96,7 +114,7 @@ def _place(row: Tool, tool: LoadedTool) -> bool:
 
 
 def _source(tool: LoadedTool) -> Source:
-    source, _ = Source.objects.get_or_create(name=_module(tool), defaults={"kind": Source.Kind.PYTHON, "trusted": True})
+    source, _ = Source.objects.get_or_create(name=_module(tool), defaults=_python())
     return source
 
 
@@ -104,75 +122,86 @@ def _module(tool: LoadedTool) -> str:
     return tool.reference.partition(":")[0]
 
 
-def _implement(row: Tool, tool: LoadedTool) -> bool:
-    """Keep the code that serves the tool; say whether it is other code than before."""
-    current = row.implementations.filter(reference=tool.reference, digest=tool.digest, enabled=True)
-    if current.exists():
-        return False
-    row.implementations.filter(kind=Implementation.Kind.PYTHON).update(enabled=False)
-    row.implementations.update_or_create(reference=tool.reference, defaults={"digest": tool.digest, "enabled": True})
-    return True
+def _serve(row: Tool, tool: LoadedTool) -> bool:
+    """Keep what code serves the tool; say whether it is other code than before. Weights are the administrator's."""
+    known = {each.reference: each for each in row.implementations.all() if each.kind == Implementation.Kind.PYTHON}
+    codes = codes_of(tool)
+    now = {reference: (code.digest, True) for reference, code in codes.items()}
+    now |= {reference: (each.digest, False) for reference, each in known.items() if reference not in codes}
+    before = {reference: (each.digest, each.registered) for reference, each in known.items()}
+    for reference, (digest, registered) in now.items():
+        if before.get(reference) != (digest, registered):
+            values = {"digest": digest, "registered": registered}
+            row.implementations.update_or_create(reference=reference, defaults=values)
+    return now != before
 
 
 def _categorise(row: Tool, tool: LoadedTool) -> bool:
     """Put the tool into its categories; say whether they are other ones than before."""
-    wanted = set(tool.categories)
-    if set(row.categories.values_list("name", flat=True)) == wanted:
+    wanted = set(tool.categories if row.categories_override is None else row.categories_override)
+    if {category.name for category in row.categories.all()} == wanted:
         return False
     row.categories.set([Category.objects.get_or_create(name=name)[0] for name in sorted(wanted)])
     return True
 
 
-def _promise(row: Tool, tool: LoadedTool) -> bool:
-    """Point at the version with this contract, made when it is new; say whether it was another before."""
-    if row.current_version is not None and row.current_version.fingerprint == tool.fingerprint:
+def _declare(row: Tool, tool: LoadedTool) -> bool:
+    """Note what the author declares; say whether it is something else than what was noted before."""
+    level = _level_over(row, tool.safety_level)
+    declared = {
+        "declared_description": tool.description,
+        "declared_level": str(tool.safety_level),
+        "level_override": str(level or ""),
+        "accepts_overrides": tool.accepts_overrides,
+        "returns_private_data": tool.returns_private_data,
+        "examples": examples_of(tool),
+    }
+    before = {name: getattr(row, name) for name in declared}
+    if before == declared:
         return False
-    version = row.versions.filter(fingerprint=tool.fingerprint).first() or _new_version(row, tool)
-    row.current_version = version
-    row.save(update_fields=["current_version", "updated_at"])
-    return True
+    for name, value in declared.items():
+        setattr(row, name, value)
+    row.save(update_fields=[*declared, "updated_at"])
+    return bool(before["declared_level"])
 
 
-def _new_version(row: Tool, tool: LoadedTool) -> ToolVersion:
-    last = row.versions.aggregate(last=Max("number"))["last"] or 0
-    return ToolVersion.objects.create(
-        tool=row,
-        number=last + 1,
-        fingerprint=tool.fingerprint,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        query_types=list(tool.query_types or ()),
-        safety_level=str(tool.safety_level),
-        reversibility=str(tool.reversibility),
-        retry_safe=tool.retry_safe,
-        timeout=tool.timeout,
-        output_key=tool.output_key or "",
-        annotations=tool.annotations,
-    )
+def _level_over(row: Tool, declared: SafetyLevel) -> SafetyLevel | None:
+    """Return the level that stands over the declared one, None where none does.
+
+    What code raises applies at once, whatever an administrator allowed before; what code lowers stays as it was.
+    """
+    was = _declared_before(row) or declared
+    stands = SafetyLevel(row.level_override or was)
+    if declared == was:
+        return SafetyLevel(row.level_override) if row.level_override else None
+    if declared.rank > was.rank and stands.rank < declared.rank:
+        return None
+    return stands if stands != declared else None
 
 
-def _has_open_requests(row: Tool) -> bool:
-    """Say whether people are asked, or have agreed, to a call of an earlier version."""
-    open_request = Q(status=CallStatus.HELD) | Q(status=CallStatus.READY, started_at=None)
-    calls = Call.objects.filter(open_request, version__tool=row)
-    return calls.exclude(version=row.current_version).exists()
+def _declared_before(row: Tool) -> SafetyLevel | None:
+    version = row.current_version
+    level = row.declared_level or (version.safety_level if version else "")
+    return SafetyLevel(level) if level else None
 
 
-def _remove(rows: Iterable[Tool], changes: Changes) -> None:
+def _level_fact(row: Tool, before: str) -> Fact:
+    """Return that code tried to change the level: it was kept, or what an administrator had set no longer holds."""
+    kind = "tool.level_kept" if row.level_override else "tool.level_raised"
+    level = row.level_override or row.declared_level
+    data = {"tool": row.name, "declared": row.declared_level, "level": level, "before": before or None}
+    return Fact(kind, data=data)
+
+
+def _promise(row: Tool, tool: LoadedTool) -> bool:
+    """Point at the version of what may be called now; say whether it was another before."""
+    return publish(row, columns_of(as_set(tool, row)))
+
+
+def _remove(rows: Iterable[Tool], changes: Changes) -> Iterator[Fact]:
     for row in rows:
         if row.registered and row.source.kind == Source.Kind.PYTHON:
             row.registered = False
             row.save(update_fields=["registered", "updated_at"])
             changes.removed.append(row.name)
-            _record("tool.removed", row)
-
-
-def _record(kind: str, row: Tool) -> None:
-    version = row.current_version
-    facts.record(
-        kind,
-        tool=row.name,
-        version=version.number if version else None,
-        fingerprint=version.fingerprint if version else None,
-    )
+            yield Fact("tool.removed", data=named(row))

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
 
+from catalog import context as contexts
 from catalog import registry
+from catalog.base_tool import BaseTool
+from catalog.canonical import parse_json
 from catalog.context import Deadline, Resources, ToolContext
 from catalog.definitions import Tool
 from catalog.dispatch import Allow, CallFacts, Gate, Hold, dispatch
-from catalog.errors import DeadlineExceededError, PromptEvaluationError, VisibilityExpansionRequired
+from catalog.errors import DeadlineExceededError, MalformedJSON, PromptEvaluationError, VisibilityExpansionRequired
 from catalog.results import ToolResult
 
 
@@ -27,13 +30,14 @@ def allow_all(call: CallFacts) -> Allow:
 
 
 def invoke(
-    tool: Tool[Any, Any] | str, arguments: Mapping[str, Any], **circumstances: Unpack[Circumstances]
+    tool: Tool[Any, Any] | BaseTool | str, arguments: Mapping[str, Any] | str, **circumstances: Unpack[Circumstances]
 ) -> ToolResult[Any]:
-    """Run a tool and return its result; raise PromptEvaluationError for an unknown tool or a late call.
+    """Run a tool and return its result; `arguments` may be the JSON text of a tool call.
 
-    What ends an evaluation (PromptEvaluationError, VisibilityExpansionRequired) goes through as raised.
+    Raises PromptEvaluationError for an unknown tool, one without a handler, arguments that are no JSON object and a
+    late call. What ends an evaluation (PromptEvaluationError, VisibilityExpansionRequired) goes through as raised.
     """
-    found = _found(tool)
+    found, arguments = _found(tool), _decoded(arguments)
     context = make_context(
         session=circumstances.get("session"),
         deadline=circumstances.get("deadline"),
@@ -49,7 +53,8 @@ def invoke(
     if isinstance(outcome, Hold):
         return ToolResult.error(f"Tool '{found.name}' waits for approval.")
     _raise_again(outcome.cause, outcome.message)
-    return ToolResult(outcome.message, outcome.value, outcome.success, outcome.exclude_value_from_context)
+    told = outcome.fields.get("user_message")
+    return ToolResult(outcome.message, outcome.value, outcome.success, outcome.exclude_value_from_context, told)
 
 
 def make_context(**fields: Any) -> ToolContext:
@@ -60,20 +65,40 @@ def make_context(**fields: Any) -> ToolContext:
 @contextmanager
 def clean_registry() -> Iterator[None]:
     """Start with an empty registry, and put back afterwards what was registered before."""
-    before = registry.get_all_tools()
+    kept: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
+        (held, held.copy()) for held in (registry._TOOLS, registry._IMPLEMENTATIONS, contexts._MAKERS)
+    ]
     registry._TOOLS.clear()
+    registry._IMPLEMENTATIONS.clear()
     try:
         yield
     finally:
-        registry._TOOLS.clear()
-        registry._TOOLS.update(before)
+        for held, before in kept:
+            held.clear()
+            held.update(before)
 
 
-def _found(tool: Tool[Any, Any] | str) -> Tool[Any, Any]:
+def _found(tool: Tool[Any, Any] | BaseTool | str) -> Tool[Any, Any]:
+    if isinstance(tool, BaseTool):
+        return tool.as_tool()
     found = registry.get_tool(tool) if isinstance(tool, str) else tool
     if found is None:
         raise PromptEvaluationError(f"Unknown tool '{tool}' requested by provider.")
+    found.judge_types()
+    if found.handler is None:
+        raise PromptEvaluationError(f"Tool '{found.name}' does not have a registered handler.")
     return found
+
+
+def _decoded(arguments: object) -> dict[str, Any]:
+    if isinstance(arguments, str):
+        try:
+            arguments = parse_json(arguments) if arguments.strip() else {}
+        except MalformedJSON:
+            raise PromptEvaluationError("Failed to decode tool call arguments.") from None
+    if not isinstance(arguments, Mapping):
+        raise PromptEvaluationError("Tool call arguments must be a JSON object.")
+    return dict(arguments)
 
 
 def _raise_again(cause: BaseException | None, message: str) -> None:

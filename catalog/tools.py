@@ -1,34 +1,41 @@
-"""The public API for tool authors: everything they import, and the two ways to declare a tool."""
+"""The public API for tool authors: everything they import, and the ways to declare a tool.
 
-import re
+`@tool` takes a function, `Tool[Params, Result](…)` the same in parts, `BaseTool` is a class, `define_tool` a list of
+parameters, a ToolSpec names query types: each makes the one kind of tool that the pipeline knows.
+"""
+
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Required, TypedDict, Unpack, overload
 
 from pydantic import TypeAdapter
 
-from catalog.context import ToolContext
+from catalog.base_tool import BaseTool
+from catalog.context import ToolContext, provide_resource
 from catalog.definitions import (
-    MAX_DESCRIPTION,
     Reversibility,
     SafetyLevel,
     Tool,
     ToolExample,
     ToolSpec,
-    level_of,
 )
-from catalog.errors import QueryTypeUnsupported, ToolDefinitionError
+from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError, about_tool
 from catalog.registry import (
     get_all_tools,
     get_tool,
     get_tool_descriptions,
     initialize_tools,
     nearest_names,
+    register_implementation,
     register_tool,
 )
-from catalog.results import Preview, ToolResult
+from catalog.results import Preview, ToolResult, as_values
+from catalog.schemas import Problem, refuse
 from catalog.signatures import Binding, Handler, QueryBinding, build
+from catalog.tool_rules import SNAKE_CASE, judge_description, judge_known, judge_name, words_of
 
 __all__ = [
+    "BaseTool",
     "Preview",
     "Reversibility",
     "SafetyLevel",
@@ -43,14 +50,14 @@ __all__ = [
     "get_tool_descriptions",
     "initialize_tools",
     "nearest_names",
+    "provide_resource",
+    "register_implementation",
     "register_tool",
     "tool",
     "tool_to_schema",
     "validate_call",
 ]
 
-TYPED_NAME = re.compile(r"[a-z0-9_-]{1,64}")
-SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 PARAMETER_TYPES = ("string", "boolean", "number", "integer", "object", "array")
 _PARAMETER_KEYS = frozenset({"name", "type", "description", "enum", "items"})
 
@@ -66,6 +73,7 @@ class ToolOptions(TypedDict, total=False):
     output_key: str
     examples: Iterable[ToolExample[Any, Any]]
     requires_identifier: bool
+    identifier: str
     returns_private_data: bool
     rate_limit_key: str
     rate_limit: str
@@ -74,6 +82,8 @@ class ToolOptions(TypedDict, total=False):
     timeout: float
     accepts_overrides: bool
     secret: Iterable[str]
+    hunks: str
+    when_rejected: str
     spec: ToolSpec
 
 
@@ -104,24 +114,42 @@ def define_tool(
 ) -> Tool[Any, Any]:
     """Make a tool of a parameter list (dicts of name, type, description, enum?, items?), not yet registered.
 
-    The handler takes one dict of arguments, and `context` if it names it. Raises ToolDefinitionError.
+    The handler takes one dict of arguments, and `context` if it names it; it returns anything, or a tuple of a result
+    and an error text or None. Raises ToolDefinitionError, which names the tool, the rule and the value.
     """
-    handler, required = declaration["handler"], list(declaration.get("required", ()))
-    if not SNAKE_CASE.fullmatch(name):
-        raise ToolDefinitionError(f"The tool name {name!r} must be snake_case: a-z, 0-9 and '_', a letter first.")
-    if not description.strip():
-        raise ToolDefinitionError(f"The tool {name} needs a description: models choose tools by it.")
-    if not callable(handler):
-        raise ToolDefinitionError(f"The handler of {name} must be a function of one dict.")
-    schema = _schema_from(parameters, required)
+    judge_name(name, SNAKE_CASE)
+    judge_description(name, description, most=None)
+    with about_tool(name):
+        judge_known(declaration, Declaration.__annotations__, "define_tool")
+    handler: object = declaration.get("handler")
+    if not callable(handler) or not _takes_one_dict(handler):
+        raise ToolDefinitionError(f"The handler of {name} must be a function of one dict, not {handler!r}.")
+    required = words_of(declaration.get("required", ()), "The required parameters", name)
+    with about_tool(name):
+        bound = Binding(_schema_from(name, parameters, required))
     return Tool(
         name=name,
         description=description,
         handler=handler,
-        bound=Binding(schema),
-        safety_level=level_of(declaration.get("safety_level", "safe")),
-        categories=tuple(declaration.get("categories", ())),
+        bound=bound,
+        reads=as_values,
+        safety_level=declaration.get("safety_level", SafetyLevel.SAFE),  # type: ignore[arg-type] # judged by Tool
+        categories=declaration.get("categories", ()),  # type: ignore[arg-type] # as above
     )
+
+
+def _takes_one_dict(handler: Handler) -> bool:
+    """Say whether a handler can be called with one positional argument, and `context` where it names it."""
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return True  # written in C: Python does not say what it takes
+    context = {"context": None} if "context" in signature.parameters else {}
+    try:
+        signature.bind({}, **context)
+    except TypeError:
+        return False
+    return True
 
 
 def tool_to_schema(tool: Tool[Any, Any]) -> dict[str, Any]:
@@ -138,12 +166,18 @@ def validate_call(tool_name: str, query_type: str, params: Mapping[str, Any]) ->
     found = get_tool(tool_name)
     if found is None:
         raise ValueError(f"Tool '{tool_name}' not found in registry")
-    adapters: Mapping[str, TypeAdapter[Any]] = {}
-    if isinstance(found.binding, QueryBinding):
-        adapters = found.binding.adapters
-    if query_type not in adapters:
+    binding = found.binding
+    adapters: Mapping[str, TypeAdapter[Any]] = binding.adapters if isinstance(binding, QueryBinding) else {}
+    if query_type not in list(adapters):
         raise QueryTypeUnsupported(query_type, tool_name, list(adapters))
-    build(adapters[query_type], dict(params))
+    build(adapters[query_type], _as_object(params), names=(found.query_types or {})[query_type]["properties"])
+
+
+def _as_object(params: object) -> dict[str, Any]:
+    if not isinstance(params, Mapping):
+        refuse([Problem("", "type", "The parameters must be an object.")])
+        raise ParameterError("The parameters must be an object.")
+    return dict(params)
 
 
 def _tool_from(handler: Handler, options: dict[str, Any]) -> Tool[Any, Any]:
@@ -157,45 +191,43 @@ def _tool_from(handler: Handler, options: dict[str, Any]) -> Tool[Any, Any]:
             "output_key": spec.output_key,
         } | declared
     declared.setdefault("name", handler.__name__)
+    with about_tool(str(declared["name"])):
+        judge_known(options, ToolOptions.__annotations__, "@tool")
     declared.setdefault("description", _first_line(handler))
-    _judge_texts(declared["name"], declared["description"], needs_description=spec is None)
     models = declared.pop("query_types", None)
     return Tool(handler=handler, query_type_models=models, **declared)
-
-
-def _judge_texts(name: str, description: str, *, needs_description: bool) -> None:
-    if not TYPED_NAME.fullmatch(name):
-        raise ToolDefinitionError(f"The tool name {name!r} must be 1 to 64 of a-z, 0-9, '_' and '-'.")
-    if not int(needs_description) <= len(description.strip()) <= MAX_DESCRIPTION:
-        raise ToolDefinitionError(f"The description of {name} must have 1 to {MAX_DESCRIPTION} characters.")
 
 
 def _first_line(handler: Handler) -> str:
     return (handler.__doc__ or "").strip().partition("\n")[0].strip()
 
 
-def _schema_from(parameters: Sequence[Mapping[str, Any]], required: list[str]) -> dict[str, Any]:
+def _schema_from(tool: str, parameters: object, required: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(parameters, list | tuple):
+        raise ToolDefinitionError(f"The parameters of {tool} must be a list of dicts, not {parameters!r}.")
     properties: dict[str, Any] = {}
     for parameter in parameters:
-        name = parameter.get("name")
+        name = parameter.get("name") if isinstance(parameter, Mapping) else None
         if not isinstance(name, str) or not name or name in properties:
-            raise ToolDefinitionError(f"Each parameter needs a name of its own; {name!r} is missing or given twice.")
-        properties[name] = _property_from(parameter)
+            raise ToolDefinitionError(
+                f"Each parameter of {tool} is a dict with a name of its own; {name!r} is missing or given twice."
+            )
+        properties[name] = _property_from(tool, parameter)
     missing = [name for name in required if name not in properties]
     if missing:
-        raise ToolDefinitionError(f"required names parameters that do not exist: {', '.join(missing)}.")
-    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        raise ToolDefinitionError(f"required of {tool} names parameters that do not exist: {', '.join(missing)}.")
+    schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
     return schema if required else {key: value for key, value in schema.items() if key != "required"}
 
 
-def _property_from(parameter: Mapping[str, Any]) -> dict[str, Any]:
-    kind = parameter.get("type")
+def _property_from(tool: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
+    kind, name = parameter.get("type"), parameter["name"]
     if kind not in PARAMETER_TYPES:
         choices = ", ".join(PARAMETER_TYPES)
-        raise ToolDefinitionError(f"The type of {parameter['name']} must be one of {choices}, not {kind!r}.")
-    unknown = sorted(set(parameter) - _PARAMETER_KEYS)
+        raise ToolDefinitionError(f"The type of {name} of {tool} must be one of {choices}, not {kind!r}.")
+    unknown = sorted(str(key) for key in set(parameter) - _PARAMETER_KEYS)
     if unknown:
-        raise ToolDefinitionError(f"The parameter {parameter['name']} has unknown keys: {', '.join(unknown)}.")
+        raise ToolDefinitionError(f"The parameter {name} of {tool} has unknown keys: {', '.join(unknown)}.")
     schema = {key: value for key, value in parameter.items() if key != "name"}
     if kind == "array":
         schema.setdefault("items", {"type": "string"})

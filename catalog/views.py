@@ -1,16 +1,14 @@
 """The tool pages: the list that the URL describes, and one tool as models and people see it."""
 
-from django.http import Http404, HttpResponse
-from django.shortcuts import render
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
 
 from catalog.browse import tool_list
-from catalog.charts import usage_bars
+from catalog.change_forms import Refusal, change, said
 from catalog.doors import PageRequest, name_address, signed_in, wants_part
-from catalog.exports import PROVIDERS
-from catalog.models import Tool
-from catalog.parameters import parameter_tables
-from catalog.selectors import current_version_of, implementations_of, tool_named
-from catalog.usage import last_calls, p95_ms, usage_by_tool
+from catalog.tool_page import shown_of, tool_or_404, versions_page
 
 
 @signed_in
@@ -28,24 +26,25 @@ def tools(request: PageRequest) -> HttpResponse:
 @signed_in
 def tool(request: PageRequest, name: str) -> HttpResponse:
     """Show one tool: its contract, its schema as each provider reads it, its use."""
-    try:
-        row = tool_named(name)
-    except Tool.DoesNotExist:
-        raise Http404 from None
-    return render(request, "catalog/tool.html", {"section": "tools", "tool": row} | _contract(row, request))
+    shown = shown_of(tool_or_404(name), request.user, request.GET.dict())
+    return render(request, "catalog/tool.html", {"section": "tools"} | shown)
 
 
-def _contract(row: Tool, request: PageRequest) -> dict[str, object]:
-    version, usage = current_version_of(row), usage_by_tool([row.name])[row.name]
-    chosen = request.GET.get("schema", "")
-    return {
-        "version": version,
-        "tables": parameter_tables(version),
-        "schemas": [(key, export(version)) for key, export in PROVIDERS.items()],
-        "chosen": chosen if chosen in PROVIDERS else next(iter(PROVIDERS)),
-        "implementations": implementations_of(row),
-        "usage": usage,
-        "bars": usage_bars(usage),
-        "p95": p95_ms(row),
-        "last_calls": last_calls(row, request.user),
-    }
+@require_POST
+@signed_in
+def change_tool(request: PageRequest, name: str) -> HttpResponse:
+    """Change what an administrator may about a tool, and lead back to it; else show why not, at its field."""
+    row = tool_or_404(name)
+    changed = change(row, request.POST, request.user)
+    if isinstance(changed, Refusal):
+        shown = shown_of(row, request.user, {}) | {"section": "tools", "refusal": changed}
+        return render(request, "catalog/tool.html", shown, status=changed.status)
+    messages.success(request, said(changed))
+    return redirect("tool", name)
+
+
+@signed_in
+def versions(request: PageRequest, name: str) -> HttpResponse:
+    """Show the versions of a tool, each with what changed in it."""
+    shown = versions_page(tool_or_404(name), request.GET.dict())
+    return render(request, "catalog/versions.html", {"section": "tools"} | shown)

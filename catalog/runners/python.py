@@ -44,7 +44,7 @@ def settle(returned: object, deadline: Deadline) -> object:
         if future.done():
             raise  # the handler's own TimeoutError, not ours
         future.cancel()
-        raise DeadlineExceededError("The handler did not stop when its time was over.") from None
+        raise DeadlineExceededError from None
 
 
 async def _within(awaitable: Awaitable[object], seconds: float) -> object:
@@ -54,7 +54,7 @@ async def _within(awaitable: Awaitable[object], seconds: float) -> object:
             return await awaitable
     except TimeoutError:
         if limit.expired():
-            raise DeadlineExceededError("The handler was stopped: its time was over.") from None
+            raise DeadlineExceededError from None
         raise
     except (KeyboardInterrupt, SystemExit) as end:  # would end the loop, and with it every other async tool
         raise RuntimeError(f"{type(end).__name__}: {end}") from end

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 
 from catalog import words
 from catalog.charts import spark_path
-from catalog.diffs import diff_texts
+from catalog.diffs import diff_texts, drawn
 from catalog.glyphs import count_hidden, split_hidden
 from catalog.usage import Usage
 
@@ -160,6 +161,30 @@ def coloured_json(value: Any) -> str:
     return format_html_join("", "{}", ((piece,) for piece in pieces))
 
 
+@register.filter
+def document_text(document: Any) -> str:
+    """Draw what a provider is sent: text as it is, JSON in colours; what does not show is spelled out in text only."""
+    return revealed(document) if isinstance(document, str) else coloured_json(document)
+
+
+@register.filter
+def at(members: Mapping[str, Any] | None, name: str) -> Any:
+    """Return a member by a name that is known only here; empty when there is none."""
+    return members.get(name, "") if isinstance(members, Mapping) else ""
+
+
+@register.filter
+def concat(text: str, more: object) -> str:
+    """Return one text behind another; `add` would count where both are numbers."""
+    return f"{text}{more}"
+
+
+@register.filter
+def percent(part: float | None) -> str:
+    """Say a part of 1 in hundredths; None is a dash."""
+    return "-" if part is None else f"{100 * part:.1f}".removesuffix(".0") + "%"
+
+
 _TOKENS = re.compile(
     r'(?P<k>"(?:[^"\\]|\\.)*"(?=:))|(?P<s>"(?:[^"\\]|\\.)*")|(?P<n>\btrue\b|\bfalse\b|\bnull\b|-?\d[\d.eE+-]*)|[^"\w-]+|.'
 )
@@ -173,6 +198,9 @@ def _coloured(kind: str | None, text: str) -> str:
 def spark(usage: Usage) -> str:
     """Return the path of a line through the calls of each day."""
     return spark_path(usage)
+
+
+register.filter("drawn", drawn)
 
 
 @register.inclusion_tag("catalog/_diff.html")

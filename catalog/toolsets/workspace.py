@@ -6,6 +6,8 @@ from pydantic import Field
 
 from catalog.context import Filesystem
 from catalog.errors import FilesystemError, ToolError
+from catalog.filesystem import Seen
+from catalog.hunks import Division
 from catalog.tools import Preview, ToolContext, ToolResult, tool
 
 FilePath = Annotated[str, Field(description="Path of the file, relative to the workspace", max_length=1024)]
@@ -14,6 +16,8 @@ FolderPath = Annotated[
 ]
 SearchText = Annotated[str, Field(description="Text to look for; letter case is ignored", max_length=200)]
 Content = Annotated[str, Field(description="The whole new text of the file")]
+Original = Annotated[str, Field(description="The whole text of the file as it was read; empty for a new file")]
+Description = Annotated[str, Field(description="What the edit does and why", min_length=1, max_length=1000)]
 Recursive = Annotated[bool, Field(description="Also list what lies in the folders inside")]
 
 
@@ -72,6 +76,46 @@ def _(path: str, *, context: ToolContext) -> Preview:
     if seen.data is None:
         raise FilesystemError(f"There is no {path!r} in the workspace to delete.")
     return Preview(f"Delete {path}", "diff", *_before(seen.data), state_token=seen.token)
+
+
+@tool(
+    safety_level="dangerous",
+    categories=["filesystem"],
+    reversibility="restorable",
+    hunks="modified",
+    when_rejected=(
+        "REJECTED: the changes to {path} were not applied. STOP: Do NOT retry or propose alternative changes to it "
+        "unless the user asks for them."
+    ),
+)
+def propose_file_edit(
+    path: FilePath, original: Original, modified: Content, description: Description, *, context: ToolContext
+) -> ToolResult[dict[str, Any]]:
+    """Propose an edit of a file of the workspace; a person reviews it hunk by hunk before it is applied."""
+    seen = _as_proposed(path, original, modified, context)
+    token = _workspace(context).write_text(path, modified, expect=context.target_state or seen.token)
+    applied = {"path": path, "hunks": len(Division(original, modified)), "state_token": token}
+    return ToolResult.ok(applied, message=f"✓ Changes accepted and applied to {path}")
+
+
+@propose_file_edit.preview
+def _(path: str, original: str, modified: str, description: str, *, context: ToolContext) -> Preview:
+    seen = _as_proposed(path, original, modified, context)
+    before = None if seen.data is None else original
+    rows = tuple(Division(before, modified).rows)
+    return Preview(f"Edit {path}", "diff", before, modified, rows=rows, state_token=seen.token)
+
+
+def _as_proposed(path: str, original: str, modified: str, context: ToolContext) -> Seen:
+    """Return the file as it is now; raise ToolError unless it is the original that the edit was made from."""
+    seen = _workspace(context).look(path)
+    if original == modified:
+        raise ToolError(f"The edit of {path} changes nothing: `modified` is `original`.")
+    if (seen.data or b"") != original.encode():
+        raise ToolError(
+            f"`original` is not what {path} holds now; nothing was changed. Read the file and propose the edit anew."
+        )
+    return seen
 
 
 def _workspace(context: ToolContext) -> Filesystem:

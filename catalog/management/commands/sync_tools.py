@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from catalog.registry import broken_modules
 from catalog.sync import sync_tools
 
 
@@ -19,8 +20,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="Print one JSON object instead of lines.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Sync, then say what changed."""
+        """Sync, then say what changed, and on the side what could not be loaded."""
         changes = sync_tools()
+        for name, why in broken_modules().items():
+            self.stderr.write(f"broken {name}: {why}")
         if options["json"]:
             self.stdout.write(json.dumps(changes.as_dict()))
             return

@@ -1,0 +1,209 @@
+"""Contract C's front door: a tool as a class with an async `execute`, and the result dict it speaks.
+
+A registered BaseTool is an ordinary tool of the pipeline. What goes wrong inside one is never told outside: neither
+its arguments nor the text of an exception is logged or returned.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from catalog import dispatch
+from catalog.context import ToolContext
+from catalog.definitions import Reversibility, SafetyLevel, Tool, ToolExample
+from catalog.errors import ToolDefinitionError, ToolError, about_tool
+from catalog.results import Preview, ToolResult
+from catalog.signatures import Binding, CheckedBinding, Handler
+
+FIELDS = ("success", "data", "error", "user_message")
+NEEDS_APPROVAL = "Dangerous tool requires approval handler, but none configured"
+
+logger = logging.getLogger("toolgate.tools")
+
+
+class BaseTool(ABC):
+    """A tool as a class; `register_tool(MyTool())` puts it into the catalog.
+
+    Without `parameters` (a pydantic model, a dataclass or a JSON Schema of an object) any object of arguments is
+    taken. The other attributes mean what the options of `@tool` mean. Tools never write to a chat: they return data,
+    and the agent makes its reply of it.
+    """
+
+    name: str
+    description: str
+    requires_identifier: bool = False
+    identifier: str | None = None
+    returns_private_data: bool = False
+    rate_limit_key: str | None = None
+    rate_limit: str | None = None
+    parameters: ClassVar[Any] = None
+    safety_level: SafetyLevel | str = SafetyLevel.SAFE
+    categories: Iterable[str] = ()
+    reversibility: Reversibility | str | None = None
+    retry_safe: bool = False
+    timeout: float = 30.0
+    output_key: str | None = None
+    examples: Iterable[ToolExample[Any, Any]] = ()
+    accepts_overrides: bool = True
+    secret: Iterable[str] = ()
+
+    @abstractmethod
+    async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+        """Do the work; return `{"success", "data", "error", "user_message"}`, of which only the first is needed.
+
+        `context` has trace_id, conversation_id, call_id, plan_id, step_id, attempt, idempotency_key, requested_by
+        and, inside the pipeline, `tool_context` with resources and deadline.
+        """
+
+    async def preview(self, args: dict[str, Any], context: dict[str, Any]) -> Preview:
+        """Show what a call would do; a tool that can overrides this, and only then is it asked."""
+        return Preview(f"Run {self.name}", "none")
+
+    async def safe_execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+        """Execute and return the whole result dict; never raises, never logs arguments."""
+        try:
+            _log("tool_execute", self.name, context)
+            result = whole(await self.execute(args, context))
+            _log("tool_complete", self.name, context, success=result["success"])
+            return result
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an author raises is this tool's failure
+            _log("tool_error", self.name, context, error=type(error).__name__)
+            return failure(self.name)
+
+    def as_tool(self) -> "ClassTool":
+        """Return the tool that the pipeline runs, the same one each time. Raises ToolDefinitionError."""
+        return self._tool
+
+    @cached_property
+    def _tool(self) -> "ClassTool":
+        for attribute in ("name", "description"):
+            if not isinstance(getattr(self, attribute, None), str):
+                raise ToolDefinitionError(f"{type(self).__name__} is a BaseTool without a {attribute}: declare one.")
+        made = ClassTool(
+            handler=self.execute,
+            bound=_binding_of(self),
+            reads=as_answer,
+            typed_result=False,
+            hides_errors=True,
+            **{name: getattr(self, name) for name in _DECLARED},
+        )
+        if type(self).preview is not BaseTool.preview:
+            made.preview(self.preview)
+        return made
+
+
+_DECLARED = (
+    *("name", "description", "requires_identifier", "identifier", "returns_private_data", "rate_limit_key"),
+    *("rate_limit", "safety_level", "categories", "reversibility", "retry_safe", "timeout", "output_key", "examples"),
+    *("accepts_overrides", "secret"),
+)
+
+
+class ClassTool(Tool[Any, Any]):
+    """A BaseTool inside the catalog."""
+
+    async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+        """Do the work as the class has it: nothing is checked, and what it raises is raised."""
+        answer: dict[str, Any] = await self.handler(args, context)
+        return answer
+
+    async def safe_execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+        """Check, run and answer as contract C does; never raises."""
+        return await safe_execute(self, args, context)
+
+
+async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> dict[str, Any]:
+    """Run any tool that needs nobody's approval outside a plan; return contract C's result dict and never raise.
+
+    `context` is contract C's dict. A dangerous tool is not run: only a plan or a call can wait for people.
+    """
+    _log("tool_execute", tool.name, context)
+    if tool.safety_level is SafetyLevel.DANGEROUS:
+        return {**failure(tool.name), "error": NEEDS_APPROVAL, "user_message": NEEDS_APPROVAL}
+    try:
+        checked = dispatch.check(tool, args)
+    except ToolError as error:
+        _log("tool_error", tool.name, context, error=type(error).__name__)
+        message = error.user_message()
+        return {**failure(tool.name), "error": message, "user_message": message}
+    outcome = await asyncio.to_thread(dispatch.run, tool, checked, _tool_context(context))
+    _log("tool_complete", tool.name, context, success=outcome.success)
+    return answer_of(outcome)
+
+
+def answer_of(outcome: dispatch.Outcome) -> dict[str, Any]:
+    """Return an outcome as contract C's result dict."""
+    told = outcome.fields.get("user_message")
+    if outcome.success:
+        return {"success": True, "data": outcome.value, "error": None, "user_message": told}
+    return {"success": False, "data": None, "error": outcome.message, "user_message": told or outcome.error}
+
+
+def as_answer(returned: object) -> ToolResult[Any]:
+    """Return contract C's result dict as a result; raise TypeError for anything else."""
+    result = whole(returned)
+    user_message = result["user_message"]
+    if result["success"]:
+        return ToolResult(message=user_message or "OK", value=result["data"], user_message=user_message)
+    message = result["error"] or user_message or "The tool reported an error."
+    return ToolResult(message=message, value=None, success=False, user_message=user_message)
+
+
+def whole(result: object) -> dict[str, Any]:
+    """Return a result dict with all its four fields; raise TypeError for what is none."""
+    if not isinstance(result, Mapping) or not isinstance(result.get("success", True), bool):
+        raise TypeError("A tool's execute must return a dict whose `success` is true or false.")
+    for name in ("error", "user_message"):
+        if not isinstance(result.get(name), str | None):
+            raise TypeError(f"The {name} of a tool's result must be a text or None.")
+    return {**dict.fromkeys(FIELDS), "success": True, **result}
+
+
+def failure(name: str) -> dict[str, Any]:
+    """Return the result of a tool that failed, as contract C words it."""
+    return {
+        "success": False,
+        "data": None,
+        "error": dispatch.HIDDEN_ERROR.format(name=name),
+        "user_message": dispatch.HIDDEN_ERROR_FOR_USERS,
+    }
+
+
+class DictBinding(CheckedBinding):
+    """Arguments as one dict, with contract C's context beside them."""
+
+    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
+        """Call `execute` or `preview` with the arguments and the context as a dict."""
+        return function(arguments, _as_dict(context))
+
+
+def _binding_of(tool: BaseTool) -> Binding:
+    with about_tool(tool.name):
+        return DictBinding.of(tool.parameters if tool.parameters is not None else {"type": "object"}, tool.name)
+
+
+def _as_dict(context: object) -> dict[str, Any]:
+    if not isinstance(context, ToolContext):
+        return {}
+    names = ("call_id", "plan_id", "step_id", "attempt", "idempotency_key", "requested_by")
+    return {
+        **{name: getattr(context, name) for name in names},
+        "trace_id": context.trace_id or context.call_id,
+        "conversation_id": context.session,
+        "tool_context": context,
+    }
+
+
+def _tool_context(context: object) -> ToolContext:
+    given = context if isinstance(context, Mapping) else {}
+    return ToolContext(trace_id=given.get("trace_id"), session=given.get("conversation_id"))
+
+
+def _log(event: str, name: str, context: object, **facts: object) -> None:
+    """Log an event with the tool's name and the trace it belongs to: never arguments, results or messages."""
+    trace = context.get("trace_id") if isinstance(context, Mapping) else None
+    said = "".join(f" {key}={value}" for key, value in facts.items())
+    logger.info("%s tool=%s trace_id=%.80r%s", event, name, trace, said)

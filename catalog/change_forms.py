@@ -1,0 +1,119 @@
+"""The forms with which administrators change a tool on its page: read strictly, carried out by `catalog.changes`.
+
+Each form is about one thing, which its hidden `what` names; what is wrong is told at its field.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.http import QueryDict
+
+from catalog.changes import MAX_WEIGHT, Change, ChangeRefused, change_tool
+from catalog.definitions import SafetyLevel
+from catalog.errors import ToolgateError
+from catalog.models import Tool
+from catalog.problems import problem_of
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Why a change was not made: problems by field, and what was entered."""
+
+    what: str
+    status: int
+    problems: Mapping[str, str] = field(default_factory=dict)
+    entered: Mapping[str, str] = field(default_factory=dict)
+
+
+def change(tool: Tool, sent: QueryDict, by: "User") -> list[Change] | Refusal:
+    """Make the change that a form asks for; return what is different now, or why nothing is."""
+    entered = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
+    what, reason = entered.get("what", ""), entered.get("reason", "").strip()
+    try:
+        if what not in READ:
+            raise ChangeRefused("", "The form does not say what it changes; reload the page.")
+        return change_tool(tool.name, READ[what](entered), by=by, reason=reason)
+    except ToolgateError as error:
+        told = problem_of(error)
+        errors = (told.errors if told else ()) or [{"path": "", "message": error.message}]
+        problems = {_field_of(each["path"]): each["message"] for each in errors}
+        return Refusal(what, told.status if told else 422, problems, entered)
+
+
+def _field_of(path: str) -> str:
+    """Return the field at which a problem is told; empty for the whole form."""
+    field = path.partition(".")[0]
+    return field if field in FIELDS or field.startswith("weight-") else ""
+
+
+FIELDS = ("safety_level", "reason", "description_override", "categories")
+
+
+def said(changes: list[Change]) -> str:
+    """Say what was changed, in one sentence."""
+    if not changes:
+        return "Nothing was different."
+    return f"{', '.join(dict.fromkeys(SAID.get(each.kind, 'Changed') for each in changes))}."
+
+
+SAID = {
+    "tool.level_set": "Safety level changed",
+    "tool.categories_set": "Categories changed",
+    "tool.enabled": "Switched on",
+    "tool.disabled": "Switched off",
+    "tool.description_set": "Description changed",
+    "tool.implementation_set": "Implementations changed",
+}
+
+
+def _level(entered: Mapping[str, str]) -> dict[str, Any]:
+    level = entered.get("safety_level", "")
+    if level not in list(SafetyLevel):
+        raise ChangeRefused("safety_level", "Choose safe, cautious or dangerous.")
+    return {"safety_level": level}
+
+
+def _description(entered: Mapping[str, str]) -> dict[str, Any]:
+    return {"description_override": "" if entered.get("do") == "authors" else entered.get("description_override", "")}
+
+
+def _categories(entered: Mapping[str, str]) -> dict[str, Any]:
+    if entered.get("do") == "authors":
+        return {"categories": None}
+    return {"categories": sorted({name.strip() for name in entered.get("categories", "").split(",")} - {""})}
+
+
+def _enabled(entered: Mapping[str, str]) -> dict[str, Any]:
+    if entered.get("enabled") not in ("yes", "no"):
+        raise ChangeRefused("", "The form does not say whether to switch it on or off; reload the page.")
+    return {"enabled": entered["enabled"] == "yes"}
+
+
+def _implementations(entered: Mapping[str, str]) -> dict[str, Any]:
+    """Read a weight and a switch for each; a box that is not ticked is not sent."""
+    wanted = []
+    for name, text in entered.items():
+        word, _, number = name.partition("-")
+        if word != "weight":
+            continue
+        if not _is_whole(number, 2**53) or not _is_whole(text.strip(), MAX_WEIGHT):
+            raise ChangeRefused(name, f"A weight is a whole number from 0 to {MAX_WEIGHT:,}.")
+        wanted.append({"id": int(number), "weight": int(text), "enabled": f"enabled-{number}" in entered})
+    return {"implementations": wanted}
+
+
+def _is_whole(text: str, most: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) <= most
+
+
+READ: Mapping[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
+    "level": _level,
+    "description": _description,
+    "categories": _categories,
+    "enabled": _enabled,
+    "implementations": _implementations,
+}

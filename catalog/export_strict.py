@@ -1,0 +1,197 @@
+"""OpenAI's strict mode: the part of JSON Schema that it knows, every member required, what is optional nullable.
+
+Keywords that only narrow are left out: arguments are judged by the tool's own schema when they come back. What would
+have to be widened or guessed is not expressible, and says why.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from catalog.canonical import canonical_text
+from catalog.export_shapes import one_object, resolved
+from catalog.schema_places import Schema, children, subschemas
+
+MAX_PROPERTIES = 5_000
+MAX_LEVELS = 10
+MAX_CHOICES = 1_000
+MANY_CHOICES, MAX_CHOICE_TEXT = 250, 15_000
+MAX_TEXT = 120_000
+
+_KEPT = (
+    *("type", "description", "enum", "const", "anyOf", "$ref", "properties", "items", "pattern", "multipleOf"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems"),
+)
+_FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"))
+_MEANS_NOTHING = ("description", "title", "default", "examples", "deprecated", "readOnly", "writeOnly")
+_BY_TYPE = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+_NULL: Schema = {"type": "null"}
+
+
+class NotStrict(Exception):
+    """The schema has no strict form; the text says why."""
+
+
+def strict(schema: Mapping[str, Any]) -> Schema:
+    """Return the strict form of a tool's argument schema; raise NotStrict."""
+    flat = one_object(schema)
+    definitions = flat.pop("$defs", {})
+    form = _Strict(definitions).form({"additionalProperties": False, **flat}, "")
+    if definitions:
+        form["$defs"] = {name: _Strict(definitions).form(each, name) for name, each in definitions.items()}
+    _judge_limits(form)
+    return form
+
+
+class _Strict:
+    """Rewrites the parts of one schema."""
+
+    def __init__(self, definitions: Mapping[str, Schema]) -> None:
+        self._definitions = definitions
+
+    def form(self, schema: object, path: str) -> Schema:
+        """Return the strict form of one subschema; raise NotStrict."""
+        if not isinstance(schema, dict):
+            raise NotStrict(f"{_named(path)} takes anything or nothing")
+        schema = self._simple(schema, path)
+        if "$ref" in schema:
+            return {"$ref": schema["$ref"]}
+        if "anyOf" in schema:
+            return self._described(schema, {"anyOf": [self.form(each, path) for each in schema["anyOf"]]})
+        kept = {word: schema[word] for word in _KEPT if word in schema and (word != "description" or schema[word])}
+        if schema.get("format") in _FORMATS:
+            kept["format"] = schema["format"]
+        kept["type"] = _types(schema, path)
+        return self._by_type(kept, schema, path)
+
+    def _by_type(self, kept: Schema, schema: Schema, path: str) -> Schema:
+        kinds = kept["type"] if isinstance(kept["type"], list) else [kept["type"]]
+        if len(kinds) > 1 and {"object", "array"} & {*kinds}:
+            branches = [self.form({**schema, "type": kind, "description": ""}, path) for kind in kinds]
+            return self._described(schema, {"anyOf": branches})
+        if "object" in kinds:
+            return self._object(kept, schema, path)
+        if "array" in kinds:
+            return self._array(kept, schema, path)
+        return {word: value for word, value in kept.items() if word not in ("properties", "items")}
+
+    def _object(self, kept: Schema, schema: Schema, path: str) -> Schema:
+        members, others = schema.get("properties", {}), schema.get("additionalProperties")
+        if "patternProperties" in schema or others not in (None, False) or (not members and others is None):
+            raise NotStrict(f"{_named(path)} takes members that are not named")
+        required = schema.get("required", ())
+        forms = {}
+        for name, member in members.items():
+            form = self.form(member, f"{path}.{name}" if path else name)
+            forms[name] = form if name in required else self._nullable(form)
+        described = {"description": kept["description"]} if kept.get("description") else {}
+        return {
+            "type": "object",
+            **described,
+            "properties": forms,
+            "required": list(forms),
+            "additionalProperties": False,
+        }
+
+    def _array(self, kept: Schema, schema: Schema, path: str) -> Schema:
+        if "prefixItems" in schema or not isinstance(schema.get("items"), dict):
+            raise NotStrict(f"{_named(path)} is a list whose entries are not all of one kind that is described")
+        words = ("type", "description", "minItems", "maxItems")
+        return {word: kept[word] for word in words if kept.get(word)} | {
+            "items": self.form(schema["items"], f"{path}[]")
+        }
+
+    def _simple(self, schema: Schema, path: str) -> Schema:
+        """Return the schema without `oneOf` and `allOf`, and with nothing beside a reference or alternatives."""
+        if "oneOf" in schema:
+            if "anyOf" in schema:
+                raise NotStrict(f"{_named(path)} has anyOf and oneOf together")
+            schema = {("anyOf" if word == "oneOf" else word): value for word, value in schema.items()}
+        if "allOf" in schema:
+            schema = self._joined(schema, path)
+        narrows = any(word in _KEPT and word not in ("$ref", "anyOf", "type", "description") for word in schema)
+        if "$ref" in schema and (narrows or "anyOf" in schema):
+            return self._simple(resolved(schema, self._definitions), path)
+        if "anyOf" in schema and narrows:
+            raise NotStrict(f"{_named(path)} has alternatives that share keywords")
+        return schema
+
+    def _joined(self, schema: Schema, path: str) -> Schema:
+        parts = schema["allOf"]
+        rest = {word: value for word, value in schema.items() if word != "allOf"}
+        if len(parts) != 1 or not isinstance(parts[0], dict) or not {*rest} <= {*_MEANS_NOTHING}:
+            raise NotStrict(f"{_named(path)} has allOf")
+        return self._simple({**parts[0], **rest}, path)
+
+    def _nullable(self, form: Schema) -> Schema:
+        if "$ref" in form:
+            target = resolved(form, self._definitions)
+            return form if "null" in _kinds(target) else {"anyOf": [form, _NULL]}
+        if "anyOf" in form:
+            return form if _NULL in form["anyOf"] else {**form, "anyOf": [*form["anyOf"], _NULL]}
+        if "null" in _kinds(form):
+            return form
+        if "const" in form:
+            form = {word: value for word, value in form.items() if word != "const"} | {"enum": [form["const"]]}
+        choices = {"enum": [*form["enum"], None]} if "enum" in form else {}
+        return {**form, "type": [*_kinds(form), "null"], **choices}
+
+    @staticmethod
+    def _described(schema: Schema, form: Schema) -> Schema:
+        return ({"description": schema["description"]} if schema.get("description") else {}) | form
+
+
+def _kinds(form: Schema) -> list[str]:
+    kinds = form.get("type", [])
+    return kinds if isinstance(kinds, list) else [kinds]
+
+
+def _types(schema: Schema, path: str) -> Any:
+    """Return the type, from the values that are allowed where no type is named."""
+    if "type" in schema:
+        return schema["type"]
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    kinds = list(dict.fromkeys(_BY_TYPE.get(type(value), "") for value in values))
+    if not kinds or "" in kinds:
+        raise NotStrict(f"{_named(path)} has no type")
+    return kinds[0] if len(kinds) == 1 else kinds
+
+
+def _named(path: str) -> str:
+    return f"'{path}'" if path else "the whole"
+
+
+def _judge_limits(form: Schema) -> None:
+    members = [name for _, each in subschemas(form) for name in each.get("properties", ())]
+    choices = [each["enum"] for _, each in subschemas(form) if "enum" in each]
+    fixed = [each["const"] for _, each in subschemas(form) if "const" in each]
+    texts = [*members, *form.get("$defs", ()), *(_text(value) for values in (*choices, fixed) for value in values)]
+    limits = (
+        (len(members), MAX_PROPERTIES, "members"),
+        (_levels(form, form.get("$defs", {})), MAX_LEVELS, "levels"),
+        (sum(map(len, choices)), MAX_CHOICES, "choices"),
+        (sum(map(len, texts)), MAX_TEXT, "characters in names and choices"),
+    )
+    for count, most, what in limits:
+        if count > most:
+            raise NotStrict(f"it has {count:,} {what}, and at most {most:,} are taken")
+    if any(
+        len(values) > MANY_CHOICES and sum(len(_text(each)) for each in values) > MAX_CHOICE_TEXT for values in choices
+    ):
+        raise NotStrict(f"more than {MANY_CHOICES} choices have more than {MAX_CHOICE_TEXT:,} characters together")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else canonical_text(value)
+
+
+def _levels(form: Schema, definitions: Mapping[str, Schema], within: frozenset[str] = frozenset()) -> int:
+    """Return how many objects and lists lie inside each other; a definition inside itself is counted once."""
+    name = form.get("$ref", "").rpartition("/")[2]
+    if name:
+        return 0 if name in within else _levels(definitions[name], definitions, within | {name})
+    inside = max((_levels(each, definitions, within) for each in _inner(form)), default=0)
+    return inside + ("object" in _kinds(form) or "array" in _kinds(form))
+
+
+def _inner(form: Schema) -> Iterator[Schema]:
+    return (each for each in children(form, "properties", "items", "anyOf") if isinstance(each, dict))

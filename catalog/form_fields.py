@@ -1,0 +1,142 @@
+"""What a form made from a schema sends: flat fields whose names are paths, read strictly and edited by paths.
+
+A name is a word, a colon and a path: `value:plan.0.title`. Steps of a path are a member's name (percent-encoded), the
+number of an entry, or `+` and the number of a member that the schema does not name.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote
+
+from django.http import QueryDict
+
+from catalog.errors import ParameterError
+from catalog.schemas import Problem, refuse
+
+WORDS = ("value", "json", "given", "null", "pick", "was", "size", "key")
+MOST_ROWS = 200
+MOST_STEPS = 24
+MAX_NAME = 4000
+STEP = r"(?:[A-Za-z0-9_~-]|%[0-9A-F]{2})+|\+[0-9]{0,3}"
+PATH = re.compile(rf"(?:{STEP})(?:\.(?:{STEP}))*|")
+ROW = re.compile(r"\+?([0-9]{1,3})")
+
+
+def step_name(member: str) -> str:
+    """Return a member's name as a step of a path; the empty name is `+`."""
+    return quote(member, safe="").replace(".", "%2E") or "+"
+
+
+def below(name: str, step: str) -> str:
+    """Return the path of something inside."""
+    return f"{name}.{step}" if name else step
+
+
+class FormFields:
+    """The fields of one form by word and path."""
+
+    def __init__(self, fields: Mapping[str, str] | None = None) -> None:
+        self._fields = dict(fields or {})
+
+    @classmethod
+    def read(cls, form: QueryDict) -> "FormFields":
+        """Read what was sent; fields without a colon are the page's own. Raises ParameterError for odd names."""
+        problems, fields = [], {}
+        for name, values in form.lists():
+            word, colon, path = name.partition(":")
+            if not colon:
+                continue
+            if word not in WORDS or not is_path(path) or len(values) != 1:
+                problems.append(Problem("", "unknown_field", "The form has a field that no form of ours sends."))
+                break
+            fields[name] = values[0].replace("\r\n", "\n")
+        refuse(problems)
+        return cls(fields)
+
+    def text(self, word: str, name: str) -> str | None:
+        """Return one field, None when it was not sent."""
+        return self._fields.get(f"{word}:{name}")
+
+    def put(self, word: str, name: str, text: str) -> None:
+        """Set one field."""
+        self._fields[f"{word}:{name}"] = text
+
+    def size(self, name: str) -> int:
+        """Return how many rows a list has. Raises ParameterError for what is no such number."""
+        text = self.text("size", name) or "0"
+        if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > MOST_ROWS:
+            refuse([Problem("", "size", f"A list in the form has at most {MOST_ROWS} rows; use JSON for more.")])
+        return int(text)
+
+    def places(self) -> frozenset[str]:
+        """Return every path at or inside which something was sent."""
+        paths = {path for _, path in self._paths()}
+        return frozenset(".".join(steps_of(path)[:end]) for path in paths for end in range(path.count(".") + 2))
+
+    def add_row(self, name: str) -> int:
+        """Add a row to a list and return its number. Raises ParameterError when it has as many as a form can show."""
+        if self.size(name) >= MOST_ROWS:
+            raise ParameterError(f"A list in the form has at most {MOST_ROWS} rows; use JSON for more.")
+        self.put("size", name, str(self.size(name) + 1))
+        return self.size(name) - 1
+
+    def remove_row(self, name: str) -> None:
+        """Take a row out of its list; those behind it move up. What is no row of a list is left alone."""
+        *parent, last = steps_of(name) or [""]
+        row, owner = ROW.fullmatch(last), ".".join(parent)
+        if row is None or int(row[1]) >= self.size(owner):
+            return
+        kept = ((_moved(field, parent, last), text) for field, text in self._fields.items())
+        self._fields = {field: text for field, text in kept if field}
+        self.put("size", owner, str(self.size(owner) - 1))
+
+    def drop(self, name: str) -> None:
+        """Forget everything at and inside a path."""
+        for word, path in list(self._paths()):
+            if not name or path == name or path.startswith(f"{name}."):
+                del self._fields[f"{word}:{path}"]
+
+    def settled(self) -> "FormFields":
+        """Return these fields; where another variant was picked than before, without what was entered for the old."""
+        fields = FormFields(self._fields)
+        for word, name in self._paths():
+            picked = fields.text("pick", name)
+            if word == "was" and picked is not None and picked != fields.text("was", name):
+                fields.drop(name)
+                fields.put("pick", name, picked)
+        return fields
+
+    def with_old_picks(self) -> "FormFields":
+        """Return these fields as if no other variant had been picked than before."""
+        old = {f"pick:{name}": self._fields[f"was:{name}"] for word, name in self._paths() if word == "was"}
+        return FormFields(self._fields | old)
+
+    def _paths(self) -> Iterator[tuple[str, str]]:
+        for field in self._fields:
+            word, _, path = field.partition(":")
+            yield word, path
+
+
+def is_path(text: str) -> bool:
+    """Say whether a text is the path of something in a form."""
+    return len(text) <= MAX_NAME and text.count(".") < MOST_STEPS and PATH.fullmatch(text) is not None
+
+
+def steps_of(name: str) -> list[str]:
+    """Return the steps of a path."""
+    return name.split(".") if name else []
+
+
+def _moved(field: str, parent: list[str], gone: str) -> str | None:
+    """Return a field's name after a row of `parent` has gone, None for a field of that row."""
+    word, _, path = field.partition(":")
+    steps, at = steps_of(path), len(parent)
+    row = ROW.fullmatch(steps[at]) if len(steps) > at and steps[:at] == parent else None
+    sign = "+" if gone.startswith("+") else ""
+    if row is None or steps[at].startswith("+") != bool(sign):
+        return field
+    number, limit = int(row[1]), int(gone.removeprefix("+"))
+    if number == limit:
+        return None
+    steps[at] = f"{sign}{number - (number > limit)}"
+    return f"{word}:{'.'.join(steps)}"

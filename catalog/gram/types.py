@@ -1,0 +1,127 @@
+"""The structured form of a type signature: parameters and types, their JSON Schema, and which values fit."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+Schema = dict[str, Any]
+
+JSON_TYPES = {
+    "Text": "string",
+    "String": "string",
+    "Int": "integer",
+    "Integer": "integer",
+    "Double": "number",
+    "Number": "number",
+    "Bool": "boolean",
+    "Boolean": "boolean",
+    "Object": "object",
+    "Array": "array",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type by its label; an Object may have `fields`, an Array an `element`; `nullable` inside lists only."""
+
+    label: str
+    fields: "tuple[Parameter, ...] | None" = None
+    element: "Type | None" = None
+    nullable: bool = False
+
+    def to_schema(self) -> Schema:
+        """Return the type as JSON Schema."""
+        kind = JSON_TYPES[self.label]
+        schema: Schema = {"type": [kind, "null"] if self.nullable else kind}
+        if self.fields is not None:
+            schema |= _members(self.fields)
+        if self.element is not None:
+            schema["items"] = self.element.to_schema()
+        return schema
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a tool, or a field of a record; `default` None is no default."""
+
+    name: str
+    type: Type
+    optional: bool = False
+    default: Any = None
+    description: str = ""
+
+    def to_schema(self) -> Schema:
+        """Return the parameter's type as JSON Schema, with its description and default."""
+        schema = self.type.to_schema()
+        if self.description:
+            schema["description"] = self.description
+        if self.default is not None:
+            schema["default"] = self.default
+        return schema
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSignature:
+    """What a tool takes, in order, and what it gives."""
+
+    parameters: tuple[Parameter, ...]
+    returns: Type
+
+    def to_schema(self) -> Schema:
+        """Return the JSON Schema of the arguments; what the tool gives is no part of it."""
+        return {"type": "object"} | _members(self.parameters)
+
+
+def misfit(value: object, kind: Type, path: str = "") -> str:
+    """Say where and how a value does not fit a type, as in `tags.0 is not a Text`; nothing when it fits."""
+    if value is None and kind.nullable:
+        return ""
+    if not _is_of(value, JSON_TYPES[kind.label]):
+        return f"{path or 'it'} is not {_article(kind.label)} {kind.label}"
+    if isinstance(value, dict) and kind.fields is not None:
+        return _misfit_inside(value, kind.fields, path)
+    if isinstance(value, list) and kind.element is not None:
+        element = kind.element
+        return _first(misfit(each, element, _below(path, index)) for index, each in enumerate(value))
+    return ""
+
+
+def _members(parameters: Iterable[Parameter]) -> Schema:
+    listed = tuple(parameters)
+    return {
+        "properties": {each.name: each.to_schema() for each in listed},
+        "required": [each.name for each in listed if not each.optional],
+    }
+
+
+def _is_of(value: object, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if isinstance(value, float) and not isfinite(value):
+        return False
+    expected = {"string": str, "integer": int, "number": int | float, "object": dict, "array": list}
+    return kind in expected and isinstance(value, expected[kind])
+
+
+def _misfit_inside(value: dict[str, Any], fields: tuple[Parameter, ...], path: str) -> str:
+    known = {each.name: each for each in fields}
+    unknown = next((name for name in value if name not in known), None)
+    if unknown is not None:
+        return f"{_below(path, unknown)} is not one of its fields"
+    missing = next((each.name for each in fields if not each.optional and each.name not in value), None)
+    if missing is not None:
+        return f"{_below(path, missing)} is missing"
+    return _first(misfit(each, known[name].type, _below(path, name)) for name, each in value.items())
+
+
+def _first(found: Iterable[str]) -> str:
+    return next((each for each in found if each), "")
+
+
+def _below(path: str, step: str | int) -> str:
+    return f"{path}.{step}" if path else str(step)
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "AIO" else "a"

@@ -1,0 +1,147 @@
+"""Late binding: specifications on one side, implementations in a library on the other, joined when they agree.
+
+A library is a value: registering gives a new one. What it binds is an ordinary tool for the registry to take.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypedDict, Unpack
+
+from catalog.canonical import canonical_text
+from catalog.definitions import SafetyLevel, Tool, level_of
+from catalog.errors import ToolDefinitionError
+from catalog.gram import ToolSpecification
+from catalog.schemas import compile_schema
+from catalog.signatures import Binding
+
+Schema = dict[str, Any]
+LoadedTool = Tool[Any, Any]
+
+
+class Declaration(TypedDict, total=False):
+    """What `create_tool` takes beside what the specification says too."""
+
+    safety_level: SafetyLevel | str
+    categories: Iterable[str]
+
+
+class StrictBinding(Binding):
+    """Arguments as one dict; the schema stays as it was written, and still no key that it does not name may pass."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema)
+        self.validator = compile_schema(_closed(schema))
+
+
+def create_tool(
+    name: str, description: str, schema: Schema, invoke: Callable[..., Any], **declaration: Unpack[Declaration]
+) -> LoadedTool:
+    """Make a tool of a JSON Schema and a function of one dict, not yet registered; raise ToolDefinitionError.
+
+    `invoke` also gets `context` if it names it; it may be a coroutine function.
+    """
+    _judge(name, description, schema, invoke)
+    return Tool(
+        name=name,
+        description=description,
+        handler=invoke,
+        bound=StrictBinding(schema),
+        safety_level=level_of(declaration.get("safety_level", "safe")),
+        categories=tuple(declaration.get("categories", ())),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLibrary:
+    """Implementations by name; immutable."""
+
+    tools: Mapping[str, LoadedTool] = field(default_factory=lambda: MappingProxyType({}))
+
+    def register(self, name: str, tool: LoadedTool) -> "ToolLibrary":
+        """Return a library that has this tool too, in place of its namesake; raise ToolDefinitionError."""
+        if not isinstance(tool, Tool):
+            raise ToolDefinitionError(f"A library holds tools, as create_tool makes them, not {type(tool).__name__}.")
+        if name != tool.name:
+            raise ToolDefinitionError(f"The tool '{tool.name}' must be registered under its name, not as {name!r}.")
+        return ToolLibrary(MappingProxyType({**self.tools, name: tool}))
+
+    def lookup(self, name: str) -> LoadedTool | None:
+        """Return the tool of this name, or None."""
+        return self.tools.get(name)
+
+    def bind(self, specification: ToolSpecification) -> LoadedTool | None:
+        """Return the tool that implements a specification, None when none does; `why_not` says why."""
+        return None if self.why_not(specification) else self.tools[specification.name]
+
+    def bind_all(self, specifications: Iterable[ToolSpecification]) -> list[LoadedTool]:
+        """Return the tool of each specification of one agent, in order; raise ToolDefinitionError naming the first
+        that is listed twice or cannot be bound."""
+        bound: dict[str, LoadedTool] = {}
+        for specification in specifications:
+            name, reason = specification.name, self.why_not(specification)
+            if name in bound:
+                raise ToolDefinitionError(f"Tool names must be unique within agent's tool list: '{name}' stands twice.")
+            if reason:
+                raise ToolDefinitionError(f"Tool '{name}' not found in library or validation failed: {reason}")
+            bound[name] = self.tools[name]
+        return list(bound.values())
+
+    def why_not(self, specification: ToolSpecification) -> str:
+        """Say what keeps a specification from being bound, nothing when it can be."""
+        tool = self.tools.get(specification.name)
+        if tool is None:
+            known = ", ".join(self.tools) or "nothing"
+            return f"The library has no tool '{specification.name}'; it has {known}."
+        if tool.description != specification.description:
+            return f"The description differs: {specification.description!r} is specified, {tool.description!r} found."
+        difference = next(_differences(specification.schema, tool.input_schema), "")
+        return f"The schema differs: {difference}." if difference else ""
+
+
+def _judge(name: object, description: object, schema: object, invoke: object) -> None:
+    if not name:
+        raise ToolDefinitionError("Tool name cannot be empty")
+    if not isinstance(description, str) or not description.strip():
+        raise ToolDefinitionError("Tool description cannot be empty")
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        raise ToolDefinitionError(f"Schema must be an object: the schema of {name} says what one JSON object holds.")
+    if not callable(invoke):
+        raise ToolDefinitionError(f"What {name} invokes must be a function of one dict, not {type(invoke).__name__}.")
+
+
+def _differences(specified: object, found: object, path: str = "") -> Iterator[str]:
+    """Yield where two JSON values differ, and how; equal ones yield nothing."""
+    if isinstance(specified, dict) and isinstance(found, dict):
+        for key in sorted(specified.keys() | found.keys()):
+            inner = f"{path}.{key}" if path else key
+            if key not in found:
+                yield f"{inner} is specified and not found"
+            elif key not in specified:
+                yield f"{inner} is found and not specified"
+            else:
+                yield from _differences(specified[key], found[key], inner)
+    elif canonical_text(specified) != canonical_text(found):
+        yield f"{path} is specified as {canonical_text(specified)}, and found as {canonical_text(found)}"
+
+
+def _closed(schema: Schema) -> Schema:
+    """Return the schema with every record that names its members refusing others, unless it says that it takes them."""
+    closed = _with_closed_parts(schema)
+    if "properties" in schema and not {"additionalProperties", "unevaluatedProperties"} & schema.keys():
+        closed["unevaluatedProperties"] = False
+    return closed
+
+
+def _with_closed_parts(schema: Schema) -> Schema:
+    """Close what lies in members and items; unions are left alone, for each branch sees only its own members."""
+    closed = dict(schema)
+    if isinstance(schema.get("properties"), dict):
+        closed["properties"] = {name: _closed_part(part) for name, part in schema["properties"].items()}
+    if "items" in schema:
+        closed["items"] = _closed_part(schema["items"])
+    return closed
+
+
+def _closed_part(part: Any) -> Any:
+    return _closed(part) if isinstance(part, dict) else part

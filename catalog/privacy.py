@@ -1,0 +1,147 @@
+"""Private data: how it is masked, what of a call is private, and one masked field at a time for who may see it.
+
+A mask stands where a value would: `{"$private": "string"}` names its JSON type; keys and the lengths of lists are
+kept. What came of private data further on in a plan only plans know: they answer `private_in` through `ask_of_calls`.
+"""
+
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from catalog.access import ADMINISTRATOR, REVIEWER, agent_token_of, has_role
+from catalog.errors import ParameterError
+from catalog.models import Call
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser, User
+
+MARK = "$private"
+FRAME = frozenset({"query_type", "output_key", "success"})
+"""The fields of a standard response that say nothing of anybody."""
+WORDS = "What this says is private: only who asked for it, reviewers and administrators see it."
+NAMED = 80
+"""Characters of a name that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value in a response: its dotted path and its JSON type."""
+
+    path: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What of one call is private beside its response: the arguments named here, or all of them."""
+
+    names: frozenset[str] = frozenset()
+    everything: bool = False
+
+    def mask_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments with the private ones masked."""
+        hidden = set(arguments) if self.everything else self.names
+        return {name: mask(value) if name in hidden else value for name, value in arguments.items()}
+
+
+Judge = Callable[[Collection[Call]], Mapping[int, Hidden]]
+_judges: list[Judge] = []
+
+
+def ask_of_calls(judge: Judge) -> None:
+    """Let `judge` say which of some calls are private, and what of them: by the calls' keys, others left out."""
+    if judge not in _judges:
+        _judges.append(judge)
+
+
+def private_in(calls: Collection[Call]) -> Mapping[int, Hidden]:
+    """Return what is private of these calls, by their keys; calls without anything private are left out."""
+    return {pk: hidden for judge in _judges for pk, hidden in judge(calls).items()}
+
+
+def sees_private(viewer: "User | AnonymousUser") -> bool:
+    """Say whether the viewer sees everyone's private data: reviewers and administrators, never through an agent."""
+    return agent_token_of(viewer) is None and has_role(viewer, REVIEWER, ADMINISTRATOR)
+
+
+def asked_for(viewer: "User", call: Call) -> bool:
+    """Say whether the call is the viewer's own; an agent's token has asked for what came with that token."""
+    token = agent_token_of(viewer)
+    return call.token_id == token.pk if token is not None else call.requested_by_id == viewer.pk
+
+
+def mask(value: Any) -> Any:
+    """Return a JSON value with a mask in the place of every text, number, boolean and null in it."""
+    if isinstance(value, Mapping):
+        return {name: mask(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [mask(inner) for inner in value]
+    return {MARK: kind_of(value)}
+
+
+def mask_response(response: Any) -> Any:
+    """Return a standard response in its own shape, with everything masked that a tool or its caller has put in."""
+    if not isinstance(response, Mapping):
+        return response if response is None else mask(response)
+    return {name: value if name in FRAME else mask(value) for name, value in response.items()}
+
+
+def kind_of(value: Any) -> str:
+    """Return the JSON type of a value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+def fields_of(response: Any, path: str = "") -> Iterator[Field]:
+    """Yield what a mask stands for in a response, in its order."""
+    if isinstance(response, Mapping):
+        names = (name for name in response if path or name not in FRAME)
+        for name in names:
+            yield from fields_of(response[name], f"{path}.{name}" if path else name)
+    elif isinstance(response, list):
+        for index, inner in enumerate(response):
+            yield from fields_of(inner, f"{path}.{index}" if path else str(index))
+    else:
+        yield Field(path, kind_of(response))
+
+
+def field_at(response: Any, path: str) -> Any:
+    """Return the one value at a dotted path of a response. Raises ParameterError naming what is there instead."""
+    value, rest, done = response, path, ""
+    while rest:
+        members = _members(value)
+        name = rest if rest in members else rest.partition(".")[0]
+        if name not in members:
+            raise _missing(done, name, members)
+        value, rest, done = members[name], rest[len(name) + 1 :], f"{done}.{name}" if done else name
+    if isinstance(value, Mapping | list) and value:
+        names = ", ".join(name[:NAMED] for name in list(_members(value))[:5])
+        raise _refusal(f"{_place(done)} holds more than one value; name one of those in it: {names}.", "not_a_field")
+    return value
+
+
+def _members(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    return {str(index): inner for index, inner in enumerate(value)} if isinstance(value, list) else {}
+
+
+def _missing(done: str, name: str, members: Mapping[str, Any]) -> ParameterError:
+    near = difflib.get_close_matches(name[:NAMED], list(members)[:1000], n=3, cutoff=0.4) or list(members)[:5]
+    there = f"there is {', '.join(each[:NAMED] for each in near)}" if near else "it has nothing in it"
+    return _refusal(f"{_place(done)} has no {name[:NAMED]!r}; {there}.", "missing_path")
+
+
+def _place(done: str) -> str:
+    return done[: 3 * NAMED] if done else "The response"
+
+
+def _refusal(message: str, code: str) -> ParameterError:
+    error = {"path": "path", "code": code, "message": message}
+    return ParameterError(message, {"field": "path", "errors": [error]})

@@ -1,0 +1,134 @@
+"""How often one caller may use a group of tools: limits such as "5/min,20/h", and the count against them.
+
+A window begins with the first use after the last one ended; a use counts in every window or in none. Knows neither
+tools nor plans: whoever admits a call says which group and which caller.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
+
+from catalog.errors import RateLimited, ToolDefinitionError
+
+SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
+RATE = re.compile(rf"([1-9][0-9]{{0,8}})/({'|'.join(SECONDS)})")
+GROUP = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+MOST_CLEARED = 1000
+COUNT = (
+    'INSERT INTO catalog_ratebucket ("group", owner, window_started_at, used) VALUES (%s, %s, %s, 1) '
+    'ON CONFLICT ("group", owner) DO UPDATE SET '
+    "used = CASE WHEN catalog_ratebucket.window_started_at <= %s THEN 1 ELSE catalog_ratebucket.used + 1 END, "
+    "window_started_at = CASE WHEN catalog_ratebucket.window_started_at <= %s THEN excluded.window_started_at "
+    "ELSE catalog_ratebucket.window_started_at END "
+    "WHERE catalog_ratebucket.window_started_at <= %s OR catalog_ratebucket.used < %s RETURNING used"
+)
+CLEAR = (
+    "DELETE FROM catalog_ratebucket WHERE id IN "
+    "(SELECT id FROM catalog_ratebucket WHERE window_started_at < %s ORDER BY id LIMIT %s)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `limit` uses in one window of this unit: s, min, h or day."""
+
+    limit: int
+    unit: str
+
+    @property
+    def window(self) -> timedelta:
+        """How long a window lasts."""
+        return timedelta(seconds=SECONDS[self.unit])
+
+    def __str__(self) -> str:
+        return f"{self.limit}/{self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ration:
+    """What one caller may do with one group; `owner` is `user:ID` or `token:ID`."""
+
+    group: str
+    rates: tuple[Rate, ...]
+    owner: str
+
+
+def parse_rates(text: object, tool_name: str) -> tuple[Rate, ...]:
+    """Return the limits that a text such as "5/min,20/h" names, shortest window first. Raises ToolDefinitionError."""
+    found = [RATE.fullmatch(part.strip()) for part in text.split(",")] if isinstance(text, str) else [None]
+    rates = [Rate(int(match[1]), match[2]) for match in found if match is not None]
+    if len(rates) < len(found) or len({rate.unit for rate in rates}) < len(rates):
+        raise ToolDefinitionError(
+            f'The rate_limit of {tool_name} must be such as "5/min" or "5/min,20/h", with each of '
+            f"{', '.join(SECONDS)} at most once, not {text!r}."
+        )
+    return tuple(sorted(rates, key=lambda rate: rate.window))
+
+
+def check_group(group: object, tool_name: str) -> None:
+    """See that this is the name of a rate limit group. Raises ToolDefinitionError."""
+    if not isinstance(group, str) or not GROUP.fullmatch(group):
+        raise ToolDefinitionError(
+            f"The rate_limit_key of {tool_name} must be 1 to 60 letters, digits, '_', '.' or '-', not {group!r}."
+        )
+
+
+def count_use(ration: Ration, *, now: datetime) -> None:
+    """Count one use, in every window or, when one of them is full, in none. Raises RateLimited.
+
+    Call it outside of a plan's transaction: callers of one group take turns here.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        full = [rate for rate in ration.rates if not _fits(cursor, ration, rate, now)]
+        if not full:
+            return
+        seconds = max(_seconds_left(cursor, ration, rate, now) for rate in full)
+        said = " and ".join(str(rate) for rate in full)
+        message = f"The limit of {ration.group} is reached ({said} for one caller); try again in {_said(seconds)}."
+        raise RateLimited(message, seconds)
+
+
+def _fits(cursor: CursorWrapper, ration: Ration, rate: Rate, now: datetime) -> bool:
+    ended = _bound(now - rate.window)
+    cursor.execute(COUNT, [_bucket(ration, rate), ration.owner, _bound(now), ended, ended, ended, rate.limit])
+    return cursor.fetchone() is not None
+
+
+def _seconds_left(cursor: CursorWrapper, ration: Ration, rate: Rate, now: datetime) -> int:
+    """Return the whole seconds until a full window ends, at least one."""
+    query = 'SELECT window_started_at FROM catalog_ratebucket WHERE "group" = %s AND owner = %s'
+    cursor.execute(query, [_bucket(ration, rate), ration.owner])
+    ends = _read(cursor.fetchone()[0]) + rate.window
+    return max(1, ceil((ends - now).total_seconds()))
+
+
+def _bucket(ration: Ration, rate: Rate) -> str:
+    return f"{ration.group}:{rate.unit}"
+
+
+def _said(seconds: int) -> str:
+    whole = next(((size, unit) for unit, size in reversed(SECONDS.items()) if seconds >= 2 * size), (1, "s"))
+    return f"{ceil(seconds / whole[0])} {whole[1]}"
+
+
+def clear_buckets(*, now: datetime) -> int:
+    """Delete some of the counts whose every possible window is over; return how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(CLEAR, [_bound(now - timedelta(seconds=max(SECONDS.values()))), MOST_CLEARED])
+        return int(cursor.rowcount)
+
+
+def _bound(moment: datetime) -> Any:
+    """Return the moment as the database's driver wants it."""
+    return connection.ops.adapt_datetimefield_value(moment)
+
+
+def _read(value: Any) -> datetime:
+    """Return a moment as a cursor gives it: SQLite's has lost its zone."""
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,271 @@
+"""A form made from a JSON Schema: a tree of fields that templates draw, and the value that it spells.
+
+The form judges nothing: text that is no number stays text, and `catalog.dispatch.check` says what is wrong with it.
+What no field can show without changing it stands in a box of JSON.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from catalog.errors import ParameterError
+from catalog.form_fields import MOST_ROWS, FormFields, below, step_name
+from catalog.parameters import kind_of, limits_of, variant_labels
+from catalog.schema_shapes import Schema, Shape, option_text, shape_of
+
+DEEPEST = 8
+MOST_FIELDS = 500
+"""Fields after which nothing more opens by itself."""
+MOST_DRAWN = 800
+"""Fields in a form: with what else a form sends, Django takes a thousand."""
+MOST_FIRST_ROWS = 20
+LONG_TEXT = 1024
+INPUT_MODES = {"email": "email", "uri": "url", "number": "decimal", "integer": "numeric"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One entry of a choice, or one variant of a union."""
+
+    value: str
+    label: str
+    chosen: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Field:
+    """One place of the form.
+
+    `name` is its path in the form, `path` the one that problems name; `key` the row's own name when the schema has
+    none for it; `open` whether what is inside is drawn; `fixed` when there is nothing to choose.
+    """
+
+    name: str
+    path: str
+    label: str
+    shape: Shape
+    required: bool
+    is_item: bool = False
+    kind: str = ""
+    text: str = ""
+    given: bool = False
+    is_null: bool = False
+    key: str | None = None
+    open: bool = True
+    removable: bool = False
+    focused: bool = False
+    kind_words: str = ""
+    limits: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
+    children: list["Field"] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        """The id of its element."""
+        return f"f-{self.name or 'all'}"
+
+    @property
+    def description(self) -> str:
+        """What the schema says of it."""
+        return str(self.shape.schema.get("description", ""))
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the schema leaves one value only, and it is always sent."""
+        schema = self.shape.schema
+        stated = self.required or ("const" in schema and schema.get("default", ...) == schema["const"])
+        return self.kind == "choice" and len(self.shape.options) == 1 and stated
+
+    @property
+    def input_mode(self) -> str:
+        """Which keyboard a phone shows."""
+        kind = self.shape.schema.get("format") or self.shape.schema.get("type")
+        return INPUT_MODES.get(kind, "text") if isinstance(kind, str) else "text"
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether what is typed is not to be read over a shoulder."""
+        schema = self.shape.schema
+        return bool(schema.get("writeOnly") or schema.get("x-secret") or schema.get("format") == "password")
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether leaving it blank and giving it empty are two things."""
+        return self.kind in ("text", "area") and not self.is_item
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether rows may be added."""
+        schema = self.shape.schema
+        if self.kind == "list":
+            opens = self.open or not schema.get("prefixItems")
+            return opens and schema.get("items") is not False and self.row_count < schema.get("maxItems", MOST_ROWS)
+        others = schema.get("additionalProperties", True) is not False or "patternProperties" in schema
+        return self.kind == "group" and others
+
+    @property
+    def described_by(self) -> str:
+        """The id of what is said about it; empty when nothing is."""
+        return f"{self.id}-d" if self.problems or self.description or self.limits else ""
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        rows = self.children if self.kind == "list" else [each for each in self.children if each.key is not None]
+        return len(rows)
+
+    def focus(self, name: str) -> None:
+        """Put the cursor into the first control at or inside a path; a row's number does for a named row too."""
+        parent, _, row = name.rpartition(".")
+        named = below(parent, f"+{row}")
+        for each in self.every():
+            if not name or not any(f"{each.name}.".startswith(f"{path}.") for path in (name, named)):
+                continue
+            if each.key is not None or each.kind == "union" or (each.kind not in ("group", "list") and not each.fixed):
+                each.focused = True
+                return
+
+    def every(self) -> Iterator["Field"]:
+        """Yield this field and all inside."""
+        yield self
+        for child in self.children:
+            yield from child.every()
+
+
+def form_of(schema: Schema, fields: FormFields) -> Field:
+    """Return the form of an object's schema, filled with what was sent.
+
+    Raises ParameterError for odd numbers, and for more than MOST_DRAWN fields.
+    """
+    return _Builder(schema, fields).build(
+        Field(name="", path="", label="", shape=shape_of(schema, schema), required=True)
+    )
+
+
+class _Builder:
+    """Builds one form; stops opening things when the form has as many fields as people can use."""
+
+    def __init__(self, root: Schema, fields: FormFields) -> None:
+        self.root, self.fields, self.count = root, fields, 0
+        self.known = fields.places()
+
+    def build(self, blank: Field, depth: int = 0) -> Field:
+        """Fill one place in, and what is inside."""
+        self.count += 1
+        if self.count > MOST_DRAWN:
+            raise ParameterError("This has too many parameters for a form: write it as JSON.")
+        blank.kind = self._kind(blank, depth)
+        blank.kind_words = kind_of(blank.shape.schema, self.root)
+        blank.limits = tuple(limits_of(_said_below(blank), self.root))
+        blank.given = self.fields.text("given", blank.name) is not None
+        blank.is_null = self.fields.text("null", blank.name) is not None
+        fill = {"list": self._list, "group": self._group, "union": self._union, "choice": self._choice}
+        fill.get(blank.kind, self._leaf)(blank, depth)
+        return blank
+
+    def _kind(self, blank: Field, depth: int) -> str:
+        kind, name = blank.shape.kind, blank.name
+        if self.fields.text("json", name) is not None:
+            return "json"
+        opens = kind in ("list", "group", "union")
+        if opens and (depth > DEEPEST or (self.count > MOST_FIELDS and name not in self.known)):
+            return "json"
+        if kind == "text" and _is_long(blank.shape.schema, self.fields.text("value", name) or ""):
+            return "area"
+        return kind
+
+    def _leaf(self, blank: Field, _: int) -> None:
+        blank.text = self.fields.text("json" if blank.kind == "json" else "value", blank.name) or ""
+
+    def _choice(self, blank: Field, _: int) -> None:
+        sent = self.fields.text("value", blank.name) or ""
+        texts = [option_text(each) for each in blank.shape.options]
+        blank.text = sent if sent in texts else ""
+        labels = [
+            each if isinstance(each, str) else text for each, text in zip(blank.shape.options, texts, strict=True)
+        ]
+        blank.options = tuple(
+            Option(text, label, text == blank.text) for text, label in zip(texts, labels, strict=True)
+        )
+
+    def _union(self, blank: Field, depth: int) -> None:
+        variants = blank.shape.variants
+        picked = self.fields.text("pick", blank.name)
+        if picked is None and blank.required:
+            picked = "0"
+        number = int(picked) if picked and picked.isascii() and picked.isdecimal() and len(picked) < 4 else -1
+        blank.text = str(number) if 0 <= number < len(variants) else ""
+        labels = variant_labels(variants, self.root)
+        blank.options = tuple(Option(str(at), label, at == number) for at, label in enumerate(labels))
+        if blank.text:
+            chosen = shape_of(variants[number], self.root)
+            inner = Field(name=blank.name, path=blank.path, label=labels[number], shape=chosen, required=True)
+            inner.is_item = True
+            blank.children = [self.build(inner, depth + 1)]
+
+    def _list(self, blank: Field, depth: int) -> None:
+        schema, size = blank.shape.schema, self.fields.size(blank.name)
+        prefix = schema.get("prefixItems") or []
+        is_known = blank.name in self.known
+        blank.open = blank.required or is_known
+        if blank.open and prefix:
+            size = max(size, len(prefix))
+        elif blank.open and not is_known:
+            size = min(int(schema.get("minItems", 0)), MOST_FIRST_ROWS)
+        for at in range(size):
+            part = prefix[at] if at < len(prefix) else schema.get("items", {})
+            shape = shape_of(part, self.root)
+            label, name, path = f"{at + 1}", below(blank.name, str(at)), below(blank.path, str(at))
+            if at < len(prefix):
+                label = str(shape.schema.get("title") or label)
+            row = Field(name=name, path=path, label=label, shape=shape, required=True)
+            row.is_item = row.removable = at >= len(prefix)
+            blank.children.append(self.build(row, depth + 1))
+
+    def _group(self, blank: Field, depth: int) -> None:
+        is_closed = not blank.required and blank.name not in self.known
+        if is_closed or blank.is_null:
+            blank.open = False
+            return
+        blank.given = True
+        schema = blank.shape.schema
+        properties, required = schema.get("properties", {}), schema.get("required", ())
+        for name, part in properties.items():
+            inner = Field(
+                name=below(blank.name, step_name(name)),
+                path=below(blank.path, name),
+                label=name,
+                shape=shape_of(part, self.root),
+                required=name in required,
+            )
+            blank.children.append(self.build(inner, depth + 1))
+        for at in range(self.fields.size(blank.name)):
+            blank.children.append(self._named_row(blank, at, depth))
+
+    def _named_row(self, blank: Field, at: int, depth: int) -> Field:
+        name = below(blank.name, f"+{at}")
+        key, part = self.fields.text("key", name) or "", blank.shape.schema.get("additionalProperties", {})
+        shape = shape_of(part, self.root)
+        row = Field(name=name, path=below(blank.path, key), label=key, shape=shape, required=True)
+        row.key, row.is_item, row.removable = key, True, True
+        return self.build(row, depth + 1)
+
+
+def _said_below(field: Field) -> Schema:
+    """Return what of a field's schema is said under it: a choice already shows what it offers."""
+    schema = field.shape.schema
+    return (
+        {"default": schema["default"]}
+        if field.kind == "choice" and "default" in schema
+        else {}
+        if field.kind == "choice"
+        else schema
+    )
+
+
+def _is_long(schema: Schema, text: str) -> bool:
+    """Say whether a text gets room for lines."""
+    if "\n" in text:
+        return True
+    longest = schema.get("maxLength", LONG_TEXT + 1)
+    return not schema.get("format") and not schema.get("pattern") and longest > LONG_TEXT

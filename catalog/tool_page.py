@@ -1,0 +1,88 @@
+"""One tool as its page shows it: contract, schemas, examples, code that serves it, use, and versions."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.http import Http404
+
+from catalog import snapshot
+from catalog.changes import may_change
+from catalog.charts import usage_bars
+from catalog.definitions import SafetyLevel
+from catalog.exports import PROVIDERS
+from catalog.models import Tool
+from catalog.outcomes import outcomes_of
+from catalog.parameters import parameter_tables
+from catalog.selectors import tool_named, versions_of
+from catalog.usage import last_calls, p95_ms, usage_by_tool
+from catalog.version_diffs import VersionChange, changes_of
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+VERSIONS_A_PAGE = 20
+MOST_EXAMPLES = 20
+PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "gram": "gram", "json": "JSON"}
+
+
+def tool_or_404(name: str) -> Tool:
+    """Return the tool of this name. Raises Http404."""
+    try:
+        return tool_named(name)
+    except Tool.DoesNotExist:
+        raise Http404 from None
+
+
+def shown_of(tool: Tool, viewer: "User", query: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the page of a tool is made from."""
+    usage = usage_by_tool([tool.name])[tool.name]
+    version = tool.current_version
+    if version is None:
+        raise Http404
+    version.tool = tool
+    chosen = query.get("schema", "")
+    return {
+        "tool": tool,
+        "version": version,
+        "tables": parameter_tables(version),
+        "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), export(version)) for key, export in PROVIDERS.items()],
+        "chosen": chosen if chosen in PROVIDERS else next(iter(PROVIDERS)),
+        "examples": tool.examples[:MOST_EXAMPLES],
+        "outcomes": outcomes_of(tool),
+        "usage": usage,
+        "bars": usage_bars(usage),
+        "p95": p95_ms(tool),
+        "last_calls": last_calls(tool, viewer),
+        "latest": changes_of(list(versions_of(tool).order_by("-number")[:2]))[:1],
+        "may_change": may_change(viewer),
+        "loaded": _loaded(tool),
+        "levels": [level.value for level in SafetyLevel],
+    }
+
+
+def _loaded(tool: Tool) -> str:
+    """Say whether this process could run the tool: `yes`, `no`, or `drifted` when its code is not what the rows say."""
+    found = snapshot.current(tool.name)
+    return "no" if found is None else "drifted" if found.drifted else "yes"
+
+
+def versions_page(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a page of a tool's versions is made from, newest first, each beside the one before it."""
+    before = _number(query.get("before", ""))
+    rows = versions_of(tool).order_by("-number")
+    if before is not None:
+        rows = rows.filter(number__lt=before)
+    found = list(rows[: VERSIONS_A_PAGE + 1])
+    changes: list[VersionChange] = changes_of(found)
+    return {
+        "tool": tool,
+        "changes": changes,
+        "older": changes[-1].new.number if changes and changes[-1].old is not None else None,
+        "is_first_page": before is None,
+        "open_diff": _number(query.get("diff", "")),
+    }
+
+
+def _number(text: str) -> int | None:
+    """Return the number of a version that a query names; None for what is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None

@@ -1,0 +1,135 @@
+"""What changed between two versions of a tool, in sentences for people and as texts for a diff. Judges nothing."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from catalog.exports import for_json
+from catalog.models import ToolVersion
+from catalog.parameters import ParameterRow, parameter_tables
+from catalog.words import reversibility_word, safety_word
+
+MOST_SENTENCES = 100
+# A row of its own in the diff; what differs in every version says nothing.
+NOT_COMPARED = ("version", "fingerprint")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One thing that changed: `kind` is add, del or edit; `subject` what it is about, a parameter's path or a word."""
+
+    kind: str
+    subject: str
+    text: str
+    is_parameter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChange:
+    """A version beside the one before it; `old` is None for the first."""
+
+    old: ToolVersion | None
+    new: ToolVersion
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """What changed, the contract first, then parameter by parameter; at most MOST_SENTENCES."""
+        if self.old is None:
+            return []
+        found = [*_contract(self.old, self.new), *_parameters(self.old, self.new)]
+        if not found and not self.described:
+            found = [Sentence("edit", "Schema", "written differently; parameters and limits are the same")]
+        return found[:MOST_SENTENCES]
+
+    @property
+    def described(self) -> tuple[str, str] | None:
+        """The description before and after as lines, None when it is the same."""
+        if self.old is None or self.old.description == self.new.description:
+            return None
+        return f"{self.old.description}\n", f"{self.new.description}\n"
+
+    @property
+    def before(self) -> str | None:
+        """The contract before, as text; None when there was none."""
+        return None if self.old is None else _as_text(self.old)
+
+    @property
+    def after(self) -> str:
+        """The contract after, as text."""
+        return _as_text(self.new)
+
+
+def _as_text(version: ToolVersion) -> str:
+    whole = {key: value for key, value in for_json(version).items() if key not in NOT_COMPARED}
+    return json.dumps(whole, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _contract(old: ToolVersion, new: ToolVersion) -> Iterator[Sentence]:
+    """Yield what changed beside description and parameters."""
+    before, after = _said(old), _said(new)
+    for subject, said in after.items():
+        if before[subject] != said:
+            yield Sentence("edit", subject, f"{before[subject]} → {said}")
+    if old.output_schema != new.output_schema:
+        yield Sentence("edit", "Result", "what it returns is described differently")
+
+
+def _said(version: ToolVersion) -> Mapping[str, str]:
+    return {
+        "Safety level": safety_word(version.safety_level).label,
+        "Reversibility": reversibility_word(version.reversibility).label,
+        "Tried again": "after a failure" if version.retry_safe else "never by itself",
+        "Time limit": f"{version.timeout:g} s",
+        "Output key": version.output_key or "none",
+    }
+
+
+def _parameters(old: ToolVersion, new: ToolVersion) -> Iterator[Sentence]:
+    before, after = _rows(old), _rows(new)
+    for path, row in after.items():
+        if path not in before:
+            need = "required" if row.required else "optional"
+            yield Sentence("add", path, f"added: {row.kind}, {need}{_listed(row.limits)}", is_parameter=True)
+    for path in before:
+        if path not in after:
+            yield Sentence("del", path, "removed", is_parameter=True)
+    for path, row in after.items():
+        for text in _differences(before[path], row) if path in before else ():
+            yield Sentence("edit", path, text, is_parameter=True)
+
+
+def _rows(version: ToolVersion) -> dict[str, ParameterRow]:
+    tables = parameter_tables(version)
+    return {f"{table.query_type} {row.path}".strip(): row for table in tables for row in table.rows}
+
+
+def _differences(old: ParameterRow, new: ParameterRow) -> Iterator[str]:
+    if old.kind != new.kind:
+        yield f"{old.kind} → {new.kind}"
+    if old.required != new.required:
+        yield "now required" if new.required else "now optional"
+    gone = [limit for limit in old.limits if limit not in new.limits]
+    come = [limit for limit in new.limits if limit not in old.limits]
+    if gone and come:
+        yield f"limits: {', '.join(gone)} → {', '.join(come)}"
+    elif gone:
+        yield f"no longer: {', '.join(gone)}"
+    elif come:
+        yield f"now: {', '.join(come)}"
+    if old.description != new.description:
+        yield f"described as “{new.description}”" if new.description else "no longer described"
+
+
+def _listed(limits: tuple[str, ...]) -> str:
+    return "".join(f", {limit}" for limit in limits)
+
+
+def changes_of(versions: list[ToolVersion]) -> list[VersionChange]:
+    """Pair each version, newest first, with the one before it; the last of the list only stands behind another,
+    unless it is the first version of all.
+    """
+    pairs = [VersionChange(old, new) for new, old in pairwise(versions)]
+    if versions and versions[-1].number == 1:
+        pairs.append(VersionChange(None, versions[-1]))
+    return pairs

@@ -1,0 +1,135 @@
+"""What a tool promises: its author's contract, with what an administrator has set over it, as one row for each state.
+
+Versions are written here only, by the synchronisation and by administrators' changes, one writer at a time.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, Max, Q
+
+from catalog import facts
+from catalog.canonical import canonical_text, digest
+from catalog.definitions import SafetyLevel, annotations_for, usual_reversibility
+from catalog.definitions import Tool as LoadedTool
+from catalog.models import Call, CatalogState, Tool, ToolVersion
+from catalog.registry import get_tool
+from catalog.states import CallStatus
+
+CATALOG_LOCK = 0x746F6F6C67617465  # PostgreSQL's advisory locks are numbered; this one spells "toolgate".
+COVERED = (
+    "description",
+    "input_schema",
+    "output_schema",
+    "safety_level",
+    "annotations",
+    "reversibility",
+    "retry_safe",
+    "timeout",
+)
+"""What the fingerprint covers beside the name; a test holds it against what a loaded tool says of itself."""
+KEPT = ("query_types", "output_key")
+
+
+@contextmanager
+def writing_the_catalog() -> Iterator[None]:
+    """Open a transaction in which nobody else writes the catalog. On SQLite BEGIN IMMEDIATE already sees to that."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CATALOG_LOCK])
+        yield
+
+
+def tell_processes() -> None:
+    """Let every process read the catalog again: it looks at this number each second."""
+    CatalogState.objects.filter(pk=1).update(revision=F("revision") + 1)
+
+
+def as_set(tool: "LoadedTool[Any, Any]", row: Tool) -> "LoadedTool[Any, Any]":
+    """Return the loaded tool as it may be called: under what an administrator has set."""
+    override = row.description_override if tool.accepts_overrides else ""
+    categories = tool.categories if row.categories_override is None else tuple(row.categories_override)
+    return tool.with_terms(
+        description=override or tool.description,
+        safety_level=SafetyLevel(row.level_override or tool.safety_level),
+        categories=categories,
+    )
+
+
+def columns_of(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
+    """Return what a version keeps of a loaded tool."""
+    return {
+        **{name: value for name, value in tool.contract().items() if name in COVERED},
+        "query_types": list(tool.query_types or ()),
+        "output_key": tool.output_key or "",
+    }
+
+
+def columns_under(row: Tool) -> dict[str, Any]:
+    """Return the columns of the current version under what is now set on its tool, whatever code is loaded here.
+
+    Only whether its author said what taking a call back costs is asked of the code; where that is not here, it is
+    taken for said when it is not what is usual, and the next sync has the last word.
+    """
+    version = row.current_version
+    if version is None:
+        raise ToolVersion.DoesNotExist(row.name)
+    override = row.description_override if row.accepts_overrides else ""
+    level = SafetyLevel(row.level_override or row.declared_level or version.safety_level)
+    declared = row.declared_description if row.declared_level else version.description
+    set_now = {
+        "description": override or declared,
+        "safety_level": str(level),
+        "annotations": annotations_for(level, retry_safe=version.retry_safe),
+        "reversibility": _reversibility(row.name, version, level),
+    }
+    return {name: getattr(version, name) for name in (*COVERED, *KEPT)} | set_now
+
+
+def _reversibility(name: str, version: ToolVersion, level: SafetyLevel) -> str:
+    loaded = get_tool(name)
+    if loaded is not None:
+        return str(loaded.reversibility_at(level))
+    was_usual = version.reversibility == usual_reversibility(SafetyLevel(version.safety_level))
+    return str(usual_reversibility(level)) if was_usual else version.reversibility
+
+
+def fingerprint_of(name: str, columns: Mapping[str, Any]) -> str:
+    """Return the SHA-256 over the contract that these columns hold."""
+    return digest(canonical_text({"name": name} | {column: columns[column] for column in COVERED}))
+
+
+def publish(row: Tool, columns: Mapping[str, Any]) -> bool:
+    """Point the tool at the version with these columns, made when it is new; say whether it was another before."""
+    fingerprint = fingerprint_of(row.name, columns)
+    if row.current_version is not None and row.current_version.fingerprint == fingerprint:
+        return False
+    row.current_version = row.versions.filter(fingerprint=fingerprint).first() or _new(row, fingerprint, columns)
+    row.save(update_fields=["current_version", "updated_at"])
+    return True
+
+
+def _new(row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion:
+    last = row.versions.aggregate(last=Max("number"))["last"] or 0
+    return ToolVersion.objects.create(tool=row, number=last + 1, fingerprint=fingerprint, **columns)
+
+
+def drift_of(row: Tool) -> facts.Fact | None:
+    """Return that people are asked about, or have agreed to, a call of an earlier version; None where they are not."""
+    undecided = Q(status=CallStatus.HELD) | Q(status=CallStatus.READY, started_at=None)
+    stale = Call.objects.filter(undecided, version__tool=row).exclude(version=row.current_version)
+    numbers = sorted(set(stale.values_list("version__number", flat=True)))
+    return facts.Fact("tool.drifted", data={**named(row), "stale": numbers}) if numbers else None
+
+
+def named(row: Tool) -> dict[str, Any]:
+    """Return what a fact about a tool says of it."""
+    version = row.current_version
+    return {
+        "tool": row.name,
+        "version": version.number if version else None,
+        "fingerprint": version.fingerprint if version else None,
+    }
