@@ -1,10 +1,13 @@
-"""Requests, reviews and the audit log in Django's admin: for looking, never for changing."""
+"""Django's admin: requests, reviews and the audit log for looking, never for changing; people and their roles."""
 
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import Group, User
+from django.http import HttpRequest, HttpResponse
 
+from approvals import roles
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from catalog.access import ADMINISTRATOR, has_role
 
@@ -31,6 +34,38 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic for t
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody deletes a row by hand."""
         return False
+
+
+admin.site.unregister([User, Group])
+
+
+@admin.register(User)
+class PeopleAdmin(UserAdmin):  # type: ignore[type-arg] # as above
+    """People and their roles; the audit log is told who changes them."""
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Show and take the form in the name of who sends it."""
+        with roles.acting(request.user):
+            return super().changeform_view(request, *args, **kwargs)
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Show the list, and delete what is selected, in the name of who sends it."""
+        with roles.acting(request.user):
+            return super().changelist_view(request, *args, **kwargs)
+
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Ask whether to delete, and do it in the name of who sends it."""
+        with roles.acting(request.user):
+            return super().delete_view(request, *args, **kwargs)
+
+
+@admin.register(Group)
+class GroupAdmin(ReadOnlyAdmin):
+    """Roles, and the groups that policies ask: renaming or deleting one would change what its members may do."""
+
+    fields = ("name",)
+    search_fields = ("name",)
+    ordering = ("name",)
 
 
 @admin.register(ApprovalRequest)

@@ -22,18 +22,26 @@ STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was entered: the verdict, the digest that was on the screen, the note, and whether it was said twice."""
+    """What was entered: the verdict, the digest that was on the screen, the note, and whether it was said twice.
+
+    `hunks` are those left checked, None where there was nothing to choose; an approval of none is a rejection.
+    """
 
     verdict: str
     seen_digest: str
     comment: str
     confirmed: bool
+    hunks: tuple[int, ...] | None = None
 
     @classmethod
     def read(cls, form: QueryDict) -> "Answer":
         """Read the form; browsers end lines with two characters, texts here with one."""
         comment = form.get("comment", "").replace("\r\n", "\n")
-        return cls(form.get("verdict", ""), form.get("seen_digest", ""), comment, form.get("confirmed") == "1")
+        verdict = form.get("verdict", "")
+        hunks = _hunks(form) if verdict == Verdict.APPROVE and form.get("choosing") == "1" else None
+        if hunks == ():
+            verdict, hunks = Verdict.REJECT.value, None
+        return cls(verdict, form.get("seen_digest", ""), comment, form.get("confirmed") == "1", hunks)
 
     def needs_confirming(self, request: ApprovalRequest) -> bool:
         """Say whether what cannot be undone was approved only once."""
@@ -45,8 +53,17 @@ class Answer:
         if self.verdict not in Verdict.values:
             problem = {"path": "verdict", "code": "invalid", "message": "Choose to approve or to reject."}
             raise ParameterError(problem["message"], {"field": "verdict", "errors": [problem]})
-        decision = Decision(Verdict(self.verdict), self.seen_digest, self.comment, channel="page")
+        decision = Decision(Verdict(self.verdict), self.seen_digest, self.comment, "page", self.hunks)
         return decisions.decide(request, by=by, decision=decision)
+
+
+NO_HUNK = 10**9
+"""Stands for a hunk that a page never offered; there is none of this number."""
+
+
+def _hunks(form: QueryDict) -> tuple[int, ...]:
+    numbers = form.getlist("hunks")
+    return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 9 else NO_HUNK for text in numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The approval and audit paths of the REST API. Nothing here decides who may: services and selectors do."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
@@ -13,6 +14,7 @@ from approvals.audit_selectors import AuditFilters, entries_for
 from approvals.decisions import Decision, decide, undo
 from approvals.listing import RequestFilters, is_own, listed_for
 from approvals.models import ApprovalRequest
+from approvals.private import hidden_from
 from approvals.requests import withdraw
 from approvals.serializers import (
     ApprovalDetailSerializer,
@@ -44,8 +46,12 @@ class ApprovalEndpoint(Endpoint):
 
     def shown(self, public_id: str, status: int = 200) -> Response:
         """Answer with the request as it is now."""
-        context = {"viewer": self.user}
-        return Response(ApprovalDetailSerializer(self.approval(public_id), context=context).data, status)
+        approval = self.approval(public_id)
+        return Response(ApprovalDetailSerializer(approval, context=self.context([approval])).data, status)
+
+    def context(self, rows: Sequence[ApprovalRequest]) -> dict[str, Any]:
+        """Return what serializers of these requests need to know of the caller."""
+        return {"viewer": self.user, "private": hidden_from(self.user, rows)}
 
 
 class ApprovalList(ApprovalEndpoint):
@@ -59,8 +65,8 @@ class ApprovalList(ApprovalEndpoint):
         query, at = self.page_query(ApprovalQuery)
         rows = listed_for(self.user, RequestFilters(**query))
         order = "id" if query.get("status") == "pending" else "-id"
-        context = {"viewer": self.user}
         page = page_of(rows, order=order, at=at)
+        context = self.context(page.rows)
         return paged(request, page, lambda row: ApprovalSerializer(row, context=context).data)
 
 
@@ -87,7 +93,8 @@ class ApprovalReviews(ApprovalEndpoint):
 
     def _decide(self, public_id: str) -> Response:
         body = self.body(ReviewBody)
-        decision = Decision(Verdict(body["verdict"]), body["seen_digest"], body["comment"], channel="rest")
+        hunks = tuple(body["hunks"]) if "hunks" in body else None
+        decision = Decision(Verdict(body["verdict"]), body["seen_digest"], body["comment"], "rest", hunks)
         decide(self.approval(public_id), by=self.user, decision=decision)
         return self.shown(public_id, 201)
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 NOBODY = "Toolgate"
 """Who did what no person did: time, or the engine."""
-KEPT_OF_CALLS = ("approval.", "call.refused", "call.settled", "step.outcome_unknown")
+KEPT_OF_CALLS = ("approval.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown")
+TOLD_OTHERWISE = ("call.changing", "call.voided")
 KEPT_WITHOUT_CALL = ("tool.", "token.")
 NEVER_KEPT = frozenset({"arguments", "parameters", "result", "results", "response", "message", "value"})
 
@@ -138,7 +139,7 @@ def _is_kept(fact: Fact) -> bool:
         return fact.kind.startswith(KEPT_WITHOUT_CALL)
     if fact.kind.startswith(KEPT_OF_CALLS):
         return True
-    if fact.kind == "call.changing" or not fact.kind.startswith("call."):
+    if fact.kind in TOLD_OTHERWISE or not fact.kind.startswith("call."):
         return False
     level = fact.data.get("level") or fact.call.version.safety_level
     return bool(level != SafetyLevel.SAFE)

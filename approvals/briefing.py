@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 
+from approvals.edits import part_of, progress_of
 from approvals.models import ApprovalRequest, Review
 from approvals.policy import rule_of
+from approvals.private import hidden_from
 from approvals.selectors import current_round, last_review, may_decide, precedent_for, status_sentence
 from approvals.states import RequestStatus
 from catalog.access import name_of, sees_all
 from catalog.definitions import Reversibility
-from catalog.diffs import Change, diff_texts
+from catalog.diffs import MOST_DRAWN, Change, diff_texts
 from catalog.glyphs import count_hidden
+from catalog.hunks import Division, Hunk
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -30,10 +33,11 @@ LONG = 1024
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument as it would be used. `is_after`: its text is what the change below ends with."""
+    """One argument as it would be used. `is_before`, `is_after`: the change below begins, ends with its text."""
 
     name: str
     text: str
+    is_before: bool = False
     is_after: bool = False
     is_default: bool = False
 
@@ -59,8 +63,12 @@ class Briefing:
     def __init__(self, request: ApprovalRequest, viewer: "User") -> None:
         self.request = request
         self.viewer = viewer
-        self.arguments: Mapping[str, Any] = json.loads(current_round(request).arguments)
-        self.preview: Mapping[str, Any] = current_round(request).preview_json or {}
+        hidden = hidden_from(viewer, [request]).get(request.call_id)
+        arguments = json.loads(current_round(request).arguments)
+        self.is_private = hidden is not None
+        self.arguments: Mapping[str, Any] = hidden.mask_arguments(arguments) if hidden else arguments
+        self.reason = "" if hidden else request.call.reason
+        self.preview: Mapping[str, Any] = {} if hidden else current_round(request).preview_json or {}
 
     @property
     def kind(self) -> str:
@@ -82,6 +90,25 @@ class Briefing:
     def change(self) -> Change | None:
         """The change from what is there to what would be; None when the tool shows none."""
         return diff_texts(self.preview.get("before"), self.preview.get("after")) if self.kind == "diff" else None
+
+    @cached_property
+    def hunks(self) -> tuple[Hunk, ...]:
+        """The parts of the change that the viewer may accept one by one; nothing where there is nothing to choose."""
+        part = part_of(current_round(self.request), self.request.call.tool_name) if self.change else None
+        if part is None or not self.may_answer:
+            return ()
+        hunks = Division(part.before, part.after).hunks
+        return hunks if len(hunks) > 1 and not self.is_cut else ()
+
+    @property
+    def is_cut(self) -> bool:
+        """Say whether the change is too long for a page to draw it whole; it is then decided as one."""
+        return self.change is not None and len(self.change.rows) > MOST_DRAWN
+
+    @property
+    def progress(self) -> str:
+        """How far a change that is accepted in parts has come; empty for any other."""
+        return progress_of(self.request) if self.change else ""
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
@@ -115,16 +142,18 @@ class Briefing:
             for name, schema in properties.items()
             if name not in self.arguments and isinstance(schema, Mapping) and "default" in schema
         )
-        return [*sorted(given, key=lambda argument: argument.is_after), *defaults]
+        return [*sorted(given, key=lambda argument: argument.is_before or argument.is_after), *defaults]
 
     def _argument(self, name: str, value: Any) -> Argument:
-        is_after = self.kind == "diff" and isinstance(value, str) and value == self.preview.get("after")
-        return Argument(name, _text(value), is_after=is_after)
+        if self.kind != "diff" or not isinstance(value, str):
+            return Argument(name, _text(value))
+        is_before = "\n" in value and value == self.preview.get("before")
+        return Argument(name, value, is_before=is_before, is_after=value == self.preview.get("after"))
 
     @cached_property
     def hidden(self) -> int:
         """How many characters of what the agent wrote do not show."""
-        return count_hidden(_texts_in(self.arguments)) + count_hidden(self.request.call.reason)
+        return count_hidden(_texts_in(self.arguments)) + count_hidden(self.reason)
 
     @cached_property
     def may_answer(self) -> bool:

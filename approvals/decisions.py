@@ -1,6 +1,6 @@
 """Reviews and what they decide. Every verdict is one conditional UPDATE with its review, facts and audit entry."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from approvals.edits import Narrowing, editor_counts, narrow, narrowing_of, refused, take_back
 from approvals.expiry import expire_if_due
 from approvals.models import ApprovalRequest, Review
 from approvals.outcomes import Refusal, refuse, release
@@ -21,6 +22,7 @@ from catalog.canonical import time_text
 from catalog.definitions import Reversibility
 from catalog.errors import Conflict, ParameterError
 from catalog.facts import announce, record
+from catalog.registry import get_tool
 from catalog.states import CallStatus
 from catalog.transitions import move
 
@@ -35,29 +37,62 @@ UNDONE = "undone"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One person's answer: the verdict, the digest they saw, and where they gave it."""
+    """One person's answer: the verdict, the digest they saw, and where they gave it.
+
+    `hunks` are the parts of a change they accept, from 0; none of them is a rejection, None is all.
+    """
 
     verdict: Verdict
     seen_digest: str
     comment: str = ""
     channel: Literal["rest", "page"] = "rest"
+    hunks: tuple[int, ...] | None = None
 
 
 def decide(request: ApprovalRequest, *, by: "User", decision: Decision) -> ApprovalRequest:
     """Record one answer and decide when it is enough; return the request as it is then.
 
-    Raises Conflict (too late, or something changed), NotAllowed, or ParameterError for the comment.
+    Raises Conflict (too late, or something changed), NotAllowed, or ParameterError for the comment or the hunks.
     """
+    decision = _with_verdict(decision)
     if expire_if_due(request, timezone.now()):
         raise Conflict(f"Nobody answered this in time: it has expired. {NOT_RECORDED}")
+    narrowing = _narrowing(request, by, decision)
     with transaction.atomic():
         current = locked(request)
         _judge(current, by, decision)
-        review = _keep(current, by, decision)
-        if _is_enough(review):
-            _settle(current, review)
+        decision = _as_edited(current, by, decision, narrowing)
+        if editor_counts(current, by):
+            review = _keep(current, by, decision)
+            if _is_enough(review):
+                _settle(current, review)
         current.refresh_from_db()
         return current
+
+
+def _with_verdict(decision: Decision) -> Decision:
+    """Read an answer that accepts no hunk as the rejection it is."""
+    if decision.hunks is None:
+        return decision
+    if decision.verdict != Verdict.APPROVE:
+        raise refused("invalid", "Hunks are for approving; a rejection is of the whole change. Leave hunks out.")
+    return decision if decision.hunks else replace(decision, verdict=Verdict.REJECT, hunks=None)
+
+
+def _narrowing(request: ApprovalRequest, by: "User", decision: Decision) -> Narrowing | None:
+    """Work out, for who may decide and before anything is locked, what the accepted hunks make of the change."""
+    if decision.hunks is None:
+        return None
+    _judge(request, by, decision)
+    return narrowing_of(request, decision.hunks)
+
+
+def _as_edited(request: ApprovalRequest, by: "User", decision: Decision, narrowing: Narrowing | None) -> Decision:
+    """Narrow the request to the hunks accepted; the answer then counts for the round that this made."""
+    if narrowing is None:
+        return decision
+    narrow(request, narrowing, by=by)
+    return replace(decision, seen_digest=request.digest)
 
 
 def _judge(request: ApprovalRequest, by: "User", decision: Decision) -> None:
@@ -172,6 +207,7 @@ def undo(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
         Review.objects.filter(pk=review.pk).update(undone_at=timezone.now())
         # Told as a review, a kind of event that clients know: whoever watches sees the request wait again.
         _record("approval.reviewed", current, review, verdict=UNDONE)
+        take_back(current, by=by)
         current.refresh_from_db()
         return current
 
@@ -213,4 +249,8 @@ def apply_decision(request: ApprovalRequest, now: datetime) -> bool:
 def _rejection(review: Review) -> Refusal:
     reason = review.comment.strip()
     message = f"Rejected by {name_of(review.person)}" + (f": {reason}" if reason else ".")
+    call = review.request.call
+    tool = get_tool(call.tool_name)
+    own = tool.told_when_rejected(call.arguments_json) if tool else ""
+    message = f"{message} {own}" if own else message
     return Refusal("rejected", message, review.person)

@@ -26,22 +26,22 @@ def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
     return end is not None and end <= now and _expire(request, now)
 
 
-def next_due(now: datetime) -> datetime | None:
-    """Return when a decision takes effect or a request expires next, `now` at the earliest; None when nothing will."""
+def next_due(after: datetime) -> datetime | None:
+    """Return when a decision takes effect or a request expires next, later than `after`; None when nothing will."""
     requests = ApprovalRequest.objects
     decided = requests.filter(
         status__in=(RequestStatus.APPROVED, RequestStatus.REJECTED), applied_at=None, decided_at__isnull=False
     )
     moments = (
-        _earliest(decided, "effective_at"),
-        _earliest(requests.filter(status=RequestStatus.PENDING), "expires_at"),
-        _earliest(requests.filter(status=RequestStatus.APPROVED), "not_after"),
+        _earliest(decided, "effective_at", after),
+        _earliest(requests.filter(status=RequestStatus.PENDING), "expires_at", after),
+        _earliest(requests.filter(status=RequestStatus.APPROVED), "not_after", after),
     )
-    return max(now, min(filter(None, moments))) if any(moments) else None
+    return min(filter(None, moments), default=None)
 
 
-def _earliest(requests: QuerySet[ApprovalRequest], field: str) -> datetime | None:
-    return requests.order_by(field).values_list(field, flat=True).first()
+def _earliest(requests: QuerySet[ApprovalRequest], field: str, after: datetime) -> datetime | None:
+    return requests.filter(**{f"{field}__gt": after}).order_by(field).values_list(field, flat=True).first()
 
 
 def _past(now: datetime) -> Q:

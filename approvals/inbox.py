@@ -15,6 +15,7 @@ from approvals.models import ApprovalRequest, Review, Round
 from approvals.selectors import request_for, requests_for, waiting_count
 from approvals.states import RequestStatus
 from catalog.pages import Cursor, PageAt, page_of
+from catalog.privacy import private_in
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -146,9 +147,11 @@ def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
 
 def _with_summaries(requests: "Sequence[ApprovalRequest] | QuerySet[ApprovalRequest]") -> list[ApprovalRequest]:
     listed = list(requests)
+    private = private_in([request.call for request in listed]) if listed else {}
     for request in listed:
         start: str = request.preview_start  # type: ignore[attr-defined] # annotated by _lean
-        request.summary = summary_at(start) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
+        summary = "" if request.call_id in private else summary_at(start)
+        request.summary = summary or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
     return listed
 
 

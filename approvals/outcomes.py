@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from approvals.models import ApprovalRequest
 from catalog.facts import record
 from catalog.models import Call
-from catalog.results import format_error_response
 from catalog.states import CallStatus
 from catalog.transitions import try_move
 
@@ -39,7 +38,7 @@ def refuse(request: ApprovalRequest, refusal: Refusal, *, now: datetime) -> None
     moved = try_move(
         Call.objects.filter(pk=request.call_id),
         to=CallStatus.FAILED,
-        response=json.dumps(_error_response(request.call, refusal.message), ensure_ascii=False),
+        response=json.dumps(request.call.error_response(refusal.message), ensure_ascii=False),
         message=refusal.message,
         error_kind=refusal.error_kind,
         finished_at=now,
@@ -47,11 +46,3 @@ def refuse(request: ApprovalRequest, refusal: Refusal, *, now: datetime) -> None
     if moved:
         told = {"approval": request.public_id, "effect": "fail", "message": refusal.message}
         record("call.refused", call=request.call, by=refusal.by, **told)
-
-
-def _error_response(call: Call, message: str) -> dict[str, object]:
-    """Return the standard response; the parameters of a query stand inside the arguments."""
-    query_type, parameters = None, call.arguments_json
-    if call.query_type:
-        query_type, parameters = call.query_type, parameters.get("parameters", {})
-    return format_error_response(query_type, parameters, message, tool_name=call.tool_name)

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 from pydantic_core import to_jsonable_python
 
+from approvals.audit import NOBODY
 from approvals.digests import Binding, action_digest, intent_digest
 from approvals.models import ApprovalRequest, Round
 from approvals.policy import Rule
@@ -85,12 +86,13 @@ def locked(request: ApprovalRequest) -> ApprovalRequest:
     return rows.get(pk=request.pk)
 
 
-def withdraw(request: ApprovalRequest, *, by: "User", reason: str) -> None:
+def withdraw(request: ApprovalRequest, *, by: "User | None", reason: str) -> None:
     """Take an open request back: its call is cancelled. Raises Conflict when it is no longer open.
 
-    Whether `by` may is the caller's to check: who asked, or who may cancel the plan.
+    Whether `by` may is the caller's to check: who asked, or who may cancel the plan. None: no person did, but time.
     """
-    message = f"Withdrawn by {name_of(by)}: {reason}" if reason else f"Withdrawn by {name_of(by)}."
+    name = name_of(by) if by else NOBODY
+    message = f"Withdrawn by {name}: {reason}" if reason else f"Withdrawn by {name}."
     with transaction.atomic():
         announce(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.WITHDRAWN)

@@ -1,5 +1,6 @@
 """Approval requests as someone may see them: the right to see is part of every query. Never writes."""
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
@@ -82,9 +83,12 @@ def precedent_for(request: ApprovalRequest, limit: int = 5) -> list[ApprovalRequ
     return list(whole(same_tool.filter(status__in=ANSWERED)).exclude(pk=request.pk).order_by("-decided_at")[:limit])
 
 
-def may_decide(request: ApprovalRequest, user: "User") -> str | None:
-    """Return None when the user may decide the request, else a sentence that says why not and who may."""
-    rule = rule_of(request.policy_revision)
+def may_decide(request: ApprovalRequest, user: "User", rule: Rule | None = None) -> str | None:
+    """Return None when the user may decide the request, else a sentence that says why not and who may.
+
+    `rule` is judged by in place of the one that held the request.
+    """
+    rule = rule or rule_of(request.policy_revision)
     if agent_token_of(user) is not None:
         return f"Agents' tokens never decide. {_who_may(rule)}"
     if not user.is_active:
@@ -93,7 +97,20 @@ def may_decide(request: ApprovalRequest, user: "User") -> str | None:
         return _who_may(rule)
     if not rule.allow_self_review and user.pk in {each.user_id for each in request.call.requesters.all()}:
         return f"You asked for this call, so someone else must decide it. {_who_may(rule)}"
+    if request.round_number > 1 and _edited(request, user):
+        return f"You changed what is asked, so someone else must decide it. {_who_may(rule)}"
     return None
+
+
+def _edited(request: ApprovalRequest, user: "User") -> bool:
+    """Say whether an edit of this person is in what stands now, and bars them: an earlier one does.
+
+    The last edit bars its author only where several people must agree. A round without an editor is as it was asked.
+    """
+    rounds = sorted(request.rounds.all(), key=lambda round_: round_.number, reverse=True)
+    standing = list(takewhile(lambda round_: round_.editor_id is not None, rounds))
+    barring = standing if standing and standing[0].quorum > 1 else standing[1:]
+    return user.pk in {round_.editor_id for round_ in barring}
 
 
 def _who_may(rule: Rule) -> str:

@@ -1,16 +1,21 @@
 """Approval requests and audit entries as the API shows them, and what its approval paths take."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, PolicyRevision, Review
+from approvals.private import mask_preview
 from approvals.selectors import current_round, last_review, may_decide, precedent_for
 from approvals.states import RequestStatus, Verdict
 from catalog.access import name_of, sees_all
-from catalog.intake import MAX_ID, BlankIsNull, Choice, PageQuery, StrictSerializer, Text
+from catalog.intake import MAX_ID, BlankIsNull, Choice, PageQuery, StrictSerializer, Text, Whole
+from catalog.privacy import WORDS, Hidden
+
+MOST_HUNKS = 10_000
 
 
 class ApprovalQuery(PageQuery):
@@ -28,6 +33,12 @@ class ReviewBody(StrictSerializer):
     verdict = Choice(choices=Verdict.values)
     seen_digest = Text(max_length=64)
     comment = Text(required=False, allow_blank=True, default="")
+    hunks = serializers.ListField(
+        child=Whole(min_value=0),
+        required=False,
+        max_length=MOST_HUNKS,
+        help_text="The hunks of the change that are accepted, from 0; none of them is a rejection.",
+    )
 
 
 class RemarkBody(StrictSerializer):
@@ -90,7 +101,7 @@ class PrecedentSerializer(serializers.Serializer[Any]):
 
 
 class ApprovalSerializer(serializers.Serializer[Any]):
-    """A request in a list; the context names the `viewer`."""
+    """A request in a list; the context names the `viewer`, and what is `private` to them, by the keys of calls."""
 
     id = serializers.CharField(source="public_id")
     status = serializers.ChoiceField(choices=RequestStatus.values)
@@ -106,7 +117,7 @@ class ApprovalSerializer(serializers.Serializer[Any]):
     call = serializers.CharField(source="call.public_id")
     requester = serializers.SerializerMethodField(help_text="The token or person that asked.")
     requested_by = serializers.CharField(source="call.requested_by.username", allow_null=True)
-    reason = serializers.CharField(source="call.reason", help_text="The agent's own words: not verified.")
+    reason = serializers.SerializerMethodField(help_text="The agent's own words: not verified.")
     policy = PolicyTermsSerializer(source="policy_revision")
     round = serializers.IntegerField(source="round_number")
     votes = VoteSerializer(source="reviews", many=True)
@@ -122,11 +133,22 @@ class ApprovalSerializer(serializers.Serializer[Any]):
     def get_arguments(self, request: ApprovalRequest) -> dict[str, Any]:
         """Return what the call would run with."""
         arguments: dict[str, Any] = json.loads(current_round(request).arguments)
-        return arguments
+        hidden = self._hidden(request)
+        return hidden.mask_arguments(arguments) if hidden else arguments
 
     def get_preview(self, request: ApprovalRequest) -> dict[str, Any] | None:
         """Return what the call would do, as the tool computed it."""
-        return current_round(request).preview_json
+        shown = current_round(request).preview_json
+        return mask_preview(shown) if self._hidden(request) else shown
+
+    def get_reason(self, request: ApprovalRequest) -> str:
+        """Return why the call is asked for; an agent's words may repeat what it is about."""
+        reason = request.call.reason
+        return WORDS if reason and self._hidden(request) else reason
+
+    def _hidden(self, request: ApprovalRequest) -> Hidden | None:
+        private: Mapping[int, Hidden] = self.context["private"]
+        return private.get(request.call_id)
 
     def get_step_id(self, request: ApprovalRequest) -> int | None:
         """Return the number of the step."""

@@ -51,8 +51,8 @@ def _objections(request: ApprovalRequest, approved: Round, binding: Binding) -> 
     """Yield why the call may not start, for people; nothing when it may."""
     yield from _differences(request, approved, binding)
     yield from _objections_to_tool(request, binding)
-    yield from _objections_of_policy(request, approved)
     yield from _objections_to_reviewers(request, approved)
+    yield from _objections_of_policy(request, approved)
 
 
 def _differences(request: ApprovalRequest, approved: Round, binding: Binding) -> Iterator[str]:
@@ -76,12 +76,15 @@ def _objections_to_tool(request: ApprovalRequest, binding: Binding) -> Iterator[
 
 
 def _objections_of_policy(request: ApprovalRequest, approved: Round) -> Iterator[str]:
-    """Ask the gate again: a stricter rule counts, any other change does not."""
+    """Ask the gate again: those who approved must be enough, and the right ones, for the rule in force now."""
     verdict = gate(_facts(request))
     if isinstance(verdict, Deny):
         yield f"A policy refuses this call now: {verdict.message}"
-    elif isinstance(verdict, Hold) and verdict.terms.quorum > approved.quorum:
-        yield f"A policy asks for more people now. {verdict.terms.sentence}."
+    elif isinstance(verdict, Hold):
+        rule = verdict.terms
+        people = [review.person for review in counted_approvals(approved)]
+        if len({each.pk for each in people if may_decide(request, each, rule) is None}) < rule.quorum:
+            yield f"A policy asks for more or other people now. {rule.sentence}."
 
 
 def _facts(request: ApprovalRequest) -> CallFacts:
