@@ -19,6 +19,7 @@ from catalog.problems import Problem as Refusal
 from plans import selectors, services
 from plans.counts import counts_of
 from plans.models import Plan, Step
+from plans.private import hidden_from
 from plans.problems import Problem, with_lines
 from plans.serializers import (
     ActionBody,
@@ -67,7 +68,9 @@ class PlanEndpoint(Endpoint):
     def shown(self, public_id: str, status: int = 200) -> Response:
         """Answer with the plan as it is now."""
         plan = self.plan(public_id)
-        shown = PlanDetailSerializer(plan, context={"counts": counts_of([plan])})
+        shown = PlanDetailSerializer(
+            plan, context={"counts": counts_of([plan]), "private": hidden_from(self.user, plan)}
+        )
         return Response(shown.data, status)
 
 
@@ -133,7 +136,8 @@ class PlanMemory(PlanEndpoint):
     @extend_schema("plans_memory", responses=MemorySerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show what the plan remembers, and the notes of how it came about."""
-        return Response(selectors.memory_of(self.plan(public_id)))
+        plan = self.plan(public_id)
+        return Response(hidden_from(self.user, plan).mask_memory(selectors.memory_of(plan)))
 
 
 class PlanEvents(PlanEndpoint):

@@ -17,4 +17,5 @@ urlpatterns = [
     path(f"{PLAN}steps/{STEP_ID}/outcome/", api.StepOutcome.as_view(), name="api-step-outcome"),
     path("calls/", calls_api.CallList.as_view(), name="api-calls"),
     path(f"calls/{PUBLIC_ID}/", calls_api.CallDetail.as_view(), name="api-call"),
+    path(f"calls/{PUBLIC_ID}/reveal/", calls_api.CallReveal.as_view(), name="api-call-reveal"),
 ]

@@ -5,6 +5,7 @@ from typing import Any
 
 from catalog.definitions import Tool
 from catalog.errors import ParameterError, QueryTypeUnsupported
+from catalog.nulls import without_left_out
 from plans.references import Reference, resolve
 from plans.shapes import Problem
 
@@ -22,7 +23,7 @@ def argument_problems(
 
 def _refused(tool: Tool[Any, Any], given: dict[str, Any]) -> list[Problem]:
     try:
-        tool.check(given)
+        tool.check(without_left_out(tool.validator, given))
     except ParameterError as refusal:
         whole = {"path": "", "code": "check_failed", "message": refusal.message}
         return [_problem(error) for error in refusal.details.get("errors", [whole])]

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
+from catalog.problems import log_unexpected
 from plans.feed import Bell, Feed
 
 log = logging.getLogger("toolgate.boards")
@@ -65,8 +66,9 @@ class Board:
     async def _draw(self) -> None:
         try:
             self.drawn = await self._feed.run(self._subject.draw)
-        except Exception:
-            log.exception("a board could not be drawn; the next ring tries again")
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log.warning("a board could not be drawn; the next ring tries again")
+            log_unexpected(error)
         else:
             for viewer in self.viewers:
                 viewer.set()

@@ -15,10 +15,11 @@ from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.results import Preview
 from catalog.states import CallStatus
-from plans import carriers, claims, engine, starting
+from plans import carriers, claims, engine, limits, starting
 from plans.carriers import Desk
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
+from plans.previews import preview_in_time
 from plans.selectors import may_control, plan_for
 from plans.services import Requester, new_plan
 from plans.spec import MAX_STEPS
@@ -41,21 +42,19 @@ class CallOrder:
 def create_call(order: CallOrder, *, by: Requester) -> Call:
     """Store a direct call as a plan of one step, or as one more step of a plan, and let it start or wait.
 
-    Raises UnknownTool, ToolDisabled, ParameterError and QueryTypeUnsupported before anything is stored, Conflict
-    when the plan takes no more steps, Plan.DoesNotExist when the requester may not see it, and NotAllowed when it is
-    not theirs to control.
+    Raises UnknownTool, ToolDisabled, ParameterError, QueryTypeUnsupported and RateLimited before anything is stored,
+    Conflict when the plan takes no more steps, Plan.DoesNotExist when the requester may not see it, and NotAllowed
+    when it is not theirs to control.
     """
     asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
-    wanted = replace(starting.order_for(order.tool, _arguments_of(order)), reason=order.reason, asker=asker)
+    plan = _plan_of_one(order.tool, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
+    wanted = starting.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id)
+    admission = _admit(plan, replace(wanted, reason=order.reason, asker=asker))
     if order.plan_ref is None:
-        plan = _plan_of_one(order.tool, by)
-        admission = _admit(plan, wanted)
         with recording_new(plan) as batch:
             batch.add("plan.created")
             batch.add("plan.started")
             return _add_call(plan, batch, admission, step_id=1)
-    plan = _plan_to_join(order.plan_ref, by)
-    admission = _admit(plan, wanted)
     with recording(plan.pk, plan.public_id) as batch:
         _check_open(plan)
         return _add_call(plan, batch, admission, step_id=_next_step_id(plan))
@@ -65,6 +64,8 @@ def _plan_to_join(plan_ref: str, by: Requester) -> Plan:
     plan = plan_for(by.user, by.token, plan_ref)
     if not may_control(by.user, by.token, plan):
         raise NotAllowed("Only the plan's owner or an administrator may add calls to it.")
+    # Looked at again when the step is stored: this look keeps a call that cannot be from counting against a limit.
+    _check_open(plan)
     return plan
 
 
@@ -107,8 +108,10 @@ def _admit(plan: Plan, order: Order) -> _Admission:
     verdict = gate(starting.facts_for(order, facts_of(plan)))
     if isinstance(verdict, dispatch.Deny):
         raise ToolError(verdict.message)
+    if limits.is_limited(order):
+        limits.count(order, facts_of(plan))
     if isinstance(verdict, dispatch.Hold):
-        return _Admission(order, verdict.terms, engine.preview(facts_of(plan), 1, order))
+        return _Admission(order, verdict.terms, preview_in_time(facts_of(plan), 1, order))
     return _Admission(order, None, None)
 
 
@@ -143,7 +146,7 @@ def _start_here(batch: Recording, plan: PlanFacts, order: Order, step: Step, des
     if claimed is None:
         raise Conflict("The step was taken before its call could start.")
     batch.add("step.started", claimed.step_id, attempt=claimed.attempt)
-    run = starting.admit(Start(batch, plan, claimed), order)
+    run = starting.admit(Start(batch, plan, claimed), order, counted=True)
     if not isinstance(run, Run):
         raise Conflict("A policy changed while this call was on its way; call again.")
     transaction.on_commit(lambda: desk.take(run))

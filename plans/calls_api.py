@@ -14,7 +14,8 @@ from plans.api import PlanEndpoint
 from plans.bells import wait_a_moment
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
-from plans.serializers import CallBody, CallQuery, CallSerializer
+from plans.private import hidden_of_call, mask_call, reveal
+from plans.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
 from plans.waiting import WAIT_HEADER
 
 USUAL_WAIT = 10.0
@@ -28,11 +29,16 @@ class CallEndpoint(PlanEndpoint):
 
     def shown(self, public_id: str, status: int = 200) -> Response:
         """Answer with the call as it is now; raise Http404."""
+        call = self.call(public_id)
+        shown, hidden = SHOWN.to_representation(call), hidden_of_call(self.user, call)
+        return Response(mask_call(shown, hidden) if hidden else shown, status)
+
+    def call(self, public_id: str) -> Call:
+        """Return a call that the caller may see; raise Http404."""
         try:
-            call = selectors.call_for(self.user, self.token, public_id)
+            return selectors.call_for(self.user, self.token, public_id)
         except Call.DoesNotExist:
             raise Http404 from None
-        return Response(SHOWN.to_representation(call), status)
 
 
 class CallList(CallEndpoint):
@@ -70,6 +76,18 @@ class CallDetail(CallEndpoint):
     def get(self, request: Request, public_id: str) -> Response:
         """Show one call; with `wait_seconds`, when it has ended or the time is over."""
         return waiting(self.shown(public_id), self.query(CallQuery).get("wait_seconds"))
+
+
+class CallReveal(CallEndpoint):
+    """What is masked in one call."""
+
+    required_scopes: ClassVar = {"POST": ["plans:read", "calls:create"]}
+
+    @extend_schema("calls_reveal", request=RevealBody, responses=RevealedSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Show one value of the response, and keep in the audit log who has seen it."""
+        path = self.body(RevealBody)["path"]
+        return Response({"path": path, "value": reveal(self.call(public_id), path, by=self.user)})
 
 
 def waiting(response: Response, seconds: float | None) -> Response:

@@ -22,6 +22,12 @@ class Desk(Protocol):
     def take(self, run: Run) -> None:
         """Run a started call."""
 
+    def takes(self) -> bool:
+        """Say whether there is a thread to run it."""
+
+    def late_tools(self) -> list[str]:
+        """Return the tools that are past their time and still keep a thread."""
+
 
 _desks: list[Desk] = []
 
@@ -38,8 +44,23 @@ def close_desk(desk: Desk) -> None:
 
 
 def desk() -> Desk | None:
-    """Return who takes started calls here; None in a process that executes nothing."""
-    return _desks[-1] if _desks else None
+    """Return who takes started calls here; None in a process that executes nothing, or can execute no more."""
+    return _desks[-1] if can_execute() else None
+
+
+def can_execute() -> bool:
+    """Say whether this process has an executor with a thread left."""
+    return bool(_desks) and _desks[-1].takes()
+
+
+def late_tools() -> list[str]:
+    """Return the tools that are past their time and still keep threads of this process."""
+    return _desks[-1].late_tools() if _desks else []
+
+
+def executes() -> bool:
+    """Say whether this process is one that executes."""
+    return bool(_desks)
 
 
 def carry_to(carrier: Carrier) -> None:

@@ -1,10 +1,13 @@
 """What decisions about a call mean for its plan, carried out in the decision's own transaction."""
 
+from datetime import timedelta
+
+from catalog import snapshot
 from catalog.facts import Fact
 from plans import carriers, finishing
 from plans.events import Recording, on_consequence
 from plans.models import Plan, Step
-from plans.states import PlanStatus, StepStatus
+from plans.states import PlanStatus, StepStatus, WaitingFor
 
 
 def release(batch: Recording, fact: Fact) -> None:
@@ -27,6 +30,16 @@ def withdraw(batch: Recording, fact: Fact) -> None:
         refuse(batch, fact)
 
 
+def ask_again(batch: Recording, fact: Fact) -> None:
+    """A call that may not run as it was asked for is asked for anew, once every process has looked what changed."""
+    call, ready_at = fact.call, batch.now + timedelta(seconds=snapshot.SECONDS_TRUSTED)
+    freed = {"ready_at": ready_at, "claimed_by": "", "lease_until": None, "waiting_since": batch.now}
+    steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
+    if call is not None and steps.update(waiting_for=WaitingFor.RETRY, **freed):
+        batch.add("step.retrying", int(call.step_ref), call=call.public_id, error="definition_changed")
+
+
 on_consequence("call.released", release)
 on_consequence("call.refused", refuse)
+on_consequence("call.voided", ask_again)
 on_consequence("approval.withdrawn", withdraw)

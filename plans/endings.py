@@ -17,10 +17,11 @@ from plans.states import PlanStatus, StepStatus, WaitingFor
 BATCH = 100
 
 
-def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: User) -> None:
+def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: User | None) -> None:
     """End a plan now: nothing more starts, held calls are withdrawn, and what is running ends by itself.
 
-    Raises Conflict when it has ended already. An unknown outcome stays for a person to settle.
+    `by` is None when no person ends it. Raises Conflict when it has ended already. An unknown outcome stays for a
+    person to settle.
     """
     move(Plan.objects.filter(pk=plan.pk), to=to, completed_at=batch.now)
     batch.add(f"plan.{to.value}", reason=reason)
@@ -32,7 +33,7 @@ def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: U
         cancel_step(step, batch, reason, by)
 
 
-def cancel_step(step: Step, batch: Recording, reason: str, by: User) -> None:
+def cancel_step(step: Step, batch: Recording, reason: str, by: User | None) -> None:
     """Cancel one step that has not ended, with its call and, where people were asked, their request."""
     call = step.call
     if call is not None:
@@ -55,9 +56,7 @@ def cancel_step(step: Step, batch: Recording, reason: str, by: User) -> None:
 
 def end_overdue_plans(now: datetime) -> int:
     """Fail the plans whose deadline has passed; return how many."""
-    overdue = list(
-        Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__lte=now).select_related("author")[:BATCH]
-    )
+    overdue = list(Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)[:BATCH])
     return do_each(_end_overdue, overdue)
 
 
@@ -65,5 +64,5 @@ def _end_overdue(plan: Plan) -> bool:
     with recording(plan.pk, plan.public_id) as batch:
         goes_on = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS).exists()
         if goes_on:
-            end_plan(plan, batch, to=PlanStatus.FAILED, reason="The plan's deadline passed.", by=plan.author)
+            end_plan(plan, batch, to=PlanStatus.FAILED, reason="The plan's deadline passed.", by=None)
     return goes_on

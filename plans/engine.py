@@ -8,31 +8,34 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 
 from approvals import expiry, requests, starts
 from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, Invalidated
 from catalog import dispatch, snapshot
-from catalog.context import Deadline, ToolContext
-from catalog.errors import Conflict, ToolError
+from catalog.context import Budget, Deadline, ToolContext
+from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
+from catalog.problems import log_unexpected
 from catalog.results import Preview
 from catalog.states import CallStatus
-from plans import carriers, claims, finishing, starting
+from plans import carriers, claims, drift, finishing, limits, starting
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
 from plans.starting import Start
 from plans.states import WaitingFor
-from plans.work import Hold, Memory, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
+from plans.work import Hold, Limited, Memory, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
 
 INLINE_SECONDS = 2.0
 INLINE_STEPS = 50
+AGAIN_SECONDS = 0.1
+"""How soon a finish that the database did not take is tried again; twice as long each time."""
 
 
 def _nobody_watches() -> None:
@@ -76,13 +79,15 @@ def advance(work: Work, turn: Turn) -> Work | None:
     """Do one piece of work and return the next: of the same step, or of the plan, claimed in the same transaction."""
     if isinstance(work, Hold):
         return _hold(work, turn)
+    if isinstance(work, Limited):
+        return _count(work, turn)
     if isinstance(work, Resume):
         return _resume(work, turn)
     if isinstance(work, Renewal):
         return _ask_again(work, turn)
     outcome = perform(work)
     turn.back()
-    return end(work, outcome, turn)
+    return _end_patiently(work, outcome, turn)
 
 
 def perform(run: Run) -> dispatch.Outcome:
@@ -99,6 +104,21 @@ def _is_ours(run: Run) -> bool:
         return True
     with connection.cursor() as cursor:
         return claims.renew_lease(cursor, run.step, until=now + seconds)
+
+
+def _end_patiently(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
+    """Finish a step; while the database is away the result is kept and tried again, for half a lease at most."""
+    ends, pause = monotonic() + settings.TOOLGATE_LEASE_SECONDS / 2, AGAIN_SECONDS
+    while True:
+        try:
+            return end(run, outcome, turn)
+        except (OperationalError, InterfaceError) as error:
+            if monotonic() + pause > ends:
+                raise
+            log_unexpected(error)
+        connection.close()
+        sleep(pause)
+        pause *= 2
 
 
 def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
@@ -134,6 +154,7 @@ def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]
         # An async tool lives on an event loop, where nothing may be read from the database later.
         "memory": dict(memory) if order.target.tool.is_async else memory,
         "deadline": _deadline(plan, order.target.tool.timeout),
+        "budget": Budget(seconds=order.target.tool.timeout),
     }
 
 
@@ -155,6 +176,21 @@ def _preview(work: Hold | Resume | Renewal, order: Order, turn: Turn) -> Preview
         turn.back()
         if turn.abandoned:
             raise Conflict("The preview came back too late.")
+
+
+def _count(limited: Limited, turn: Turn) -> Work | None:
+    """Count a call against its caller's limit; admit it, or put it off when the limit is reached."""
+    refusal: RateLimited | None = None
+    try:
+        limits.count(limited.order, limited.plan)
+    except RateLimited as error:
+        refusal = error
+    with recording(limited.plan.pk, limited.plan.ref) as batch:
+        if refusal is not None:
+            limits.put_off(batch, limited.step, refusal)
+            return _next(batch, limited.plan, turn.owner)
+        work = starting.admit(Start(batch, limited.plan, limited.step), limited.order, counted=True)
+        return work or _next(batch, limited.plan, turn.owner)
 
 
 def _hold(hold: Hold, turn: Turn) -> Work | None:
@@ -195,8 +231,10 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
     """Compare an approved call with what was approved; start it, or ask again."""
     call = resume.call
     try:
-        order = starting.order_for(call.tool_name, call.arguments_json)
+        order = starting.order_of(call)
         return _start_approved(resume, order, _preview(resume, order, turn))
+    except ToolDrifted as error:
+        return _leave(resume, error, turn)
     except ToolError as error:
         return _refuse(resume, error, turn)
     except ApprovalExpired:
@@ -204,6 +242,14 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
     except Invalidated as change:
         snapshot.forget()
         return Renewal(resume.step, resume.plan, call, str(change))
+
+
+def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | None:
+    """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
+    with recording(work.plan.pk, work.plan.ref) as batch:
+        if not drift.leave(batch, work.step):
+            finishing.refuse(batch, work.step, error)
+        return _next(batch, work.plan, turn.owner)
 
 
 def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
@@ -233,13 +279,15 @@ def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
     """Void the approval and admit the call as it is now, in one transaction."""
     call = renewal.call
     try:
-        order = starting.order_for(call.tool_name, call.arguments_json, replaces=call)
+        order = starting.renewal_of(call)
         shown = _preview(renewal, order, turn)
+    except ToolDrifted as error:
+        return _leave(renewal, error, turn)
     except ToolError as error:
         return _refuse(renewal, error, turn)
     with recording(renewal.plan.pk, renewal.plan.ref) as batch:
         requests.invalidate(call.approval, reason=renewal.reason)
-        work = starting.admit(Start(batch, renewal.plan, renewal.step), order)
+        work = starting.admit(Start(batch, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, Hold):
             store_held(batch, work, shown)
             work = None

@@ -64,8 +64,16 @@ def _waiting(who: str, data: Data) -> Said:
 
 
 def _retrying(who: str, data: Data) -> Said:
+    if data.get("error") == "worker_stopped":
+        return Said("retry", "warn", f"{who} is handed to another worker: the one that had it stopped")
     if data.get("error") == "worker_lost":
         return Said("retry", "warn", f"{who} lost its worker and is tried again")
+    if data.get("error") == "rate_limited":
+        return Said("clock", "warn", f"{who} waits {data.get('seconds')} s: its tool may not be used more often")
+    if data.get("error") == "definition_changed":
+        return Said("retry", "warn", f"{who} is asked about again: its tool has changed")
+    if data.get("error") == "drifted":
+        return Said("retry", "warn", f"{who} is left to a process that has loaded the current version of its tool")
     tries = f"{data.get('attempt')} of {data.get('of')}"
     return Said("retry", "warn", f"{who} failed and is tried again in {data.get('seconds')} s ({tries})")
 
@@ -80,7 +88,15 @@ def _called(who: str, data: Data) -> Said:
     return Said("play", "run", f"{who} calls its tool" + (f", try {attempt}" if attempt > 1 else ""))
 
 
+def _call_succeeded(who: str, data: Data) -> Said:
+    if data.get("settled"):
+        return Said("ok", "ok", f"{who}: a person settled that the call happened")
+    return Said("ok", "ok", f"{who}: the call succeeded")
+
+
 def _call_failed(who: str, data: Data) -> Said:
+    if data.get("settled"):
+        return Said("fail", "danger", f"{who}: a person ended the call whose outcome was unknown")
     return Said("fail", "danger", f"{who}: the call failed", code=str(data.get("error") or ""))
 
 
@@ -125,11 +141,12 @@ SAYERS: Mapping[str, Sayer] = {
     "step.cancelled": _fixed("stop", "idle", "cancelled"),
     "step.outcome_unknown": _fixed("hand", "human", "may or may not have run:", stress="outcome unknown"),
     "call.started": _called,
-    "call.succeeded": _fixed("ok", "ok", ": the call succeeded"),
+    "call.succeeded": _call_succeeded,
     "call.failed": _call_failed,
     "call.restored": _fixed("undo", "warn", ": the workspace was put back"),
     "approval.opened": _fixed("approve", "human", "asks people", name="approval"),
     "approval.reviewed": _reviewed,
+    "approval.edited": _fixed("edit", "human", ": what is asked was narrowed by a reviewer", name="approval"),
     "approval.decided": _decided,
     "approval.expired": _fixed("expired", "idle", "was not answered in time", name="approval"),
     "memory.written": _fixed("file", "idle", "stored", name="key"),

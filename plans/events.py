@@ -5,7 +5,6 @@ the counter and the rows; the poke to whoever watches goes out after commit. Fac
 `on_fact` and join the open recording of their plan.
 """
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
+from pydantic_core import to_json
 
 from catalog import facts
 from catalog.definitions import SafetyLevel
@@ -30,7 +30,7 @@ EVENT_TYPES = frozenset(
         *(f"step.{word}" for word in ("started", "skipped", "waiting", "retrying", "completed", "failed", "cancelled")),
         "step.outcome_unknown",
         *(f"call.{word}" for word in ("started", "succeeded", "failed", "restored")),
-        *(f"approval.{word}" for word in ("opened", "reviewed", "decided", "expired")),
+        *(f"approval.{word}" for word in ("opened", "reviewed", "edited", "decided", "expired")),
         "memory.written",
         "tool.invoked",
     }
@@ -56,7 +56,7 @@ class Recording:
         """Append one event. Raises KeyError for a type that docs/api.md does not name."""
         if kind not in EVENT_TYPES:
             raise KeyError(kind)
-        self.rows.append((kind, step_id, json.dumps(data) if data else "{}"))
+        self.rows.append((kind, step_id, to_json(data).decode() if data else "{}"))
 
 
 def listen(listener: Listener) -> None:

@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import monotonic, sleep
@@ -15,14 +16,13 @@ from django.utils import timezone
 from catalog.definitions import PREVIEW_SECONDS
 from catalog.errors import Conflict
 from catalog.problems import log_unexpected
-from plans import carriers, engine
+from plans import carriers, engine, recovery
 from plans.claims import on_sqlite
 from plans.work import Run, Work
 
 log = logging.getLogger("toolgate.executor")
-QUICK_PLANS = 256
 QUICK_SECONDS = 0.003
-"""A plan whose steps end faster than this needs no second thread where writers take turns."""
+"""A tool that runs shorter than this leaves nothing to do for a second thread where writers take turns."""
 GRACE_SECONDS = 0.25
 """How far past its deadline a sync handler may be before its thread is written off."""
 
@@ -32,19 +32,25 @@ class Seat:
     """One thread's place: what it works on, and until when the handler may run."""
 
     turn: engine.Turn
+    plan_pk: int | None = None
     work: Work | None = None
+    taken_at: float = float("inf")
     ends_at: float = float("inf")
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, work: Work | None) -> None:
         """Note what the thread works on from now on."""
         with self.lock:
-            self.work, self.ends_at = work, _ends_at(work)
+            self.work, self.taken_at, self.ends_at = work, monotonic(), _ends_at(work)
 
     def back(self) -> None:
         """Note that the tool's code has returned: from here on the thread ends its work itself."""
         with self.lock:
-            self.ends_at = float("inf")
+            self.taken_at = self.ends_at = float("inf")
+
+    def needs_nobody_at(self, plan_pk: int) -> bool:
+        """Say whether the thread is at this plan and not (yet) long inside a tool's code."""
+        return self.plan_pk == plan_pk and monotonic() < self.taken_at + QUICK_SECONDS
 
     def give_up(self) -> Work | None:
         """Write the thread off when the tool is past its time; return the work to be ended in its place."""
@@ -75,27 +81,35 @@ class Executor:
         self._hints: SimpleQueue[int | Run | None] = SimpleQueue()
         self._taken: set[int] = set()
         self._seats: set[Seat] = set()
+        self._written_off: set[Seat] = set()
         self._stopping = threading.Event()
+        self._stopped = False
         self._lock = threading.Lock()
-        self._advanced: dict[int, float] = {}
+        self._held_back: Counter[int] = Counter()
 
     def start(self) -> None:
         """Start the threads and listen for hints."""
-        carriers.carry_to(self._hints.put)
-        carriers.open_desk(self)
         for _ in range(self._threads):
             self._add_thread()
+        carriers.carry_to(self._hear)
+        carriers.open_desk(self)
 
     def stop(self, seconds: float = 30.0) -> None:
-        """Claim nothing more; run what was taken, and wait for what is running, at most this long."""
+        """Claim nothing more; run what was taken, and wait for what is running, at most this long.
+
+        What was taken and has not begun by then is handed to other workers.
+        """
         carriers.close_desk(self)
         self._stopping.set()
-        carriers.carry_no_more(self._hints.put)
+        carriers.carry_no_more(self._hear)
         for _ in range(self._threads):
             self._hints.put(None)
         ends = monotonic() + seconds
         while self._seats and monotonic() < ends:
             sleep(0.02)
+        with self._lock:
+            self._stopped = True
+        self._hand_back_all()
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
@@ -104,25 +118,63 @@ class Executor:
 
     def take(self, run: Run) -> None:
         """Run a call that was started in this executor's name, as soon as a thread is free."""
-        self._taken.add(run.step.pk)
-        self._hints.put(run)
+        with self._lock:
+            is_late = self._stopped
+            if not is_late:
+                self._taken.add(run.step.pk)
+                self._hints.put(run)
+        if is_late:
+            recovery.hand_back(run)
+
+    def takes(self) -> bool:
+        """Say whether a thread is left that could run something."""
+        return bool(self._seats)
+
+    def late_tools(self) -> list[str]:
+        """Return the tools that are past their time and keep threads which were written off."""
+        works = [seat.work for seat in list(self._written_off)]
+        return sorted(work.step.tool for work in works if work is not None)
+
+    def _hear(self, plan_pk: int) -> None:
+        """Take a hint, unless nobody is there to follow it."""
+        if self._seats:
+            self._hints.put(plan_pk)
+
+    def _hand_back_all(self) -> None:
+        """Let other workers have what was taken in this one's name and has not begun."""
+        waiting = [self._hints.get_nowait() for _ in range(self._hints.qsize())]
+        for job in waiting:
+            if isinstance(job, Run):
+                self._taken.discard(job.step.pk)
+                recovery.hand_back(job)
+            elif job is None:
+                self._hints.put(None)
 
     def end_overdue(self) -> None:
-        """End the work of tools that are past their time, and replace the threads they keep."""
+        """End the work of tools that are past their time, and replace the threads they keep, up to twice as many."""
         for seat in list(self._seats):
             work = seat.give_up()
             if work is not None:
                 log.warning("plan %s: the tool of step %s is past its time", work.plan.ref, work.step.step_id)
                 with self._lock:
                     self._seats.discard(seat)
-                self._add_thread()
+                    self._written_off.add(seat)
+                if not self._add_thread():
+                    log.error("no more threads are started: tools past their time keep %s", len(self._written_off))
                 engine.abandon(work)
+        if not self._seats and not self._stopping.is_set():
+            self._hand_back_all()
 
-    def _add_thread(self) -> None:
+    def _add_thread(self) -> bool:
+        """Start a thread where one is missing; False when tools past their time keep as many as there may be."""
         seat = Seat(engine.Turn(self.owner))
         with self._lock:
-            self._seats.add(seat)
-        threading.Thread(target=self._live, args=[seat], name="toolgate-executor", daemon=True).start()
+            if len(self._seats) + len(self._written_off) >= 2 * self._threads:
+                return False
+            if len(self._seats) < self._threads:
+                self._seats.add(seat)
+                threading.Thread(target=self._live, args=[seat], name="toolgate-executor", daemon=True).start()
+        return True
 
     def _live(self, seat: Seat) -> None:
         try:
@@ -134,20 +186,29 @@ class Executor:
         finally:
             with self._lock:
                 self._seats.discard(seat)
-            if not self._stopping.is_set() and not seat.turn.abandoned:
-                self._add_thread()  # whatever ended this one
+                self._written_off.discard(seat)
+            if not self._stopping.is_set():
+                self._add_thread()  # whatever ended this one, or kept it for so long
             connection.close()
 
     def _needs_help(self, plan_pk: int) -> bool:
-        """Put a hint back while another thread ends this plan's steps so quickly that two would only queue up."""
-        if not on_sqlite() or monotonic() - self._advanced.get(plan_pk, 0.0) > QUICK_SECONDS:
+        """Hold a hint back for a moment while another thread writes for this plan: two would only queue up."""
+        if not on_sqlite() or not any(seat.needs_nobody_at(plan_pk) for seat in list(self._seats)):
             return True
+        with self._lock:
+            self._held_back[plan_pk] += 1
+            if self._held_back[plan_pk] > 1:
+                return False  # whoever holds the first one back brings this one too
         sleep(QUICK_SECONDS)
-        self._hints.put(plan_pk)
+        with self._lock:
+            count = self._held_back.pop(plan_pk)
+        for _ in range(min(count, self._threads)):
+            self._hints.put(plan_pk)
         return False
 
     def _stay_with(self, plan_pk: int, seat: Seat, work: Work | None = None) -> None:
         """Work on one plan for one turn, from what was taken on. What goes wrong here leaves a lease that expires."""
+        seat.plan_pk = plan_pk
         try:
             seat.turn = engine.Turn(self.owner, stopping=self._stopping, back=seat.back)
             work = work or engine.claim(plan_pk, owner=self.owner)
@@ -155,7 +216,6 @@ class Executor:
                 seat.take(work)
                 self._taken.discard(work.step.pk)
                 work = engine.advance(work, seat.turn)
-                self._advanced[plan_pk] = monotonic()
         except Conflict as lost:
             log.info("plan %s: someone else got there first: %s", plan_pk, lost)
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
@@ -164,10 +224,4 @@ class Executor:
             connection.close()
         finally:
             seat.take(None)
-            self._forget_slow_plans()
-
-    def _forget_slow_plans(self) -> None:
-        """Keep the table of quick plans small."""
-        if len(self._advanced) > QUICK_PLANS:
-            old = monotonic() - QUICK_SECONDS
-            self._advanced = {plan: at for plan, at in list(self._advanced.items()) if at > old}
+            seat.plan_pk = None

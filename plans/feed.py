@@ -18,6 +18,7 @@ from typing import TypeVar
 from django.db import close_old_connections
 
 from catalog.models import Call
+from catalog.problems import log_unexpected
 from catalog.states import TERMINAL
 from plans import events
 from plans.models import Plan
@@ -147,8 +148,9 @@ class Feed:
                     subscription.offer(lines)
                 if watched.read >= watched.heard:
                     break
-        except Exception:
-            log.exception("the events of a plan could not be read; the next look tries again")
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log.warning("the events of a plan could not be read; the next look tries again")
+            log_unexpected(error)
         finally:
             watched.reading = None
 
@@ -158,8 +160,9 @@ class Feed:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 self._hear(await self.run(_last_numbers, list(self._plans)))
-            except Exception:
-                log.exception("the plans' counters could not be read")
+            except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+                log.warning("the plans' counters could not be read")
+                log_unexpected(error)
 
     @contextmanager
     def _watched(self, plan_ref: str) -> Iterator[Watched]:

@@ -35,6 +35,8 @@ CRASHES = 3
 
 def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     """Write down how a call went; return how many steps became ready. Nothing changes when the lease was lost."""
+    if outcome.late is not None:
+        _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late))
     if _must_retry(run, outcome) and not plan_is_over(batch):
         _retry(batch, run, outcome)
         return 0
@@ -50,7 +52,7 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         now=batch.now,
     )
     if not claims.end_call(batch.cursor, run.call, ending):
-        _keep_as_evidence(run.call, ending)
+        _keep_as_evidence(run.call, ending.response or ending.message)
         return 0
     _tell_end(batch, run, outcome)
     if _went_well(outcome):
@@ -120,9 +122,15 @@ def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
     )
 
 
-def _keep_as_evidence(call: Call, ending: CallEnding) -> None:
+def _evidence(run: Run, outcome: dispatch.Outcome, late: dispatch.Outcome) -> str:
+    """Return what came after the time was over, and that the workspace was put back where it was."""
+    response = dispatch.standard_response(run.order.target.tool, run.order.arguments, late)
+    return as_json(response | ({"restored": True} if outcome.restored else {}))
+
+
+def _keep_as_evidence(call: Call, evidence: str) -> None:
     """A result that came too late changes nothing, but whoever settles the call may want to see it."""
-    Call.objects.filter(pk=call.pk, late_evidence="").update(late_evidence=ending.response or ending.message)
+    Call.objects.filter(pk=call.pk, late_evidence="").update(late_evidence=evidence)
 
 
 def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call: Call) -> int:

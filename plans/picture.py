@@ -1,7 +1,7 @@
 """What a plan's page shows that is the same for everyone who may see it, read in a fixed number of queries."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from graphlib import TopologicalSorter
@@ -15,6 +15,7 @@ from catalog.words import Word, status_word
 from plans.event_words import EventLine, line_of
 from plans.graph import Graph, lay_out
 from plans.models import Event, MemoryItem, Plan, Step, StepDependency
+from plans.private import MEETS_PRIVATE, PrivateParts, parts_beyond
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.stretches import stretches, working_seconds
 from plans.timeline import Bar, Timeline, draw_timeline
@@ -60,13 +61,14 @@ class StepPicture:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """A value in memory: the beginning of its JSON, and the size of all of it."""
+    """A value in memory: the beginning of its JSON, and the size of all of it; neither when it is private."""
 
     pk: int
     key: str
     head: str
     size: int
     step_id: int | None
+    is_private: bool = False
 
     @property
     def is_cut(self) -> bool:
@@ -87,6 +89,7 @@ class Picture:
     working_ms: float
     memory: Sequence[MemoryRow]
     events: Sequence[EventLine]
+    private: PrivateParts
 
     @property
     def by_number(self) -> Mapping[int, StepPicture]:
@@ -124,6 +127,8 @@ def draw(plan: Plan) -> Picture:
     now = timezone.now()
     events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
     steps = list(_steps(plan))
+    sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # by _steps
+    private = parts_beyond(plan, sources)
     needs = _needs(plan, steps)
     retries: dict[int, list[Event]] = defaultdict(list)
     for event in plan.events.filter(type="step.retrying").order_by("seq"):
@@ -141,15 +146,17 @@ def draw(plan: Plan) -> Picture:
         graph=lay_out(needs, {step.step_id for step in steps if step.status == StepStatus.COMPLETED}),
         timeline=timeline,
         working_ms=1000 * working_seconds(intervals, until),
-        memory=_memory(plan),
+        memory=_memory(plan, private.keys),
         events=[line_of(event) for event in events if event.seq <= plan.last_seq],
+        private=private,
     )
 
 
 def _steps(plan: Plan) -> QuerySet[Step]:
     """Return the steps with their calls and requests, without what can be large."""
     large = ("arguments", "response", "message", "late_evidence")
-    return plan.steps.select_related("call__approval").defer("parameters", *(f"call__{name}" for name in large))
+    lean = plan.steps.select_related("call__approval").defer("parameters", *(f"call__{name}" for name in large))
+    return lean.annotate(meets_private=MEETS_PRIVATE)
 
 
 def _needs(plan: Plan, steps: Iterable[Step]) -> dict[int, list[int]]:
@@ -161,10 +168,16 @@ def _needs(plan: Plan, steps: Iterable[Step]) -> dict[int, list[int]]:
     return needs
 
 
-def _memory(plan: Plan) -> list[MemoryRow]:
+def _memory(plan: Plan, private: Set[str]) -> list[MemoryRow]:
     values = plan.memory.filter(type=MemoryItem.Type.VALUE).order_by("pk")
     shown = values.annotate(head=Left("value", VALUE_SHOWN), size=Length("value"))
-    return [MemoryRow(*row) for row in shown.values_list("pk", "key", "head", "size", "step_id")]
+    rows = shown.values_list("pk", "key", "head", "size", "step_id")
+    return [_private_row(*row) if row[1] in private else MemoryRow(*row) for row in rows]
+
+
+def _private_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
+    """Return the row of a private value: everyone who looks at the plan is sent the same rows."""
+    return MemoryRow(pk, key, "", 0, step_id, is_private=True)
 
 
 def _pictures(

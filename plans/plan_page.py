@@ -1,16 +1,19 @@
 """One plan as a page shows it to one person: the picture everyone sees, the step they look at, what they may do."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from django.http import Http404, QueryDict
 
 from catalog.access import NotAllowed, name_of
 from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.privacy import WORDS
 from plans.drawing import Drawing, drawing_of
+from plans.masked import MaskedField
 from plans.models import Plan, Step
 from plans.picture import Picture, draw
+from plans.private import sees_through
 from plans.selectors import may_control, plan_for
 from plans.services import Requester
 from plans.settling import SETTLE, Settlement, settle_outcome
@@ -39,6 +42,7 @@ class PlanPage:
     card: StepCard | None
     may_control: bool
     owner: str
+    may_reveal: bool
     chosen: bool = False
     tab: str = DETAILS
     setback: str = ""
@@ -55,6 +59,13 @@ class PlanPage:
         """The address of the page with this step and tab open."""
         step = self.card.number if self.card else ""
         return f"/plans/{self.plan.public_id}/?step={step}" + ("" if self.tab == DETAILS else f"&tab={self.tab}")
+
+    @property
+    def error(self) -> str:
+        """Why the open step failed, as far as this person may read it."""
+        if self.card is None or not self.card.step.error:
+            return ""
+        return WORDS if self.card.is_private and not self.may_reveal else self.card.step.error
 
     @property
     def may_start(self) -> bool:
@@ -86,6 +97,7 @@ def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str)
         chosen=asked is not None,
         may_control=may_control(viewer, None, plan),
         owner=name_of(plan.author),
+        may_reveal=sees_through(viewer, plan),
         tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
         **said,
     )
@@ -95,6 +107,14 @@ def step_of(query: Mapping[str, str]) -> int | None:
     """Return the number of the step that a query names, None when it names none."""
     text = query.get("step", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def with_field(page: PlanPage, shown: MaskedField) -> PlanPage:
+    """Return the page with one private value of the open step revealed."""
+    card = page.card
+    if card is None or card.masked is None:
+        return page
+    return replace(page, card=replace(card, masked=card.masked.with_field(shown)))
 
 
 def control(viewer: "User", plan: Plan, act: Callable[[Requester], None]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 from channels.layers import get_channel_layer
 from django.conf import settings
 
+from catalog.problems import log_unexpected
+
 log = logging.getLogger("toolgate.pokes")
 GROUP = "pokes"
 GATHER_SECONDS = 0.02
@@ -50,7 +52,7 @@ class Pokes:
         channel = await layer.new_channel()
         await layer.group_add(GROUP, channel)
         try:
-            while True:
+            while _goes_on():
                 self._hear((await layer.receive(channel))["plans"])
         finally:
             await layer.group_discard(GROUP, channel)
@@ -60,11 +62,18 @@ def _layer() -> Any:
     return get_channel_layer()
 
 
+def _goes_on() -> bool:
+    """Say whether this task is still wanted: a client that connects may take a cancellation for a lost connection."""
+    task = asyncio.current_task()
+    return task is None or not task.cancelling()
+
+
 async def _again_and_again(job: Callable[[], Any]) -> None:
     """Run the job for ever; what goes wrong costs hints, which the feed's look each second makes up for."""
-    while True:
+    while _goes_on():
         try:
             await job()
-        except Exception:
-            log.exception("pokes between processes failed; trying again")
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log.warning("pokes between processes failed; trying again")
+            log_unexpected(error)
             await asyncio.sleep(AGAIN_SECONDS)

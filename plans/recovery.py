@@ -2,19 +2,20 @@
 
 from datetime import datetime
 
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from catalog.batches import do_each
 from catalog.definitions import SafetyLevel
-from catalog.errors import ToolError
+from catalog.errors import Conflict, ToolError
 from catalog.models import Call
+from catalog.problems import log_unexpected
 from catalog.states import CallStatus
 from catalog.transitions import try_move
 from plans import carriers, claims, endings, finishing
-from plans.claims import Claimed
+from plans.claims import Claimed, Parking
 from plans.events import Recording, recording
 from plans.models import Step
-from plans.work import plan_facts
+from plans.work import Run, plan_facts
 
 BATCH = 100
 
@@ -38,18 +39,36 @@ def _take_back(lost: Claimed) -> bool:
 
 def _give_on(batch: Recording, lost: Claimed) -> None:
     """Give the step to another worker when its call may run (again), else to a person."""
-    step = Step.objects.select_related("plan__author", "call__version", "call__approval").get(pk=lost.pk)
+    step = Step.objects.select_related("call__version", "call__approval").get(pk=lost.pk)
     running = step.call is not None and step.call.status == CallStatus.RUNNING
     if step.call is not None and running and not _may_run_again(step.call):
         finishing.park_as_unknown(batch, lost, step.call)
     elif finishing.plan_is_over(batch):
-        endings.cancel_step(step, batch, "Its worker was lost after the plan had ended.", step.plan.author)
+        endings.cancel_step(step, batch, "Its worker was lost after the plan had ended.", None)
     elif not running and step.crashes + 1 >= finishing.CRASHES:
         reason = f"Its worker was lost {finishing.CRASHES} times before the call could start."
         finishing.refuse(batch, lost, ToolError(reason))
         finishing.settle_plan(batch)
     else:
         _try_again(batch, lost, step.call if running else None)
+
+
+def hand_back(run: Run) -> None:
+    """Let another worker take a call that this one has started and whose handler has not begun.
+
+    What goes wrong here is logged: the lease expires, and the call is taken back then.
+    """
+    try:
+        with recording(run.plan.pk, run.plan.ref) as batch:
+            parking = Parking("", run.call.pk, batch.now, ready_at=batch.now)
+            if claims.park_step(batch.cursor, run.step, parking):
+                started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
+                try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1)
+                told = {"call": run.call.public_id, "attempt": run.call.attempt, "error": "worker_stopped"}
+                batch.add("step.retrying", run.step.step_id, **told)
+            carriers.hint(batch.plan_pk)
+    except (Conflict, DatabaseError) as error:
+        log_unexpected(error)
 
 
 def _may_run_again(call: Call) -> bool:

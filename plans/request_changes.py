@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from approvals.models import ApprovalRequest
 from approvals.states import OPEN, RequestStatus
+from catalog.problems import log_unexpected
 from plans.feed import Feed
 
 log = logging.getLogger("toolgate.requests")
@@ -112,8 +113,9 @@ class RequestChanges:
                 bell.clear()
                 try:
                     self._last, found = await self._feed.run(look, self._last)
-                except Exception:
-                    log.exception("the requests could not be looked at; trying again in a second")
+                except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+                    log.warning("the requests could not be looked at; trying again in a second")
+                    log_unexpected(error)
                 else:
                     self._hand_out(found)
                 await asyncio.sleep(LOOKS_APART_SECONDS)

@@ -42,12 +42,16 @@ SHOWN_OF_RELATED = (
 
 
 def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
-    """Return one call with what its representation needs. Raises Call.DoesNotExist for what is not the viewer's."""
+    """Return one call with what its representation needs: one's own, or one of a plan that one may see.
+
+    Raises Call.DoesNotExist for any other.
+    """
     calls = Call.objects.select_related(*{field.partition("__")[0] for field in SHOWN_OF_RELATED})
+    of_plan = Q(plan_ref__in=plans_for(viewer, token).order_by().values("public_id"))
     if token is not None and token.kind == ApiToken.Kind.AGENT:
-        calls = calls.filter(token=token)
+        calls = calls.filter(of_plan | Q(token=token))
     elif not sees_all(viewer):
-        calls = calls.filter(requested_by=viewer)
+        calls = calls.filter(of_plan | Q(requested_by=viewer))
     return calls.only(*CALL_FIELDS, *SHOWN_OF_RELATED).get(public_id=public_id)
 
 

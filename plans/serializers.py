@@ -21,11 +21,13 @@ from catalog.intake import (
 from catalog.models import Call
 from catalog.states import PUBLIC_STATUS
 from plans.models import Plan, Step
+from plans.private import PrivateParts
 from plans.selectors import steps_of
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
 MAX_WAIT = 60.0
 MAX_REASON = 2000
+MAX_PATH = 1000
 CALL_STATUSES = sorted(set(PUBLIC_STATUS.values()))
 OUTCOMES = ("happened", "did_not_happen", "request_again")
 
@@ -42,6 +44,19 @@ class EventQuery(QuerySerializer):
 
     after = serializers.IntegerField(default=0, min_value=0, max_value=2**53 - 1)
     page_size = serializers.IntegerField(default=200, min_value=1, max_value=1000)
+
+
+class RevealBody(StrictSerializer):
+    """Which value of a call's response is to be seen."""
+
+    path = Text(max_length=MAX_PATH)
+
+
+class RevealedSerializer(serializers.Serializer[Any]):
+    """One value of a call's response."""
+
+    path = serializers.CharField()
+    value = serializers.JSONField(allow_null=True)
 
 
 class CallQuery(QuerySerializer):
@@ -190,14 +205,15 @@ class PlanSerializer(serializers.Serializer[Any]):
 
 
 class PlanDetailSerializer(PlanSerializer):
-    """A plan with its steps."""
+    """A plan with its steps; the context says what of them is `private` to the viewer."""
 
     steps = serializers.SerializerMethodField()
 
     @extend_schema_field(StepSerializer(many=True))
     def get_steps(self, plan: Plan) -> Any:
         """Return the steps in order."""
-        return StepSerializer(steps_of(plan), many=True).data
+        private: PrivateParts = self.context["private"]
+        return [private.mask_step(shown) for shown in StepSerializer(steps_of(plan), many=True).data]
 
 
 class CallApprovalSerializer(serializers.Serializer[Any]):

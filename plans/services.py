@@ -12,7 +12,6 @@ from catalog import snapshot
 from catalog.canonical import Json, canonical_text
 from catalog.errors import ToolError
 from catalog.models import ApiToken
-from catalog.registry import get_all_tools
 from catalog.transitions import move
 from plans import carriers
 from plans.endings import end_plan
@@ -42,9 +41,10 @@ class PlanProblems(ToolError):
 
 
 def problems_of(document: Json | PlanDocument) -> list[Problem]:
-    """Check a plan, also one of the wrong shape, against the tools of this process."""
-    disabled = {name for name, target in snapshot.all_current().items() if not target.enabled}
-    return check_plan(document, get_all_tools(), disabled=disabled)
+    """Check a plan, also one of the wrong shape, against the tools of this process as they may be called now."""
+    current = snapshot.all_current()
+    disabled = {name for name, target in current.items() if not target.enabled}
+    return check_plan(document, {name: target.tool for name, target in current.items()}, disabled=disabled)
 
 
 def create_plan(document: PlanDocument, *, by: Requester) -> Plan:

@@ -62,6 +62,7 @@ def _happened(settling: Settling) -> None:
         Call.objects.filter(pk=call.pk), to=CallStatus.COMPLETED, response=json.dumps(response), finished_at=now,
         message="A person settled that it happened.",
     )  # fmt: skip
+    _tell_end(settling, "call.succeeded")
     carriers.hint(settling.batch.plan_pk, finishing.complete(settling.batch, settling.step, response, call=call))
 
 
@@ -85,6 +86,12 @@ def _fail_call(settling: Settling, message: str) -> None:
         Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind="settled",
         finished_at=settling.batch.now,
     )  # fmt: skip
+    _tell_end(settling, "call.failed", error="settled")
+
+
+def _tell_end(settling: Settling, kind: str, **more: str) -> None:
+    """Give the history the end of the call; the audit log has the settlement itself."""
+    settling.batch.add(kind, settling.step.step_id, call=settling.call.public_id, settled=True, **more)
 
 
 SETTLE: dict[str, Callable[[Settling], None]] = {

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
+from catalog.problems import log_unexpected
 from plans import door
 from plans.door import TurnedAway, Visitor
 from plans.feed import feed_here
@@ -44,8 +45,9 @@ class Socket(ABC):
             await socket.close(refusal.code, str(refusal))
         except OSError:
             log.debug("a client was gone before it was told")
-        except Exception:
-            log.exception("a socket broke")
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log.warning("a socket broke")
+            log_unexpected(error)
             await socket.close(1011, "Something went wrong here; it has been logged.")
 
     @abstractmethod

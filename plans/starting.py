@@ -6,7 +6,7 @@ was finished. What needs the outside (a preview, a handler) is returned as work,
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,16 +16,17 @@ from django.db import DatabaseError
 from approvals.gate import gate
 from catalog import dispatch, snapshot
 from catalog.canonical import canonical_text
-from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError, UnknownTool
+from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
 from catalog.models import Call, new_call_id
 from catalog.problems import log_unexpected
-from catalog.registry import nearest_names
+from catalog.registry import unknown_tool
 from catalog.states import TERMINAL, CallStatus
-from plans import carriers, claims, conditions, finishing, references
+from plans import carriers, claims, conditions, drift, finishing, limits, references
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
-from plans.work import Asker, Hold, Memory, Order, PlanFacts, Resume, Run, Work
+from plans.work import Asker, Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
 
+_BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concrete_fields}
 SETTLED_AT_ONCE = 50
 """Steps that may be skipped or failed in one transaction before others get their turn."""
 
@@ -73,7 +74,8 @@ def _begin(start: Start) -> Work | None:
             return None
         return admit(start, _order(start))
     except ToolError as error:
-        finishing.refuse(start.batch, step, error)
+        if not (isinstance(error, ToolDrifted) and drift.leave(start.batch, step)):
+            finishing.refuse(start.batch, step, error)
     except (Conflict, DatabaseError):
         raise
     except Exception as error:  # noqa: BLE001 - raised again it would undo the claim, to be tried for ever
@@ -102,21 +104,38 @@ def _order(start: Start) -> Order:
     parameters = json.loads(start.step.parameters)
     if not start.plan.is_call and "${" in start.step.parameters:
         parameters = references.resolve(parameters, Memory(start.step.plan_pk))
-    return order_for(start.step.tool, parameters)
+    return order_for(start.step.tool, parameters, plan_ref=start.plan.ref)
 
 
-def order_for(tool_name: str, arguments: Mapping[str, Any], *, replaces: Call | None = None) -> Order:
-    """Look the tool up and check the arguments. Raises UnknownTool, ToolDisabled, ParameterError and the like."""
+def order_for(tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None) -> Order:
+    """Look the tool up, choose what serves it and check the arguments; `kept` is the implementation of a stored call.
+
+    Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and the like.
+    """
     target = snapshot.current(tool_name)
     if target is None:
-        raise UnknownTool(tool_name, nearest_names(tool_name))
+        raise unknown_tool(tool_name)
     if not target.enabled:
         raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
+    target = target.chosen_for(plan_ref, kept)
     if target.drifted:
-        raise ToolDrifted(f"The loaded code of {tool_name} is not its current version: run sync_tools, then try again.")
+        raise ToolDrifted(
+            f"The code of {tool_name} that is loaded here is not what the catalog has: restart this server, or run "
+            "sync_tools if its code is the newer one; then try again."
+        )
     checked = dispatch.check(target.tool, arguments)
-    asker = asker_of(replaces) if replaces else None
-    return Order(target=target, arguments=checked, text=canonical_text(checked), replaces=replaces, asker=asker)
+    return Order(target=target, arguments=checked, text=canonical_text(checked))
+
+
+def renewal_of(call: Call) -> Order:
+    """Return the order for a call that is to take the place of `call`; raise what `order_for` raises."""
+    order = order_for(call.tool_name, call.arguments_json, plan_ref=call.plan_ref)
+    return replace(order, replaces=call, asker=asker_of(call))
+
+
+def order_of(call: Call) -> Order:
+    """Return the order for a stored call, by the implementation it was stored with; raise what `order_for` raises."""
+    return order_for(call.tool_name, call.arguments_json, plan_ref=call.plan_ref, kept=call.implementation_id)
 
 
 def asker_of(call: Call) -> Asker | None:
@@ -139,12 +158,14 @@ def facts_for(order: Order, plan: PlanFacts) -> dispatch.CallFacts:
     )
 
 
-def admit(start: Start, order: Order) -> Run | Hold | None:
-    """Ask the gate: start the call, hand it to people, or refuse it with its step."""
+def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited | Hold | None:
+    """Ask the gate: start the call, hand it to people, or refuse it with its step; one not `counted` yet comes back."""
     verdict = gate(facts_for(order, start.plan))
     if isinstance(verdict, dispatch.Deny):
         finishing.refuse(start.batch, start.step, ToolError(verdict.message))
         return None
+    if not counted and limits.is_limited(order):
+        return Limited(start.step, start.plan, order)
     if isinstance(verdict, dispatch.Hold):
         return Hold(start.step, start.plan, order, verdict.terms)
     call = new_call(start.plan, start.step.step_id, order, status=CallStatus.RUNNING)
@@ -164,23 +185,27 @@ def _started(start: Start, call: Call, order: Order) -> Run:
 def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus) -> Call:
     """Return a call of the plan's step, neither stored nor started."""
     target, asker = order.target, order.asker or plan.asker
-    return Call(
-        public_id=new_call_id(),
-        tool_name=target.tool.name,
-        version_id=target.version_pk,
-        implementation_id=target.implementation_pk,
-        query_type=str(order.arguments.get("query_type", "")) if target.tool.query_types else "",
-        arguments=order.text,
-        status=status,
-        requested_by_id=asker.user_id,
-        token_id=asker.token_id,
-        via=asker.via,
-        session=asker.session,
-        reason=order.replaces.reason if order.replaces else order.reason,
-        plan_ref=plan.ref,
-        step_ref=str(step_id),
-        replaces=order.replaces,
-    )
+    values = _BLANK_CALL | {
+        "public_id": new_call_id(),
+        "tool_name": target.tool.name,
+        "version_id": target.version_pk,
+        "implementation_id": target.implementation_pk,
+        "query_type": str(order.arguments.get("query_type", "")) if target.tool.query_types else "",
+        "arguments": order.text,
+        "status": status,
+        "requested_by_id": asker.user_id,
+        "token_id": asker.token_id,
+        "via": asker.via,
+        "session": asker.session,
+        "reason": order.replaces.reason if order.replaces else order.reason,
+        "plan_ref": plan.ref,
+        "step_ref": str(step_id),
+    }
+    # A model made from keywords looks every field up by name: three times the cost, in every step.
+    call = Call.from_db(None, list(values), list(values.values()))
+    if order.replaces:
+        call.replaces = order.replaces
+    return call
 
 
 def _continue(start: Start) -> Work | None:
@@ -188,19 +213,21 @@ def _continue(start: Start) -> Work | None:
     call = Call.objects.select_related("approval").get(pk=start.step.call_pk or 0)
     start.batch.add("step.started", start.step.step_id, attempt=start.step.attempt)
     if call.status in TERMINAL:
-        return admit(start, order_for(call.tool_name, call.arguments_json, replaces=call))
+        return admit(start, renewal_of(call))
     if hasattr(call, "approval") and call.approval.consumed_at is None:
         return Resume(start.step, start.plan, call)
-    return _start_stored(start, call, order_for(call.tool_name, call.arguments_json))
+    return _start_stored(start, call, order_of(call))
 
 
 def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
     """Start a stored call that needs nobody: a direct call, one whose worker was lost, or one that is tried again."""
     if order.target.version_pk != call.version_id:
-        raise ToolError(f"The definition of {call.tool_name} has changed since this was asked for; ask for it again.")
+        raise ToolDrifted(f"The definition of {call.tool_name} has changed since this was asked for; ask for it again.")
     if not call.attempt and not isinstance(gate(facts_for(order, start.plan)), dispatch.Allow):
         raise ToolError("The policies have changed since this was asked for; ask for it again.")
     if not claims.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
         raise ToolError("The call was settled before it could start.")
+    if order.target.implementation_pk != call.implementation_id:  # what it was stored with has been switched off
+        Call.objects.filter(pk=call.pk).update(implementation=order.target.implementation_pk)
     call.fence, call.attempt, call.started_at = start.step.attempt, call.attempt + 1, start.batch.now
     return _started(start, call, order)

@@ -8,9 +8,11 @@ from typing import Any
 from django.db.models.functions import Left, Length
 
 from approvals.models import ApprovalRequest
+from catalog import snapshot
 from catalog.errors import ParameterError
-from catalog.registry import get_tool
+from catalog.privacy import Hidden
 from plans import references
+from plans.masked import MaskedParts, masked_parameters, masked_parts
 from plans.models import Step
 from plans.picture import VALUE_SHOWN, Picture, StepPicture
 from plans.states import WaitingFor
@@ -42,7 +44,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class StepCard:
-    """One step in detail; `picture` is how the other views draw it."""
+    """One step in detail; `picture` is how the other views draw it, `masked` what is shown of a private call."""
 
     step: Step
     picture: StepPicture
@@ -52,6 +54,8 @@ class StepCard:
     called_with: Excerpt | None
     result: Excerpt | None
     evidence: Excerpt | None
+    masked: MaskedParts | None = None
+    is_private: bool = False
 
     @property
     def number(self) -> int:
@@ -81,19 +85,27 @@ def card_of(picture: Picture, number: int) -> StepCard | None:
         return None
     excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in SHOWN_PARTS}
     sizes = {f"{part}_size": Length(part) for part in SHOWN_PARTS}
-    rows = picture.plan.steps.select_related("call__approval").defer(*SHOWN_PARTS, "call__message")
+    rows = picture.plan.steps.select_related("call__approval", "call__version").defer(*SHOWN_PARTS, "call__message")
     step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
-    by_number = picture.by_number
+    by_number, hidden = picture.by_number, picture.private.steps.get(number)
     return StepCard(
         step=step,
         picture=drawn,
-        level=_level(step.tool),
+        level=_level(step),
         after=[by_number[needed].step for needed in drawn.needs],
-        arguments=list(_arguments(picture, step.parameters_json)),
-        called_with=_excerpt(step, "call__arguments"),
-        result=_excerpt(step, "call__response"),
-        evidence=_excerpt(step, "call__late_evidence"),
+        arguments=list(_arguments(picture, masked_parameters(step.parameters_json, hidden))),
+        is_private=hidden is not None,
+        **_contents(step, hidden),
     )
+
+
+def _contents(step: Any, hidden: Hidden | None) -> dict[str, Any]:
+    """Return the beginnings of what the call was given and gave, or what may be shown where that is private."""
+    parts = dict(zip(("called_with", "result", "evidence"), SHOWN_PARTS, strict=True))
+    if hidden is None or step.call is None:
+        return {name: _excerpt(step, part) for name, part in parts.items()}
+    step.call.refresh_from_db(fields=[part.partition("__")[2] for part in SHOWN_PARTS])
+    return {**dict.fromkeys(parts), "masked": masked_parts(step.call, hidden)}
 
 
 def default_step(picture: Picture) -> int:
@@ -103,9 +115,12 @@ def default_step(picture: Picture) -> int:
     return found[0][1] if found else min(picture.by_number, default=0)
 
 
-def _level(tool: str) -> str:
-    loaded = get_tool(tool)
-    return str(loaded.safety_level) if loaded else ""
+def _level(step: Step) -> str:
+    """Return the level of the version that was called; before there is a call, the one that holds now."""
+    if step.call:
+        return step.call.version.safety_level
+    now = snapshot.current(step.tool)
+    return str(now.tool.safety_level) if now else ""
 
 
 def _excerpt(step: Step, part: str) -> Excerpt | None:

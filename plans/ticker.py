@@ -15,9 +15,11 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from approvals import decisions, expiry
+from approvals import decisions, expiry, outdated
+from catalog.idempotency import clear_keys
 from catalog.problems import log_unexpected
-from plans import carriers, claims, recovery
+from catalog.rates import MOST_CLEARED, clear_buckets
+from plans import carriers, claims, drift, recovery
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
 
@@ -25,6 +27,7 @@ log = logging.getLogger("toolgate.ticker")
 TICK_SECONDS = 1.0
 SHORTEST_SECONDS = 0.05
 PLANS_WOKEN = 100
+CLEAR_SECONDS = 600.0
 
 
 class Ticker:
@@ -34,6 +37,9 @@ class Ticker:
         self._executor = executor
         self._stopping = threading.Event()
         self._renewed_at = monotonic()
+        self._cleared_at = float("-inf")
+        self._began = timezone.now()
+        self._done = 0
         self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
 
     def start(self) -> None:
@@ -53,21 +59,29 @@ class Ticker:
 
     def tick(self) -> None:
         """Do everything that is due; one that fails is logged and does not stop the others."""
+        self._began, self._done = timezone.now(), 0
         for job in (
             self._renew,
             self._end_overdue,
             self._apply,
+            self._void,
             self._expire,
             self._overdue,
             self._recover,
             self._wake,
+            self._clear,
         ):
             _safely(job)
 
     def _pause(self) -> float:
-        """Return the seconds until something is due, between 0.05 and 1, and less than a lease lasts."""
+        """Return the seconds until something is due, between 0.05 and 1, and less than a lease lasts.
+
+        What was due when the tick began, and still is, could not be done: it waits for its second.
+        """
+        if self._done:
+            return SHORTEST_SECONDS
         try:
-            due = expiry.next_due(timezone.now())
+            due = expiry.next_due(self._began)
         except Exception as error:  # noqa: BLE001 - without it the next look is simply later
             log_unexpected(error)
             return TICK_SECONDS
@@ -88,10 +102,13 @@ class Ticker:
             self._executor.end_overdue()
 
     def _apply(self) -> None:
-        decisions.apply_due(timezone.now())
+        self._done += decisions.apply_due(timezone.now())
+
+    def _void(self) -> None:
+        outdated.void_outdated()
 
     def _expire(self) -> None:
-        expiry.expire_due(timezone.now())
+        self._done += expiry.expire_due(timezone.now())
 
     def _overdue(self) -> None:
         end_overdue_plans(timezone.now())
@@ -103,7 +120,16 @@ class Ticker:
         with connection.cursor() as cursor:
             due = claims.due_plans(cursor, now=timezone.now(), limit=PLANS_WOKEN)
         for plan_pk in due:
-            carriers.send(plan_pk)
+            if not drift.is_left(plan_pk):
+                carriers.send(plan_pk)
+
+    def _clear(self) -> None:
+        """Clear old counts of rate limits and old idempotency keys, some at a time."""
+        if monotonic() - self._cleared_at < CLEAR_SECONDS:
+            return
+        cleared = clear_buckets(now=timezone.now()), clear_keys(now=timezone.now())
+        if max(cleared) < MOST_CLEARED:
+            self._cleared_at = monotonic()
 
 
 def _safely(job: Callable[[], None]) -> None:

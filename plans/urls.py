@@ -14,5 +14,6 @@ urlpatterns = [
     path(f"{PUBLIC_ID}/cancel/", views.cancel, name="plan-cancel"),
     path(f"{PUBLIC_ID}/values/<str:key>/", views.value, name="plan-value"),
     path(f"{STEP}/outcome/", views.outcome, name="plan-outcome"),
+    path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
     path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
 ]

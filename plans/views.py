@@ -12,7 +12,9 @@ from catalog.errors import ToolgateError
 from plans.browse import PlanQuery, plan_list
 from plans.drafting import Writing
 from plans.drawing import sketch_of
-from plans.plan_page import PlanPage, control, plan_or_404, plan_page, settle, status_of
+from plans.masked import reveal_on_page
+from plans.plan_page import PlanPage, control, plan_or_404, plan_page, settle, status_of, with_field
+from plans.private import hidden_from
 from plans.raw import part_of_step, value_of
 from plans.services import Requester, cancel_plan, create_plan, start_plan
 from plans.starters import STARTERS
@@ -89,24 +91,49 @@ def _acted(
     try:
         control(request.user, plan_or_404(request.user, public_id), act)
     except ToolgateError as error:
-        said = {"setback": error.message, "comment": request.POST.get("comment", "")[:4000]}
-        page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
-        return render(request, "plans/plan.html", _shown(page), status=status_of(error))
+        return _set_back(request, public_id, query, error)
     return redirect(f"/plans/{public_id}/" + (f"?step={step}" if step else ""))
+
+
+def _set_back(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
+    """Show the plan as it is now, and why what was asked for was not done; htmx is told to ask for it whole."""
+    said = {"setback": error.message, "comment": request.POST.get("comment", "")[:4000]}
+    page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
+    response = render(request, "plans/plan.html", _shown(page), status=status_of(error))
+    response["HX-Refresh"] = "true"
+    return response
 
 
 @require_safe
 @signed_in
 def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
     """Answer with one whole value of a plan's memory, as JSON."""
-    return _raw(value_of(plan_or_404(request.user, public_id), key))
+    chosen = plan_or_404(request.user, public_id)
+    return _raw(value_of(chosen, key, hidden_from(request.user, chosen)))
 
 
 @require_safe
 @signed_in
 def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpResponse:
     """Answer with the whole arguments or result of a step's call, as JSON."""
-    return _raw(part_of_step(plan_or_404(request.user, public_id), step_id, name))
+    chosen = plan_or_404(request.user, public_id)
+    return _raw(part_of_step(chosen, step_id, name, hidden_from(request.user, chosen)))
+
+
+@require_POST
+@signed_in
+def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
+    """Show one private value in its place, to who may see it."""
+    chosen = plan_or_404(request.user, public_id)
+    query = {"step": str(step_id), "tab": "output"}
+    try:
+        field = reveal_on_page(chosen, step_id, request.POST.get("path", ""), by=request.user)
+    except ToolgateError as error:
+        return _set_back(request, public_id, query, error)
+    page = with_field(plan_page(request.user, chosen, query), field)
+    if wants_part(request, f"field-{field.number}"):
+        return render(request, "plans/_field.html", {"page": page, "card": page.card, "field": field})
+    return render(request, "plans/plan.html", _shown(page))
 
 
 def _raw(text: str | None) -> HttpResponse:

@@ -95,6 +95,15 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Limited:
+    """A call of a tool whose use is limited: it is to be counted before it may start or people are asked."""
+
+    step: Claimed
+    plan: PlanFacts
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """A call that needs people: its preview is to be computed and its request stored."""
 
@@ -123,7 +132,7 @@ class Renewal:
     reason: str
 
 
-Work = Run | Hold | Resume | Renewal
+Work = Run | Limited | Hold | Resume | Renewal
 
 
 class Memory(Mapping[str, Any]):

@@ -27,6 +27,7 @@ from plans.event_words import EventLine, line_of
 from plans.executing import executing
 from plans.files import read_document
 from plans.models import Plan
+from plans.private import NOTHING
 from plans.problems import Problem, with_lines
 from plans.selectors import events_after, is_over
 from plans.serializers import PlanDetailSerializer, ProblemSerializer
@@ -59,7 +60,7 @@ class Command(BaseCommand):
         with executing():
             self._follow(plan, wait=options["wait"], quiet=options["json"])
         if options["json"]:
-            shown = PlanDetailSerializer(plan, context={"counts": counts_of([plan])}).data
+            shown = PlanDetailSerializer(plan, context={"counts": counts_of([plan]), "private": NOTHING}).data
             self.stdout.write(json.dumps(shown, default=str, ensure_ascii=False))
         if plan.status in (PlanStatus.FAILED, PlanStatus.CANCELLED):
             raise SystemExit(FAILED)

@@ -1,0 +1,51 @@
+"""Rate limits where calls are admitted: counted once per call, before it is stored, whether it starts or asks people.
+
+Counting is a transaction of its own, outside of every plan's: callers of one group take turns at its count, and must
+not hold a plan or the audit log meanwhile. Calls that are tried again, or asked about again, do not count again.
+"""
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from catalog.errors import RateLimited
+from catalog.models import ApiToken
+from catalog.rates import Ration, count_use
+from catalog.registry import rates_for
+from plans import claims, finishing
+from plans.claims import Claimed, Parking
+from plans.events import Recording
+from plans.states import WaitingFor
+from plans.work import Asker, Order, PlanFacts
+
+WAITS_AT_MOST = 60
+"""Seconds a step waits for its turn by itself; it fails when that is longer away."""
+
+
+def is_limited(order: Order) -> bool:
+    """Say whether the call must be counted before it is admitted."""
+    tool = order.target.tool
+    return bool(tool.rates) or (tool.rate_limit_key is not None and bool(rates_for(tool)))
+
+
+def count(order: Order, plan: PlanFacts) -> None:
+    """Count the call for who asks for it. Raises RateLimited."""
+    tool = order.target.tool
+    count_use(Ration(tool.rate_group, rates_for(tool), _owner(order.asker or plan.asker)), now=timezone.now())
+
+
+def _owner(asker: Asker) -> str:
+    """Name who is counted: an agent by its token, a person as one, whatever tokens of their own they make."""
+    agents = ApiToken.objects.filter(kind=ApiToken.Kind.AGENT)
+    is_agent = asker.token_id is not None and agents.filter(pk=asker.token_id).exists()
+    return f"token:{asker.token_id}" if is_agent else f"user:{asker.user_id}"
+
+
+def put_off(batch: Recording, step: Claimed, refusal: RateLimited) -> None:
+    """Let a step wait until its limit allows one more call, or fail it when that is too long."""
+    if refusal.retry_after > WAITS_AT_MOST:
+        finishing.refuse(batch, step, refusal)
+        return
+    ready_at = batch.now + timedelta(seconds=refusal.retry_after)
+    if claims.park_step(batch.cursor, step, Parking(WaitingFor.RETRY, step.call_pk, batch.now, ready_at)):
+        batch.add("step.retrying", step.step_id, seconds=refusal.retry_after, error=refusal.code)

@@ -1,0 +1,200 @@
+"""What in a plan is private, by whom it may be seen, and how it is shown to everyone else.
+
+Private is what a tool that returns private data was given and gave, and what later steps made of it: a step that refers
+to a private value has private arguments and a private result. What a tool reads of a plan's memory by itself is not
+followed. Nothing is computed for who may see everything, and next to nothing for plans without such a tool.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Exists, OuterRef
+
+from catalog import facts
+from catalog.access import NotAllowed, agent_token_of
+from catalog.canonical import parse_json
+from catalog.errors import Conflict, ParameterError
+from catalog.models import Call, Tool
+from catalog.privacy import (
+    WORDS,
+    Hidden,
+    ask_of_calls,
+    asked_for,
+    field_at,
+    mask,
+    mask_response,
+    private_in,
+    sees_private,
+)
+from plans import references
+from plans.events import recording
+from plans.models import MemoryItem, Plan, Step
+
+MEETS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
+"""Of a step: whether its tool returns private data, loaded here or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateParts:
+    """What is private in one plan: calls by their steps' numbers, and the keys of its memory."""
+
+    steps: Mapping[int, Hidden]
+    keys: frozenset[str] = frozenset()
+
+    def mask_step(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """Mask a step as the API shows it."""
+        hidden = self.steps.get(shown["step_id"])
+        if hidden is None:
+            return shown
+        parameters = mask(shown["parameters"]) if hidden.everything else shown["parameters"]
+        return shown | {"parameters": parameters, "error": shown["error"] and WORDS}
+
+    def mask_memory(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """Mask a plan's memory as the API shows it."""
+        values = {key: mask(value) if key in self.keys else value for key, value in shown["values"].items()}
+        return {"values": values, "items": [self._mask_item(item) for item in shown["items"]]}
+
+    def _mask_item(self, item: dict[str, Any]) -> dict[str, Any]:
+        return item | {"error": WORDS} if "error" in item and item["step_id"] in self.steps else item
+
+
+NOTHING = PrivateParts({})
+
+
+def owns(viewer: User, plan: Plan) -> bool:
+    """Say whether the plan is the viewer's own."""
+    token = agent_token_of(viewer)
+    if token is not None:
+        return plan.token_id == token.pk
+    return viewer.pk in (plan.author_id, plan.token.user_id if plan.token else None)
+
+
+def sees_through(viewer: User, plan: Plan) -> bool:
+    """Say whether the viewer sees what is private in a plan: its owner, reviewers and administrators."""
+    return sees_private(viewer) or owns(viewer, plan)
+
+
+def hidden_from(viewer: User, plan: Plan) -> PrivateParts:
+    """Return what of a plan the viewer must not see."""
+    return NOTHING if sees_through(viewer, plan) else parts_of(plan)
+
+
+def parts_of(plan: Plan) -> PrivateParts:
+    """Return what is private in a plan, in one query when nothing is."""
+    return parts_beyond(plan, plan.steps.filter(MEETS_PRIVATE).values_list("step_id", flat=True))
+
+
+def parts_beyond(plan: Plan, first: Iterable[int]) -> PrivateParts:
+    """Return what is private in a plan whose `first` steps call tools that return private data."""
+    sources = list(first)
+    return _follow(sources, _flows([plan.pk])[plan.pk]) if sources else NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """How values go through one plan: the keys that each step writes, and those that its arguments refer to."""
+
+    keys: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    wants: dict[int, Mapping[str, set[str]]] = field(default_factory=dict)
+
+
+def _flows(plans: Collection[int]) -> Mapping[int, _Flow]:
+    """Return the flows of plans by their keys, in two queries; a step writes what it says, and what it has written."""
+    flows: dict[int, _Flow] = defaultdict(_Flow)
+    rows = Step.objects.filter(plan__in=plans)
+    for plan, number, key, parameters in rows.values_list("plan_id", "step_id", "expected_key", "parameters"):
+        flows[plan].keys[number].update({key} if key else ())
+        if "${" in parameters:
+            flows[plan].wants[number] = _wanted(parameters)
+    values = MemoryItem.objects.filter(plan__in=plans, type=MemoryItem.Type.VALUE, step_id__isnull=False)
+    for plan, writer, key in values.values_list("plan_id", "step_id", "key"):
+        flows[plan].keys[writer or 0].add(key)
+    return flows
+
+
+def _follow(sources: Iterable[int], flow: _Flow) -> PrivateParts:
+    """Return what is private where the values of these steps are, and came to be."""
+    steps = dict.fromkeys(sources, Hidden(everything=True))
+    private: set[str] = set()
+    while found := {key for number in steps for key in flow.keys[number]} - private:
+        private |= found
+        taken = {number: _taken(wanted, private) for number, wanted in flow.wants.items() if number not in steps}
+        steps |= {number: hidden for number, hidden in taken.items() if hidden is not None}
+    return PrivateParts(steps, frozenset(private))
+
+
+def _wanted(parameters: str) -> Mapping[str, set[str]]:
+    """Return the arguments that refer to memory, each with the keys that it names."""
+    wanted: dict[str, set[str]] = defaultdict(set)
+    try:
+        for reference in references.find(parse_json(parameters)):
+            wanted[reference.where.partition(".")[0]].add(reference.key)
+    except ParameterError:
+        return wanted
+    return wanted
+
+
+def _taken(wanted: Mapping[str, set[str]], private: set[str]) -> Hidden | None:
+    names = frozenset(name for name, keys in wanted.items() if keys & private)
+    return Hidden(names) if names else None
+
+
+def _judge(calls: Collection[Call]) -> Mapping[int, Hidden]:
+    """Say which calls are private: one query when none is in a plan with a tool that returns private data, else three,
+    however many plans there are.
+    """
+    parts = _parts_by_ref({call.plan_ref for call in calls})
+    found = ((call.pk, parts[call.plan_ref].steps.get(int(call.step_ref))) for call in calls if call.plan_ref in parts)
+    return {pk: hidden for pk, hidden in found if hidden is not None}
+
+
+def _parts_by_ref(refs: Collection[str]) -> Mapping[str, PrivateParts]:
+    """Return what is private in these plans, by their public ids; plans without anything private are left out."""
+    sources: dict[tuple[int, str], list[int]] = defaultdict(list)
+    meeting = Step.objects.filter(MEETS_PRIVATE, plan__public_id__in=refs)
+    for plan, ref, number in meeting.values_list("plan_id", "plan__public_id", "step_id"):
+        sources[plan, ref].append(number)
+    flows = _flows([plan for plan, _ in sources]) if sources else {}
+    return {ref: _follow(numbers, flows[plan]) for (plan, ref), numbers in sources.items()}
+
+
+ask_of_calls(_judge)
+
+
+def hidden_of_call(viewer: User, call: Call) -> Hidden | None:
+    """Return what of a call the viewer must not see; None when they may see it all."""
+    if sees_private(viewer) or asked_for(viewer, call):
+        return None
+    hidden = private_in([call]).get(call.pk)
+    return None if hidden is None or _owns_plan_of(viewer, call) else hidden
+
+
+def _owns_plan_of(viewer: User, call: Call) -> bool:
+    plan = Plan.objects.select_related("token").filter(public_id=call.plan_ref).first()
+    return plan is not None and owns(viewer, plan)
+
+
+def mask_call(shown: dict[str, Any], hidden: Hidden) -> dict[str, Any]:
+    """Mask a call as the API shows it."""
+    arguments = hidden.mask_arguments(shown["arguments"])
+    reason = shown["reason"] and WORDS
+    return shown | {"arguments": arguments, "reason": reason, "result": mask_response(shown["result"])}
+
+
+def reveal(call: Call, path: str, *, by: User) -> Any:
+    """Return one value of a call's response and keep in the audit log who saw it, never what it is.
+
+    Raises NotAllowed, Conflict while there is no response, and ParameterError for a path that names no value.
+    """
+    if not (sees_private(by) or asked_for(by, call) or _owns_plan_of(by, call)):
+        raise NotAllowed("Only who asked for the call, the plan's owner, reviewers and administrators see its values.")
+    if not call.response:
+        raise Conflict("This call has no response yet.")
+    value = field_at(call.response_json, path)
+    plan_pk = Plan.objects.only("pk").get(public_id=call.plan_ref).pk
+    with recording(plan_pk, call.plan_ref):
+        facts.record("call.revealed", call=call, by=by, path=path)
+    return value

@@ -1,0 +1,33 @@
+"""What would become of a direct call: checked, judged by the gate and previewed, but neither stored nor counted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from approvals.gate import gate
+from catalog.definitions import SafetyLevel
+from catalog.dispatch import Verdict
+from catalog.results import Preview
+from plans import starting
+from plans.models import Plan
+from plans.previews import preview_in_time
+from plans.services import Requester, new_plan
+from plans.work import Asker, facts_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What the gate would say to a call, and what its tool says it would do (None when it does not say)."""
+
+    level: SafetyLevel
+    verdict: Verdict
+    shown: Preview | None
+
+
+def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
+    """Say what would become of a call. Raises what `create_call` raises before it stores anything, and ToolError."""
+    asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
+    order = replace(starting.order_for(tool, dict(arguments)), asker=asker)
+    plan = facts_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
+    verdict = gate(starting.facts_for(order, plan))
+    return Rehearsal(order.target.tool.safety_level, verdict, preview_in_time(plan, 1, order))
