@@ -12,7 +12,6 @@ from django.db import connections
 from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
 from pytest_django.plugin import DjangoDbBlocker
 
-CONNECTIONS_LOST_AT_MOST = 1000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -42,14 +41,6 @@ def is_required(marker: str) -> bool:
 def chromium() -> str:
     """The path of the browser that tests marked `browser` drive."""
     return find_chromium() or pytest.fail("no Chromium was found; mark the test as browser")
-
-
-@pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
-    """Let the pool lose connections: tests end threads at any line, and what those held never comes back to it."""
-    options = connections["default"].settings_dict["OPTIONS"]
-    if "pool" in options:
-        options["pool"] = {**options["pool"], "max_size": CONNECTIONS_LOST_AT_MOST}
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,10 @@ class Rest:
         sent = {**self.headers, **more, **headers}
         return self.client.post(ROOT + path, text, content_type="application/json", headers=sent)
 
+    def patch(self, path: str, body: Any) -> Any:
+        """Change what is at a path."""
+        return self.client.patch(ROOT + path, json.dumps(body), content_type="application/json", headers=self.headers)
+
 
 def agent(user: User, *scopes: str) -> Rest:
     """Return the client of an agent that acts for the user."""

@@ -9,10 +9,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from tests.builders import make_plan, reject, request_of, step, work_off, write_step
+from tests.builders import act, make_plan, reject, request_of, step, work_off, write_step
 from tests.conftest import forget_what_was_read, person
 
 BUDGETS: dict[str, int] = json.loads((Path(__file__).parent / "query_budgets.json").read_text(encoding="utf-8"))
+
+PRIVATE_BUDGETS = {"/approvals/": 28, "/approvals/?status=decided": 28, "/api/v1/approvals/": 14}
+"""For who must not see private data, where there is some: it is looked for once for the list, once for what is open."""
 
 
 @pytest.fixture
@@ -51,3 +54,26 @@ def test_a_page_keeps_to_its_budget(page: str, ada: User, rosa: User, reader: Us
     more = queries_of(client, page.format(**named))
     assert more == little
     assert more <= BUDGETS[page]
+
+
+def add_a_private_plan(author: User, reviewer: User) -> None:
+    """Store a plan that waits with what came of somebody's own, and one whose request was refused."""
+    look = act(1, {"email": "jo@example.org"}, "private", expected_key="found")
+    tell = act(2, {"to": "${found.results}"}, "dangerous", dependencies=[1])
+    plans = [work_off(make_plan(author, look, tell)) for _ in range(2)]
+    reject(plans[1], reviewer, 2)
+
+
+@pytest.mark.usefixtures("stage")
+@pytest.mark.parametrize("page", PRIVATE_BUDGETS)
+def test_plans_with_private_data_cost_no_more_the_more_there_are(page: str, ada: User, rosa: User, vera: User) -> None:
+    """For who only looks on: what is private is found for all of them at once."""
+    client = Client()
+    client.force_login(vera)
+    for _ in range(2):
+        add_a_private_plan(ada, rosa)
+    little = queries_of(client, page)
+    for _ in range(3):
+        add_a_private_plan(ada, rosa)
+    assert queries_of(client, page) == little
+    assert little <= PRIVATE_BUDGETS[page]

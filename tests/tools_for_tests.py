@@ -96,5 +96,28 @@ with clean_registry():
         """Answer with the value, soon, once a person agrees."""
         return STAGE.play("dangerous_hasty", value, context)
 
+    @tool(rate_limit_key="stage", rate_limit="2/min")
+    def limited(value: Any = None, *, context: ToolContext) -> Any:
+        """Answer with the value, twice a minute."""
+        return STAGE.play("limited", value, context)
 
-TOOLS = (safe, patient, keeping, hasty, hasty_async, cautious, cautious_patient, dangerous, dangerous_hasty)
+    @tool(safety_level="dangerous", rate_limit_key="stage-dangerous", rate_limit="1/h", reversibility="restorable")
+    def limited_dangerous(value: Any = None, *, context: ToolContext) -> Any:
+        """Answer with the value, once an hour and once a person agrees."""
+        return STAGE.play("limited_dangerous", value, context)
+
+    @limited_dangerous.preview
+    def _(value: Any = None, *, context: ToolContext) -> Preview:
+        act = STAGE.previews.get("limited_dangerous")
+        return Preview(f"Do {value}", "text", state_token=act(value, context) if act else "as it was")
+
+    @tool(returns_private_data=True)
+    def private(value: Any = None, *, context: ToolContext) -> Any:
+        """Answer with the value, which is somebody's own."""
+        return STAGE.play("private", value, context)
+
+
+TOOLS = (
+    *(safe, patient, keeping, hasty, hasty_async, cautious, cautious_patient, dangerous, dangerous_hasty),
+    *(limited, limited_dangerous, private),
+)

@@ -203,6 +203,7 @@ def test_precedent_is_told(ada, rosa, tomas):
         (None, "The tool shows nothing of what it would do"),
         (Preview("Move people", "rows", rows=({"name": "Ada", "room": 4}, {"name": "Ben"})), "2 rows"),
         (Preview("Send", "text", after="Dear Ada"), "Dear Ada"),
+        (Preview("Send", "text", after="Dear Ada"), "Touches See below what the tool shows of it"),
         (Preview("Delete note.txt", "diff", before="a\nb\n"), "+0 \u22122 lines"),
     ],
 )

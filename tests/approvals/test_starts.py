@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals import gate
@@ -127,7 +128,7 @@ def test_a_newer_version_does_not_start_on_the_old_approval(approved):
     ("terms", "reason"),
     [
         ({"effect": "deny", "message": "Not today."}, "Not today."),
-        ({"stages": [{"group": "reviewer", "count": 2}]}, "asks for more people"),
+        ({"stages": [{"group": "reviewer", "count": 2}]}, "asks for more or other people"),
         ({"effect": "allow"}, "A policy refuses this call now"),
     ],
 )
@@ -135,6 +136,50 @@ def test_a_stricter_policy_counts(approved, terms, reason):
     """And taking the rule away does not let a dangerous call through."""
     set_rule(**terms)
     assert reason in refused(approved)
+
+
+def revise(**terms: object) -> None:
+    """Put a new revision of the default policy for dangerous calls in force; the request keeps the old one."""
+    policy = set_rule().policy
+    new = set_rule()
+    new.pk, new.number = None, new.number + 1
+    new._state.adding = True
+    for name, value in terms.items():
+        setattr(new, name, value)
+    new.save()
+    policy.revision = new
+    policy.save()
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"stages": [{"group": "reviewer", "count": 2}]},
+        {"stages": [{"group": "administrator", "count": 1}]},
+        {"stages": [{"group": "reviewer", "count": 1}, {"group": "administrator", "count": 1}]},
+    ],
+)
+def test_a_revision_that_asks_for_others_counts(approved, terms):
+    """More of them, or members of another group."""
+    revise(**terms)
+    assert "more or other people" in refused(approved)
+
+
+def test_a_revision_that_forbids_ones_own_yes_counts(ada, monkeypatch):
+    """It was allowed when it was given."""
+    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
+    ada.groups.add(Group.objects.get(name="reviewer"))
+    set_rule(allow_self_review=True)
+    request = ask(ada)
+    own = decide(request, by=User.objects.get(pk=ada.pk), decision=approval(request))
+    revise(allow_self_review=False)
+    assert "more or other people" in refused(own)
+
+
+def test_a_revision_that_those_who_agreed_satisfy_does_not_matter(approved):
+    """Its groups may differ, if they are among them."""
+    revise(stages=[{"group": "administrator", "count": 0}, {"group": "reviewer", "count": 1}])
+    assert consume(approved.call, binding_of(approved.call)).number == 1
 
 
 def test_a_policy_that_changes_elsewhere_does_not_matter(approved):

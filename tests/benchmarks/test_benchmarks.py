@@ -20,7 +20,9 @@ def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", ["chain_ms_per_step_normal", "direct_call_ms", "fsync_ms"])
+@pytest.mark.parametrize(
+    "name", ["chain_ms_per_step_normal", "direct_call_ms", "fsync_ms", "validate_us", "hostile_ms"]
+)
 def test_a_figure_is_one_line_of_json(name: str) -> None:
     """The line has the fields that are promised; what takes longer is left to `make bench`."""
     done = bench(name, "--runs", "1")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from tests.chaos.serving import Serving
 
 # The browser says aloud that an answer was refused; that is what these statuses are for.
 EXPECTED = re.compile(r"Failed to load resource: .* status of (403|404|409|422)")
@@ -41,22 +44,45 @@ def complaints() -> Iterator[list[str]]:
 @pytest.fixture
 def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterator[PageAs]:
     """Return a function that opens a window for someone; sockets stay open and silent."""
+    with windows(browser, lambda: str(live_server.url), complaints) as open_window:
+
+        def open_silent_window(user: User, **options: Any) -> Page:
+            page = open_window(user, **options)
+            page.set_default_timeout(8000)
+            page.route_web_socket("**/ws/**", lambda socket: None)
+            return page
+
+        yield open_silent_window
+
+
+@pytest.fixture
+def window_of(browser: Browser, served: Serving, complaints: list[str]) -> Iterator[PageAs]:
+    """Return a function that opens a window of its own for someone at what `served` serves, sockets and all."""
+    with windows(browser, served.url, complaints) as open_window:
+        yield open_window
+
+
+@contextmanager
+def windows(browser: Browser, address: Callable[[], str | None], complaints: list[str]) -> Iterator[PageAs]:
+    """Open windows of people who are signed in at an address, and close them all in the end."""
     contexts = []
 
     def open_window(user: User, **options: Any) -> Page:
-        context = browser.new_context(base_url=live_server.url, **options)
+        context = browser.new_context(base_url=address(), **options)
         contexts.append(context)
-        context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": live_server.url}])
+        cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": address()}
+        context.add_cookies([cookie])  # type: ignore[list-item]
         page = context.new_page()
-        page.set_default_timeout(8000)
-        page.route_web_socket("**/ws/**", lambda socket: None)
+        page.set_default_timeout(15000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: note(message, complaints))
         return page
 
-    yield open_window
-    for context in contexts:
-        context.close()
+    try:
+        yield open_window
+    finally:
+        for context in contexts:
+            context.close()
 
 
 def session_of(user: User) -> str:

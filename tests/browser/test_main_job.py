@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PageAs, note, session_of
 from tests.builders import make_plan, step, step_of, write_step
 from tests.chaos.serving import Serving
 from tests.waiting import eventually
@@ -26,27 +24,6 @@ def served(transactional_db: None, catalog: None, tmp_path: Path) -> Iterator[Se
     eventually(process.url, what="the server")
     yield process
     process.kill()
-
-
-@pytest.fixture
-def window_of(browser: Browser, served: Serving, complaints: list[str]) -> Iterator[PageAs]:
-    """Return a function that opens a window of its own for someone, sockets and all."""
-    contexts = []
-
-    def open_window(user: User, **options: Any) -> Page:
-        context = browser.new_context(base_url=served.url(), **options)
-        contexts.append(context)
-        cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": served.url()}
-        context.add_cookies([cookie])  # type: ignore[list-item]
-        page = context.new_page()
-        page.set_default_timeout(15000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: note(message, complaints))
-        return page
-
-    yield open_window
-    for context in contexts:
-        context.close()
 
 
 def start_writing(page: Page, author: User) -> Any:

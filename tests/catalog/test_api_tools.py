@@ -9,7 +9,7 @@ from catalog.models import Tool
 from tests.rest import Rest, wrong_paths
 
 pytestmark = pytest.mark.usefixtures("catalog")
-FILES = ["delete_file", "list_files", "read_file", "search_files", "write_file"]
+FILES = ["delete_file", "list_files", "propose_file_edit", "read_file", "search_files", "write_file"]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def names(response):
     [
         ({"category": "filesystem"}, FILES),
         ({"category": ["filesystem", "finance"]}, sorted([*FILES, "sec_financial_data"])),
-        ({"safety_level": "dangerous"}, ["delete_file", "write_file"]),
+        ({"category": "filesystem", "safety_level": "dangerous"}, ["delete_file", "propose_file_edit", "write_file"]),
         ({"category": "filesystem", "max_level": "cautious"}, ["list_files", "read_file", "search_files"]),
         ({"safety_level": "cautious"}, ["eval_form"]),
         ({"q": "WRITE_f"}, ["write_file"]),
@@ -38,7 +38,7 @@ def names(response):
         ({"source": "nowhere"}, []),
         ({"enabled": "false"}, ["eval_form"]),
         ({"category": "filesystem", "sort": "-name"}, FILES[::-1]),
-        ({"category": "filesystem", "sort": "-level", "page_size": 2}, ["delete_file", "write_file"]),
+        ({"category": "filesystem", "sort": "-level", "page_size": 2}, ["propose_file_edit", "delete_file"]),
     ],
 )
 def test_the_list_is_narrowed_and_sorted(rest, query, found):
@@ -69,9 +69,9 @@ def test_pages_follow_each_other_forth_and_back(rest, sort):
 
 def test_a_list_costs_the_same_few_queries_however_long(rest, django_assert_num_queries):
     rest.get("tools/")
-    with django_assert_num_queries(4):  # token, roles, tools, their categories
+    with django_assert_num_queries(5):  # token, roles, which tools, all about them, their categories
         rest.get("tools/", page_size=3)
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(5):
         rest.get("tools/")
 
 
@@ -111,10 +111,10 @@ def test_each_provider_reads_its_own_form(rest, provider, keys):
 
 
 def test_a_provider_we_do_not_know_is_422_naming_those_we_do(rest):
-    response = rest.get("tools/read_file/schema/", provider="gram")
+    response = rest.get("tools/read_file/schema/", provider="cobol")
 
     assert wrong_paths(response) == ["provider"]
-    assert "anthropic, json, mcp, openai" in response.json()["detail"]
+    assert "anthropic, gram, json, mcp, openai" in response.json()["detail"]
 
 
 def test_schemas_leave_out_what_is_switched_off(rest):

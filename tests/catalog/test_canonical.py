@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.canonical import MAX_INTEGER, canonical_text, check_json, digest, parse_json, size_of
+from catalog.canonical import MAX_INTEGER, canonical_text, check_json, digest, parse_json, size_of, with_whole_numbers
 from catalog.errors import MalformedJSON, TooLarge
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
@@ -124,3 +124,17 @@ def test_digests_are_equal_only_for_equal_fields(left, right):
 
 def test_size_counts_bytes_not_characters():
     assert size_of({"a": "é"}) == len('{"a":"é"}'.encode())
+
+
+def test_whole_floats_become_the_integers_that_their_canonical_text_says():
+    given = {"a": [2.0, -0.0, 1.5], "b": {"c": 2.0**53 - 1, "d": 1e16}, "e": 3, "f": "1.0"}
+    whole = with_whole_numbers(given)
+    assert repr(whole) == repr({"a": [2, 0, 1.5], "b": {"c": 2**53 - 1, "d": 1e16}, "e": 3, "f": "1.0"})
+    assert canonical_text(whole) == canonical_text(given)
+    assert repr(given).startswith("{'a': [2.0, -0.0")
+
+
+@given(values)
+def test_a_value_without_whole_floats_is_itself(value):
+    once = with_whole_numbers(value)
+    assert with_whole_numbers(once) is once

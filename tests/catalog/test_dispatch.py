@@ -2,10 +2,7 @@
 
 import asyncio
 import dataclasses
-import sys
 import threading
-import time
-import timeit
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +18,7 @@ from catalog.errors import (
     ParameterError,
     PromptEvaluationError,
     QueryTypeUnsupported,
+    StorageUnavailable,
     ToolError,
     ToolValidationError,
     VisibilityExpansionRequired,
@@ -66,7 +64,11 @@ FAILURES = [
         False,
     ),
     (DataNotFound("Nothing."), "Nothing.", "data_not_found", False),
-    (DeadlineExceededError("late"), "Tool 'x' exceeded the deadline.", "timeout", True),
+    (DeadlineExceededError("late"), "late", "timeout", True),
+    (DeadlineExceededError(), "Tool 'x' exceeded the deadline.", "timeout", True),
+    (StorageUnavailable("The index is away."), "The index is away.", "storage_error", False),
+    (PromptEvaluationError("over"), "over", "evaluation_ended", False),
+    (VisibilityExpansionRequired("show more"), "show more", "expansion_required", False),
     (TypeError("two arguments"), "Tool 'x' raised TypeError: two arguments", "unknown_error", True),
     (ValueError("odd"), "Tool 'x' execution failed: odd", "unknown_error", True),
     (RuntimeError(), "Tool 'x' execution failed: RuntimeError", "unknown_error", True),
@@ -193,11 +195,10 @@ def test_an_async_handler_is_stopped_at_its_deadline():
         finally:
             stopped.set()
 
-    started = time.perf_counter()
     outcome = outcome_of(hang)
 
     assert (outcome.error_kind, outcome.message) == ("timeout", "Tool 'hang' exceeded the deadline.")
-    assert stopped.wait(1) and time.perf_counter() - started < 1
+    assert stopped.wait(1)
 
 
 def test_an_async_handler_that_will_not_stop_is_left_behind():
@@ -235,13 +236,12 @@ def test_async_handlers_run_side_by_side_on_one_loop():
         await asyncio.sleep(0.2)
 
     threads = [threading.Thread(target=outcome_of, args=(wait,)) for _ in range(8)]
-    started = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert len(loops) == 1 and time.perf_counter() - started < 1
+    assert len(loops) == 1
 
 
 @pytest.mark.parametrize("arguments", [[], None, "text", {"a": float("inf")}, {1: 2}])
@@ -339,15 +339,13 @@ def test_invoke_raises_what_ends_an_evaluation_and_returns_the_rest():
     assert invoke(returning(1), {}, gate=lambda call: Hold(None)).message == "Tool 'x' waits for approval."
 
 
-def test_checking_and_running_a_plain_tool_takes_microseconds():
+def test_what_runs_is_what_is_recorded_where_an_integer_is_given_as_a_float():
     @tool
-    def noop(a: int, b: str | None = None) -> int:
-        """Do nothing."""
-        return a
+    def repeat(text: str, times: int) -> str:
+        """Repeat a text."""
+        return text * times
 
-    def once() -> None:
-        run(noop, check(noop, {"a": 1, "b": "x"}), ToolContext())
-
-    tracing = sys.gettrace() is not None  # measuring coverage slows every line down
-    seconds = min(timeit.repeat(once, number=500, repeat=5)) / 500
-    assert tracing or seconds < 60e-6
+    assert repr(check(repeat, {"text": "a", "times": 2.0})) == "{'text': 'a', 'times': 2}"
+    assert invoke(repeat, {"text": "a", "times": 2.0}).value == "aa"
+    untouched = {"text": "1.0", "times": 3}
+    assert check(repeat, untouched) is untouched

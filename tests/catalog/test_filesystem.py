@@ -1,6 +1,8 @@
 """The workspace: no path leaves it, writes are whole and undoable, changed files are not overwritten."""
 
+import errno
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -281,6 +283,59 @@ def test_restore_leaves_alone_what_someone_else_wrote_since(workspace, root):
 
     assert not workspace.restore()
     assert (root / "made" / "note").read_text() == "theirs"
+
+
+def fail_once_at(monkeypatch, name: str) -> None:
+    """Let the next call of `os.<name>` on a folder, or any for replace, fail; fsync only after the file's own."""
+    real = getattr(os, name)
+    failed: list[bool] = []
+
+    def fail(*arguments, **options):
+        is_file = name == "fsync" and stat.S_ISREG(os.fstat(arguments[0]).st_mode)
+        if failed or is_file:
+            return real(*arguments, **options)
+        failed.append(True)
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(os, name, fail)
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+@pytest.mark.parametrize("earlier", [None, "mine"])
+def test_a_write_that_fails_halfway_is_undone(workspace, root, monkeypatch, step, earlier):
+    """Whether it was taken or not, and whether it was the call's first."""
+    (root / "note").write_text("old")
+    if earlier:
+        workspace.write_text("note", earlier)
+    with monkeypatch.context() as patch:
+        fail_once_at(patch, step)
+        with pytest.raises(FilesystemError):
+            workspace.write_text("note", "new")
+
+    assert workspace.restore()
+    assert (root / "note").read_text() == "old"
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+def test_what_others_wrote_after_a_write_that_failed_is_theirs(workspace, root, monkeypatch, step):
+    with monkeypatch.context() as patch:
+        fail_once_at(patch, step)
+        with pytest.raises(FilesystemError):
+            workspace.write_text("note", "new")
+    (root / "note").write_text("theirs")
+
+    assert not workspace.restore()
+    assert (root / "note").read_text() == "theirs"
+
+
+def test_what_others_wrote_between_two_writes_comes_back(workspace, root):
+    (root / "note").write_text("old")
+    workspace.write_text("note", "mine")
+    (root / "note").write_text("theirs")
+    workspace.write_text("note", "mine again")
+
+    assert workspace.restore()
+    assert (root / "note").read_text() == "theirs"
 
 
 def test_a_listing_shows_files_and_folders_but_no_links_or_odd_names(workspace, root):

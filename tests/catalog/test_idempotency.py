@@ -4,12 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db import connections
 from django.utils import timezone
 
 from catalog.models import IdempotencyKey
 from plans.models import Plan
-from tests.builders import step
+from tests.builders import act, make_plan, request_of, step, work_off
 from tests.rest import Rest, agent, wrong_paths
 
 pytestmark = pytest.mark.usefixtures("catalog")
@@ -51,6 +52,23 @@ def test_keys_belong_to_a_token_or_person(ada, ben):
     answers = [client.post("plans/", PLAN, key="k-1").json()["id"] for client in (Rest(ada), Rest(ada), Rest(ben))]
 
     assert len(set(answers)) == 3
+
+
+def test_a_role_that_was_lost_takes_its_answers_along(stage, ada, rosa):
+    """A reviewer who no longer is one is not told again what only reviewers read."""
+    secret = "jo@example.org"
+    look = act(1, {"email": secret}, "private", expected_key="found")
+    tell = act(2, {"to": "${found.results}"}, "dangerous", dependencies=[1])
+    asked = request_of(work_off(make_plan(ada, look, tell)), 2)
+    rest, path = Rest(rosa), f"approvals/{asked.public_id}/reviews/"
+    body = {"verdict": "reject", "seen_digest": asked.digest, "comment": "No."}
+    answers = [rest.post(path, body, key="k-1") for _ in range(2)]
+    assert [(answer.status_code, secret in answer.content.decode()) for answer in answers] == [(201, True)] * 2
+
+    rosa.groups.set(Group.objects.filter(name="viewer"))
+    later = rest.post(path, body, key="k-1")
+    assert (later.status_code, later.json()["type"]) == (409, "urn:toolgate:key_reused")
+    assert secret not in later.content.decode()
 
 
 def test_a_request_that_still_runs_is_409_with_retry_after(ada):

@@ -1,11 +1,13 @@
 """The tool pages without JavaScript: the list that the URL describes, and one tool."""
 
+import re
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
-from catalog.models import Call, Tool, ToolVersion
+from catalog.models import Call, Category, Source, Tool, ToolVersion
+from catalog.search import index_changed
 from catalog.states import CallStatus
 from tests.approvals.builders import make_tool
 from tests.conftest import person
@@ -13,6 +15,22 @@ from tests.pages import Pages
 
 pytestmark = pytest.mark.django_db
 NAME = 'class="name"><a href="/tools/'
+SHELF = {
+    "delete_file": ("dangerous", "filesystem"),
+    "write_file": ("dangerous", "filesystem"),
+    "eval_form": ("cautious", "execution"),
+    "list_files": ("safe", "filesystem"),
+    "read_file": ("safe", "filesystem"),
+    "sec_financial_data": ("safe", "finance"),
+}
+
+
+@pytest.fixture
+def shelf(db):
+    """Six tools of every level, in three categories."""
+    for name, (level, category) in SHELF.items():
+        make_tool(name, level).categories.add(Category.objects.get_or_create(name=category)[0])
+    index_changed()
 
 
 def names(pages: Pages) -> list[str]:
@@ -41,26 +59,28 @@ def test_no_tools_yet(rosa):
     assert "No tools yet" in Pages(rosa).open("/tools/")
 
 
-def test_dangerous_tools_come_first(rosa, catalog):
+def test_dangerous_tools_come_first(rosa, shelf):
     """Then by name."""
-    assert listed(rosa)[:3] == ["delete_file", "write_file", "eval_form"]
+    assert listed(rosa) == list(SHELF)
 
 
 @pytest.mark.parametrize(
     ("query", "first", "count"),
     [
-        ("?q=WRITE", "write_file", 1),
+        ("?q=WRITE", "write_file", 6),
+        ("?q=writ+no+file", "delete_file", 4),
         ("?safety_level=dangerous", "delete_file", 2),
         ("?safety_level=dangerous&safety_level=cautious", "delete_file", 3),
-        ("?category=filesystem&safety_level=safe", "list_files", 3),
-        ("?category=filesystem&category=finance", "delete_file", 6),
+        ("?category=filesystem&safety_level=safe", "list_files", 2),
+        ("?category=filesystem&category=finance", "delete_file", 5),
+        ("?source=tests", "delete_file", 6),
         ("?enabled=false", "write_file", 1),
-        ("?enabled=false&enabled=true", "delete_file", 11),
-        ("?sort=-name", "write_file", 11),
-        ("?sort=-calls", "read_file", 11),
+        ("?enabled=false&enabled=true", "delete_file", 6),
+        ("?sort=-name", "write_file", 6),
+        ("?sort=-calls", "read_file", 6),
     ],
 )
-def test_the_url_is_the_state(rosa, catalog, query, first, count):
+def test_the_url_is_the_state(rosa, shelf, query, first, count):
     """Words in one facet widen, facets narrow."""
     Tool.objects.filter(name="write_file").update(enabled=False)
     called(rosa)
@@ -68,23 +88,69 @@ def test_the_url_is_the_state(rosa, catalog, query, first, count):
     assert (found[0], len(found)) == (first, count)
 
 
-def test_facets_count_beside_each_other(rosa, catalog):
+def test_a_search_puts_the_best_match_first(rosa, shelf):
+    """A name before a description that says it, unless another order is asked for."""
+    pages = Pages(rosa)
+    assert "best match first" in pages.open("/tools/?q=write")
+    assert names(pages)[0] == "write_file"
+    assert "Best match first" in pages.open("/tools/?q=write&sort=name")
+    assert names(pages) == sorted(SHELF)
+
+
+def test_facets_count_beside_each_other(rosa, shelf):
     """A facet counts what choosing it would show."""
     pages = Pages(rosa)
     page = pages.open("/tools/?safety_level=dangerous&category=filesystem")
-    for count in ("Safe 3", "Dangerous 2", "filesystem 2", "finance 0", "Enabled 2", "2 of 11 tools"):
+    for count in ("Safe 2", "Dangerous 2", "filesystem 2", "finance 0", "tests 2", "Enabled 2", "2 of 6 tools"):
         assert count in page
     assert 'href="/tools/?category=filesystem" aria-label="Remove filter Dangerous"' in pages.html
 
 
-def test_nothing_matches(rosa, catalog):
+def test_a_tool_in_two_categories_counts_once(rosa, shelf):
+    """In each of them, and once in all else."""
+    Tool.objects.get(name="read_file").categories.add(Category.objects.get(name="finance"))
+    page = Pages(rosa).open("/tools/?category=filesystem&category=finance")
+    for count in ("Safe 3", "filesystem 4", "finance 2", "Enabled 5", "5 of 6 tools"):
+        assert count in page
+
+
+def test_many_choices_are_behind_a_press(rosa, shelf):
+    """Open when one of them is chosen."""
+    for number in range(9):
+        make_tool("read_file").categories.add(Category.objects.create(name=f"zone {number}"))
+    pages = Pages(rosa)
+    assert "4 more" in pages.open("/tools/")
+    assert "<details><summary>" in pages.html
+    pages.open("/tools/?category=zone+8")
+    assert "<details open><summary>" in pages.html
+
+
+def test_nothing_matches(rosa, shelf):
     """The nearest spelling is offered, and a way back."""
     page = Pages(rosa).open("/tools/?q=wirte_file")
     assert "No tool matches “wirte_file”" in page
     assert "Search “write_file”" in page and "Clear filters" in page
 
 
-def test_a_disabled_tool_is_dimmed(rosa, catalog):
+def test_what_filters_hide_is_said(rosa, shelf):
+    """How many disabled tools match, and how to search without filters."""
+    Tool.objects.filter(name="eval_form").update(enabled=False)
+    pages = Pages(rosa)
+    assert "1 disabled tool would match." in pages.open("/tools/?q=eval_form&enabled=true")
+    assert 'href="/tools/?q=eval_form">Search without filters' in pages.html
+
+
+def test_sources_that_could_not_be_loaded_are_named(rosa, shelf):
+    """With why, as text; the tools of the others are listed."""
+    Source.objects.create(name="broken.tools", error="ModuleNotFoundError: No module named '<b>x'")
+    pages = Pages(rosa)
+    page = pages.open("/tools/")
+    assert "1 source could not be loaded." in page
+    assert "broken.tools : ModuleNotFoundError: No module named '<b>x'" in page
+    assert len(names(pages)) == 6
+
+
+def test_a_disabled_tool_is_dimmed(rosa, shelf):
     """With a word, not by colour alone."""
     Tool.objects.filter(name="write_file").update(enabled=False)
     pages = Pages(rosa)
@@ -92,26 +158,37 @@ def test_a_disabled_tool_is_dimmed(rosa, catalog):
     assert 'class="dim"' in pages.html
 
 
+def test_the_line_of_calls_ends_today(rosa, shelf):
+    """Calls of the last 14 days; older ones neither count nor sort."""
+    called(rosa)
+    old = called(rosa, name="list_files")
+    Call.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=14))
+    pages = Pages(rosa)
+    pages.open("/tools/?sort=-calls")
+    assert names(pages)[0] == "read_file"
+    assert pages.html.count('L72.0 2.0"/>') == 1
+
+
 def test_long_lists_have_pages(rosa, db):
     """The pager keeps the filters."""
-    for number in range(51):
+    for number in range(31):
         make_tool(f"tool_{number:02d}")
     pages = Pages(rosa)
-    assert "50 of 51" in pages.open("/tools/?safety_level=dangerous")
+    assert "30 of 31" in pages.open("/tools/?safety_level=dangerous")
     assert 'href="?safety_level=dangerous&amp;page=2"' in pages.html
-    assert listed(rosa, "?page=2") == ["tool_50"]
+    assert listed(rosa, "?page=2") == ["tool_30"]
 
 
 @pytest.mark.parametrize(
     "query", ["q=%00", "q=" + "x" * 5000, "safety_level=x", "category=%FF", "page=-1", "page=x", "sort=;", "enabled=1"]
 )
-def test_no_query_breaks_the_list(rosa, catalog, query):
+def test_no_query_breaks_the_list(rosa, shelf, query):
     """What means nothing is left out, with a note."""
     page = Pages(rosa).open(f"/tools/?{query}")
     assert ("so it was left out" in page) == query.startswith(("safety", "category", "sort", "enabled"))
 
 
-def test_htmx_gets_results_and_an_address(rosa, catalog):
+def test_htmx_gets_results_and_an_address(rosa, shelf):
     """Without what goes without saying; typing replaces the address, choosing adds one."""
     pages = Pages(rosa)
     headers = {"HX-Request": "true", "HX-Target": "results"}
@@ -119,7 +196,7 @@ def test_htmx_gets_results_and_an_address(rosa, catalog):
     assert response["HX-Push-Url"] == "/tools/?safety_level=dangerous"
     sent = response.content.decode()
     assert "<html" not in sent
-    assert 'id="n-safety_level-safe" hx-swap-oob="true"' in sent
+    assert re.search(r'<span class="n" id="n-safety_level-\w{8}" hx-swap-oob="true">3</span>', sent)
     typed = pages.client.get("/tools/?q=wri", headers=headers | {"HX-Trigger-Name": "q"})
     assert typed["HX-Replace-Url"] == "/tools/?q=wri"
 
@@ -136,7 +213,7 @@ def test_a_tool_says_what_it_means_in_practice(rosa, catalog):
 def test_parameters_stand_with_type_and_limits(rosa, catalog):
     """In words; a query type has a table of its own."""
     page = Pages(rosa).open("/tools/write_file/")
-    assert "path string required Path of the file, relative to the workspace ≤ 1024 chars" in page
+    assert "path string required Path of the file, relative to the workspace ≤ 1,024 chars" in page
     assert "2, of which 2 required" in page
     page = Pages(rosa).open("/tools/sec_financial_data/")
     assert "metrics list of string required Name of a figure" in page

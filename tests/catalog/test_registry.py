@@ -5,7 +5,6 @@ from types import ModuleType
 
 import pytest
 
-from catalog.errors import ToolDefinitionError
 from catalog.registry import nearest_names
 from catalog.testing import clean_registry
 from catalog.tools import (
@@ -60,25 +59,6 @@ def test_tools_of_a_module_named_in_the_settings_are_registered(settings, monkey
     assert get_tool("extra") is not None
 
 
-def test_tools_of_an_entry_point_are_registered(monkeypatch):
-    class Point:
-        def load(self):
-            return [define_tool("packaged", "Packaged.", [], handler=lambda args: 1)]
-
-    monkeypatch.setattr("catalog.registry.entry_points", lambda group: [Point()] if group == "toolgate.tools" else [])
-
-    initialize_tools()
-
-    assert get_tool("packaged") is not None
-
-
-def test_a_module_that_cannot_be_imported_is_named(settings):
-    settings.TOOLGATE_TOOLS = ["no_such_module"]
-
-    with pytest.raises(ToolDefinitionError, match="TOOLGATE_TOOLS names 'no_such_module'"):
-        initialize_tools()
-
-
 def test_registering_replaces_and_returns():
     first = register_tool(define_tool("same", "One.", [], handler=lambda args: 1))
     second = register_tool(define_tool("same", "Two.", [], handler=lambda args: 2))
@@ -101,3 +81,4 @@ def test_the_nearest_names_come_first():
 
     assert nearest_names("red_file")[0] == "read_file"
     assert nearest_names("zzzzzz") == []
+    assert "read_file" not in nearest_names("read_file")

@@ -5,24 +5,19 @@ from io import StringIO
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from approvals.models import AuditEntry
-from catalog import snapshot
+from catalog.changes import change_tool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.registry import register_tool
 from catalog.sync import sync_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 
-
-@pytest.fixture(autouse=True)
-def registry(db, monkeypatch):
-    """Only the tools that a test registers."""
-    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
-    with clean_registry():
-        yield
-    snapshot.forget()
+pytestmark = pytest.mark.usefixtures("own_tools_only")
 
 
 def greet(level="safe", description="Greet someone.", categories=("words",)):
@@ -139,6 +134,28 @@ def test_every_change_is_in_the_audit_log():
 
     actions = AuditEntry.objects.order_by("seq").values_list("action", "tool_name")
     assert list(actions) == [("tool.added", "greet"), ("tool.changed", "greet"), ("tool.removed", "greet")]
+
+
+def audit_is_last(statements):
+    """Say whether the catalog is written, then the audit log, and the catalog no more."""
+    writes = [sql for sql in statements if sql.startswith(("INSERT", "UPDATE"))]
+    catalog = [at for at, sql in enumerate(writes) if '"catalog_' in sql]
+    audit = [at for at, sql in enumerate(writes) if '"approvals_' in sql]
+    return bool(catalog and audit) and max(catalog) < min(audit)
+
+
+def test_the_audit_log_is_written_last_so_that_calls_do_not_wait_for_a_change(ada, admin):
+    greet("dangerous")
+    sync_tools()
+    hold_a_call(ada, ToolVersion.objects.get())
+    greet("dangerous", description="Greet someone else.")
+    with CaptureQueriesContext(connection) as synced:
+        assert sync_tools().drifted == ["greet"]
+    with CaptureQueriesContext(connection) as changed:
+        change_tool("greet", {"description_override": "Say hello."}, by=admin)
+
+    assert AuditEntry.objects.filter(action="tool.drifted").count() == 2
+    assert [audit_is_last(each["sql"] for each in made) for made in (synced, changed)] == [True, True]
 
 
 def test_the_command_prints_lines_or_one_object():

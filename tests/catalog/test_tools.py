@@ -181,6 +181,16 @@ def test_a_query_type_the_tool_does_not_have_is_refused_with_those_it_has():
         facts_tool().check({"query_type": "zzz", "parameters": {}})
 
 
+@pytest.mark.parametrize("parameters", [{"parameters": {"text": "a"}}, {}])
+def test_a_query_type_for_a_tool_without_any_is_the_one_thing_wrong(parameters):
+    shout = define_tool("shout", "Shout.", [{"name": "text", "type": "string"}], required=["text"], handler=dict)
+    with pytest.raises(ParameterError) as caught:
+        shout.check({"query_type": "loud", **parameters})
+    assert [(each["path"], each["message"]) for each in caught.value.details["errors"]] == [
+        ("query_type", "This tool has no query types; send its arguments alone.")
+    ]
+
+
 def test_the_schema_of_a_tool_with_query_types_accepts_what_the_tool_accepts():
     validator = facts_tool().validator
 

@@ -9,6 +9,7 @@ from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 
 from catalog.tokens import create_token
@@ -21,8 +22,15 @@ ORIGIN = "http://localhost"
 
 
 async def apart(function: Callable[..., ResultT], *arguments: Any, **options: Any) -> ResultT:
-    """Run what asks the database in a thread of its own."""
-    return await sync_to_async(function, thread_sensitive=False)(*arguments, **options)
+    """Run what asks the database in a thread of its own, and give the thread's connection back."""
+    return await sync_to_async(_and_hang_up, thread_sensitive=False)(function, *arguments, **options)
+
+
+def _and_hang_up(function: Callable[..., ResultT], *arguments: Any, **options: Any) -> ResultT:
+    try:
+        return function(*arguments, **options)
+    finally:
+        connection.close()
 
 
 def session_of(user: User) -> str:

@@ -4,10 +4,13 @@ import time
 
 import pytest
 
+from approvals.models import ApprovalRequest
+from approvals.requests import withdraw
 from catalog.models import Call, Tool
 from catalog.snapshot import forget
 from plans.waiting import WAIT_HEADER
 from tests.builders import make_plan, step
+from tests.conftest import person
 from tests.rest import Rest, agent, wrong_paths
 
 FIELDS = {
@@ -71,6 +74,23 @@ def test_a_rejected_call_fails_with_the_reason(executor, ada, rosa, workspace):
     assert not (workspace / "a.txt").exists()
 
 
+def test_a_call_that_never_ran_says_why(catalog, ada, workspace):
+    rest = agent(ada)
+    made = rest.post("calls/", WRITE).json()
+    withdraw(ApprovalRequest.objects.get(), by=ada, reason="Wrong file.")
+
+    call = rest.get(f"calls/{made['id']}/").json()
+    assert call["status"] == "cancelled"
+    assert call["result"] == {
+        "query_type": None,
+        "parameters": WRITE["arguments"],
+        "results": [],
+        "output_key": "write_file",
+        "success": False,
+        "error": "Withdrawn by Ada: Wrong file.",
+    }
+
+
 @pytest.mark.parametrize(
     ("body", "path"),
     [
@@ -120,6 +140,19 @@ def test_a_call_may_join_a_plan_of_ones_own(catalog, ada, ben):
     assert (made["plan"], made["step_id"]) == (plan, 3)
     assert agent(ben).post("calls/", {**SAY, "plan": plan}).status_code == 404
     assert Rest(ada).post("calls/", {**SAY, "plan": "plan_x"}).status_code == 404
+
+
+def test_who_owns_a_plan_reads_what_others_add_to_it(catalog, admin):
+    otto = person("otto", "operator")
+    own = agent(otto, "plans:read", "plans:write", "calls:create")
+    plan = own.post("plans/", {"goal": "g", "steps": [step(1), step(2, dependencies=[1])]}).json()["id"]
+    call = Rest(admin).post("calls/", {**SAY, "plan": plan}).json()["id"]
+
+    assert own.get(f"calls/{call}/").status_code == 200
+    assert agent(otto).get(f"calls/{call}/").status_code == 404
+    otto.groups.clear()
+    assert Rest(otto).get(f"calls/{call}/").status_code == 200
+    assert Rest(person("nina")).get(f"calls/{call}/").status_code == 404
 
 
 def test_someone_elses_call_is_404(catalog, ada, ben, vera):

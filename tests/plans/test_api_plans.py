@@ -5,8 +5,11 @@ import json
 import pytest
 from django.utils import timezone
 
+from catalog.changes import change_tool
 from catalog.models import Call, ToolVersion
 from plans.models import Plan, Step
+from plans.picture import draw
+from plans.step_card import card_of
 from tests.builders import make_plan, step, write_step
 from tests.rest import Rest, agent, wrong_paths
 
@@ -83,6 +86,18 @@ def test_a_plan_with_warnings_only_is_valid(ada):
 
     assert answer["valid"] is True
     assert "waits_for_approval" in {problem["code"] for problem in answer["problems"]}
+
+
+def test_a_plan_is_warned_of_the_level_that_an_administrator_has_set(ada, admin):
+    tool = step(1)["tool"]
+    change_tool(tool, {"safety_level": "dangerous"}, by=admin)
+    (problem,) = [
+        each for each in Rest(ada).post("plans/check/", document()).json()["problems"] if each["severity"] == "warning"
+    ]
+
+    assert (problem["code"], problem["path"]) == ("waits_for_approval", "steps.0.tool")
+    card = card_of(draw(make_plan(ada, step(1), start=False)), 1)
+    assert card is not None and card.level == "dangerous"
 
 
 def test_lists_show_plans_newest_first_by_kind_and_status(ada):

@@ -18,10 +18,12 @@ from catalog.errors import (
 from catalog.models import Call, CatalogState, Implementation, Tool
 from catalog.results import Preview
 from plans.calls import CallOrder, create_call
+from plans.drift import LEFT_AT_MOST
 from plans.models import Plan
 from plans.services import Requester, cancel_plan
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.conftest import forget_what_was_read
+from tests.plans.test_failures import hurry
 from tests.waiting import eventually
 
 SHOWN: dict[str, object] = {
@@ -215,12 +217,16 @@ def test_a_plan_takes_as_many_calls_as_steps(stage, ada, monkeypatch):
 
 
 def test_code_that_is_not_the_current_version_does_not_run(stage, ada):
-    """Nor is anything stored; a call that was stored before fails and says so."""
+    """Nor is anything stored; a call that was stored before is left to others, then fails and says so."""
     stored = create_call(CallOrder("safe", {}), by=Requester(ada))
     Implementation.objects.filter(tool__name="safe").update(digest="another")
     CatalogState.objects.update(revision=1000)
     forget_what_was_read()
     with pytest.raises(ToolDrifted):
         create_call(CallOrder("safe", {}), by=Requester(ada))
-    plan = work_off(plan_of(stored))
+    plan = plan_of(stored)
+    for _ in range(LEFT_AT_MOST):
+        assert work_off(plan).status == "in_progress"
+        hurry(plan)
+    plan = work_off(plan)
     assert (plan.status, call_of(plan).error_kind, Plan.objects.count()) == ("failed", "drifted", 1)

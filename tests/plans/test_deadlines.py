@@ -10,9 +10,12 @@ from django.utils import timezone
 
 from approvals.models import AuditEntry
 from catalog.models import Call
+from plans import carriers
 from plans import executor as executors
+from plans.calls import CallOrder, create_call
 from plans.endings import end_overdue_plans
 from plans.models import MemoryItem, Plan
+from plans.services import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage
 from tests.waiting import eventually
@@ -139,5 +142,37 @@ def test_a_plan_past_its_deadline_fails(stage, ada):
     assert (request_of(plan, 2).status, call_of(plan, 2).status) == ("withdrawn", "cancelled")
     event = plan.events.get(type="plan.failed")
     assert event.data_json["reason"] == "The plan's deadline passed."
+    assert call_of(plan, 2).message == "Withdrawn by Toolgate: The plan's deadline passed."
+    entry = AuditEntry.objects.get(action="approval.withdrawn")
+    assert (entry.actor, entry.actor_name) == (None, "Toolgate")
     assert end_overdue_plans(timezone.now() + timedelta(seconds=61)) == 0
     assert_gapless(plan)
+
+
+def test_no_more_threads_are_kept_than_twice_as_many(executor, stage, ada, gate, client):
+    """Then nothing is started here and /readyz says why; a tool that comes back gives its thread back."""
+    stage.acts["hasty"] = lambda value, context: gate.wait(60) and "late"
+    plan = make_plan(ada, *(act(number, tool="hasty") for number in range(1, 5)))
+    eventually(lambda: ended(plan), what="the plan's end")
+    eventually(lambda: not carriers.can_execute(), what="the end of all threads")
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["checks"]["late_tools"]) == (503, "keep 4 threads: hasty")
+    waiting = create_call(CallOrder("safe", {"value": "x"}), by=Requester(ada))
+    assert (waiting.status, len(executor._seats)) == ("created", 0)
+    gate.set()
+    eventually(lambda: Call.objects.get(pk=waiting.pk).status == "completed", what="the call's end")
+    assert len(executor._seats) == 2
+    assert client.get("/readyz").status_code == 200
+
+
+def test_what_was_taken_goes_to_others_when_no_thread_is_left(executor, stage, ada, gate):
+    """It has not begun, so it is not lost, and counts as no attempt."""
+    stage.acts["hasty"] = lambda value, context: gate.wait(60) and "late"
+    hanging = [create_call(CallOrder("hasty", {}), by=Requester(ada)) for _ in range(5)]
+    eventually(lambda: not carriers.can_execute(), what="the end of all threads")
+    left = Call.objects.filter(pk__in=[call.pk for call in hanging], status="ready")
+    [(key, attempt)] = eventually(lambda: list(left.values_list("pk", "attempt")), what="the call that is left")
+    assert attempt == 0
+    gate.set()
+    stage.acts.clear()
+    eventually(lambda: Call.objects.get(pk=key).status == "completed", what="the call's end")

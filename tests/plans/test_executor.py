@@ -1,16 +1,30 @@
 """The threads that work on plans: one that dies is replaced, and nothing secret is logged."""
 
 import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from time import sleep
 
+import psycopg
 import pytest
+from django.db import OperationalError, connection
 from django.utils import timezone
 
-from plans import claims, endings, engine, recovery
+from approvals import expiry
+from approvals.models import ApprovalRequest
+from catalog.idempotency import HOURS_KEPT
+from catalog.models import Call, IdempotencyKey
+from plans import carriers, claims, endings, engine, recovery
+from plans.calls import CallOrder, create_call
 from plans.executor import Executor
 from plans.models import Plan
-from plans.ticker import Ticker
-from tests.builders import act, make_plan
+from plans.services import Requester
+from plans.ticker import SHORTEST_SECONDS, Ticker
+from plans.work import Run
+from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
 from tests.waiting import eventually
 
 SECRET = "hunter2"
@@ -70,3 +84,127 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
         monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
     monkeypatch.setattr(claims, "is_lost", lambda *arguments, **options: True)
     assert (recovery.take_back_lost_steps(later), endings.end_overdue_plans(later)) == (1, 1)
+
+
+def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, stage, ada):
+    """At once, not when its lease expires; it has not begun, so it counts as no attempt."""
+    stopped, other = Executor(threads=1), Executor(threads=1)
+    carriers.open_desk(stopped)
+    stopped._add_thread()
+    with given_late(stopped) as taken:
+        call = create_call(CallOrder("cautious", {"value": "x"}), by=Requester(ada))
+    stopped.stop(seconds=10)
+    stopped.take(*taken)
+    assert Call.objects.get(pk=call.pk).status == "ready"
+    assert step_of(Plan.objects.get(public_id=call.plan_ref)).lease_until is None
+    other.start()
+    carriers.send(Plan.objects.get(public_id=call.plan_ref).pk)
+    eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
+    other.stop(seconds=10)
+    assert (stage.values("cautious"), Call.objects.get(pk=call.pk).attempt) == (["x"], 1)
+    assert_gapless(Plan.objects.get(public_id=call.plan_ref))
+
+
+@contextmanager
+def given_late(executor: Executor) -> Iterator[list[Run]]:
+    """Keep what the executor is to take, as a web thread does that is about to give it."""
+    taken: list[Run] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "take", taken.append)
+        yield taken
+
+
+def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, stage, ada):
+    """The one that runs is waited for no longer than the drain."""
+    gate = threading.Event()
+    stage.acts["safe"] = lambda value, context: gate.wait(60)
+    pool = Executor(threads=1)
+    pool.start()
+    calls = [create_call(CallOrder("safe", {}), by=Requester(ada)) for _ in range(2)]
+    eventually(lambda: stage.values("safe"), what="the first call")
+    pool.stop(seconds=0.1)
+    assert [Call.objects.get(pk=call.pk).status for call in calls] == ["running", "ready"]
+    gate.set()
+    eventually(lambda: not pool._seats, what="the thread's end")
+    assert Call.objects.get(pk=calls[0].pk).status == "completed"
+
+
+def lose_the_database(value: object, context: object) -> str:
+    """Let the connection that the result is to be written with fail, for real; then come back."""
+    if connection.vendor == "postgresql":
+        mine = connection.connection.info.backend_pid
+        with psycopg.connect(connection.connection.info.dsn, password="toolgate", autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", [mine])
+    else:
+        connection.cursor().execute("PRAGMA busy_timeout = 20")
+        threading.Thread(target=keep_the_lock, args=[connection.settings_dict["NAME"]]).start()
+    return "kept"
+
+
+def keep_the_lock(path: str) -> None:
+    """Let nobody else write for a while."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    sleep(0.5)
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_a_result_outlives_a_database_that_is_away(executor, stage, ada):
+    """Its call is not lost, and runs once."""
+    stage.acts["cautious"] = lose_the_database
+    plan = make_plan(ada, act(1, "x", "cautious"))
+    eventually(lambda: Plan.objects.get(pk=plan.pk).completed_at, what="the plan's end")
+    assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])
+    assert "kept" in call_of(plan).response
+    assert_gapless(plan)
+
+
+def test_a_result_is_not_kept_for_ever(stage, ada, monkeypatch, settings):
+    """After half a lease it is dropped: others have the call by then."""
+    settings.TOOLGATE_LEASE_SECONDS = 1
+    tries: list[int] = []
+
+    def fail(*arguments: object, **options: object) -> None:
+        tries.append(1)
+        raise OperationalError(SECRET)
+
+    work = engine.claim(make_plan(ada, act(1)).pk, owner="tests")
+    monkeypatch.setattr(engine, "end", fail)
+    assert work is not None
+    with pytest.raises(OperationalError):
+        engine.advance(work, engine.Turn("tests"))
+    assert 1 < len(tries) < 5
+
+
+def test_what_cannot_be_done_is_tried_each_second(stage, ada, monkeypatch):
+    """Not as fast as the clock can; what is due meanwhile is still done when it is due."""
+    work_off(make_plan(ada, act(1, tool="dangerous")))
+    now = timezone.now()
+    ApprovalRequest.objects.update(expires_at=now - timedelta(seconds=5))
+    with monkeypatch.context() as patch:
+        patch.setattr(expiry, "_expire", lambda request, moment: 1 / 0)
+        ticker = Ticker(None)
+        ticker.tick()
+        assert ticker._pause() == 1.0
+        work_off(make_plan(ada, act(1, tool="dangerous")))
+        ApprovalRequest.objects.filter(expires_at__gt=now).update(expires_at=timezone.now() + timedelta(seconds=0.5))
+        assert ticker._pause() <= 0.5
+    ticker.tick()
+    assert ticker._pause() == SHORTEST_SECONDS
+
+
+def test_old_idempotency_keys_are_cleared_now_and_then(db):
+    """Whosever they are; a thousand at a time, and rarely."""
+    day_ago = timezone.now() - timedelta(hours=HOURS_KEPT, seconds=1)
+    keys = [IdempotencyKey(owner=f"user:{number}", key="k", body_digest="d") for number in range(1002)]
+    IdempotencyKey.objects.bulk_create(keys)
+    IdempotencyKey.objects.exclude(owner="user:0").update(created_at=day_ago)
+    ticker = Ticker(None)
+    ticker._clear()
+    assert IdempotencyKey.objects.count() == 2
+    ticker._clear()
+    assert IdempotencyKey.objects.get().owner == "user:0"
+    IdempotencyKey.objects.update(created_at=day_ago)
+    ticker._clear()
+    assert IdempotencyKey.objects.count() == 1

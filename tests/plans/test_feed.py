@@ -13,6 +13,7 @@ from plans.calls import CallOrder, create_call
 from plans.executor import Executor
 from plans.feed import feed_here
 from plans.models import Plan
+from plans.pokes import _again_and_again
 from plans.services import Requester
 from plans.subscriptions import Line, Subscription
 from tests.builders import make_plan, step
@@ -148,3 +149,19 @@ async def test_a_line_is_the_event_as_clients_know_it(plan: Plan) -> None:
     event = json.loads(line.text)
     assert event.pop("at").endswith("Z")
     assert event == {"seq": 1, "type": "plan.created", "step_id": None, "data": {}}
+
+
+async def test_a_job_that_mistakes_its_end_for_a_lost_connection_ends() -> None:
+    """As Redis' client does while it connects: else the server would never stop."""
+
+    async def connect() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ConnectionError from None
+
+    task = asyncio.ensure_future(_again_and_again(connect))
+    await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=20)
+    assert done == {task}

@@ -10,6 +10,7 @@ from django.db import transaction
 from approvals.models import AuditEntry
 from catalog.errors import Conflict
 from catalog.models import Call
+from plans.event_words import line_of
 from plans.models import Plan, Step
 from plans.selectors import memory_of
 from plans.services import Requester, cancel_plan
@@ -118,3 +119,19 @@ def test_what_is_asked_for_again_ends_with_its_plan(unknown, stage):
     cancel_plan(unknown, by=Requester(unknown.author))
     assert (step_of(unknown).status, work_off(unknown).status) == ("cancelled", "cancelled")
     assert len(stage.played) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind"),
+    [("happened", "call.succeeded"), ("did_not_happen", "call.failed"), ("request_again", "call.failed")],
+)
+def test_the_history_has_the_end_of_the_call(unknown, verdict, kind):
+    """Said to be settled, before what comes of it; the page says that a person did it."""
+    settle(unknown, verdict)
+    told = unknown.events.filter(type__in=("call.succeeded", "call.failed")).get()
+    assert (told.type, told.data_json["settled"], told.data_json["call"]) == (
+        kind,
+        True,
+        Call.objects.earliest("id").public_id,
+    )
+    assert "a person" in line_of(told).said.text

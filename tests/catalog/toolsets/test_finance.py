@@ -75,7 +75,7 @@ def test_what_is_not_known_is_a_warning_with_empty_results(query_type, parameter
         ({"start_date": "20220101"}, "parameters.start_date"),
         ({"end_date": ""}, "parameters.end_date"),
         ({"end_date": 20221231}, "parameters.end_date"),
-        ({"end_date": "2021-12-31"}, "parameters"),
+        ({"end_date": "2021-12-31"}, "parameters.start_date"),
         ({"metrics": []}, "parameters.metrics"),
         ({"ticker": ""}, "parameters.ticker"),
     ],

@@ -1,7 +1,6 @@
 """Asking about the standard library shows no live value; evaluating computes and does nothing else."""
 
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -105,10 +104,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("form", HOSTILE)
 def test_what_is_more_than_an_expression_is_refused_at_once(form):
-    started = time.perf_counter()
-
     result = invoke(eval_form, {"form": form})
 
     assert not result.success and "unknown" not in result.message
     assert "execution failed" not in result.message
-    assert time.perf_counter() - started < 0.5

@@ -1,0 +1,129 @@
+"""A tool that changes while people are asked: the request is void, says why, and they are asked about it as it is."""
+
+import pytest
+
+from approvals import outdated
+from approvals.models import ApprovalRequest, AuditEntry
+from approvals.outdated import void_outdated
+from catalog.changes import change_tool
+from catalog.facts import record
+from catalog.models import Tool
+from catalog.registry import register_tool
+from catalog.sync import sync_tools
+from plans.models import Plan
+from tests.builders import act, approve, assert_gapless, events_of, make_plan, request_of, step_of, work_off
+from tests.conftest import forget_what_was_read
+from tests.plans.test_failures import hurry
+from tests.tools_for_tests import dangerous
+
+
+@pytest.fixture
+def waiting(stage, ada) -> Plan:
+    """A plan whose dangerous step waits for people."""
+    return work_off(make_plan(ada, act(1, "x", "dangerous")))
+
+
+def describe(text, admin):
+    """Let models read something else of the tool: that is a new version; then do what follows its commit."""
+    change_tool("dangerous", {"description_override": text}, by=admin)
+    return void_outdated()
+
+
+def assert_void(request: ApprovalRequest) -> None:
+    """Check that the request ended, with words for its requester."""
+    request.refresh_from_db()
+    why = "The definition of dangerous changed from version 1 to 2 while this waited."
+    assert (request.status, request.call.status, request.call.message) == ("invalidated", "cancelled", why)
+    assert AuditEntry.objects.filter(action="approval.invalidated", details__contains=why).count() == 1
+
+
+def test_what_waits_is_void_and_asked_about_again(waiting, admin, rosa, stage):
+    old = request_of(waiting)
+
+    assert describe("Another description.", admin) == 1
+
+    assert_void(old)
+    assert (step_of(waiting).waiting_for, step_of(waiting).status) == ("retry", "in_progress")
+    hurry(waiting)
+    plan = work_off(waiting)
+    new = request_of(plan)
+    old.refresh_from_db()
+    assert (old.superseded_by, new.status, new.tool_version.number) == (new, "pending", 2)
+    assert [kind for kind in events_of(plan) if "approval" in kind or "retrying" in kind] == [
+        "1 approval.opened", "1 step.retrying", "1 approval.opened",
+    ]  # fmt: skip
+    approve(plan, rosa)
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == ["x"]
+    assert_gapless(plan)
+
+
+def test_an_approval_that_was_not_used_is_void_too(waiting, admin, rosa, stage):
+    approve(waiting, rosa)
+    old = request_of(waiting)
+
+    assert describe("Another description.", admin) == 1
+
+    assert_void(old)
+    hurry(waiting)
+    assert (work_off(waiting).status, request_of(waiting).status, stage.values("dangerous")) == (
+        "in_progress", "pending", [],
+    )  # fmt: skip
+
+
+def test_a_level_lowered_below_dangerous_lets_what_waited_run_when_it_is_asked_again(waiting, admin, stage):
+    old = request_of(waiting)
+    change_tool("dangerous", {"safety_level": "cautious"}, by=admin, reason="It only plays.")
+    assert void_outdated() == 1
+
+    hurry(waiting)
+
+    assert work_off(waiting).status == "completed"
+    assert stage.values("dangerous") == ["x"]
+    assert_void(old)
+
+
+def test_what_ended_stays_and_what_is_current_waits_on(waiting, admin, rosa, ada, stage):
+    approve(waiting, rosa)
+    work_off(waiting)
+    other = work_off(make_plan(ada, act(1, "y", "dangerous")))
+    assert void_outdated() == 0
+
+    assert describe("Another description.", admin) == 1
+
+    assert request_of(waiting).status == "consumed"
+    assert (request_of(other).status, void_outdated()) == ("invalidated", 0)
+
+
+def test_a_change_in_code_does_the_same_once_it_is_committed(waiting, django_capture_on_commit_callbacks):
+    register_tool(dangerous.with_terms(
+        description="Changed in code.", safety_level=dangerous.safety_level, categories=dangerous.categories,
+    ))  # fmt: skip
+    with django_capture_on_commit_callbacks(execute=True):
+        assert sync_tools().drifted == ["dangerous"]
+
+    assert_void(request_of(waiting))
+    forget_what_was_read()
+
+
+def test_tools_that_drift_together_are_looked_at_once_and_what_is_many_is_left(
+    waiting, ada, admin, monkeypatch, django_capture_on_commit_callbacks
+):
+    for name in "yz":
+        work_off(make_plan(ada, act(1, name, "dangerous")))
+    monkeypatch.setattr(outdated, "A_FEW", 2)
+    with django_capture_on_commit_callbacks(execute=True) as due:
+        change_tool("dangerous", {"description_override": "Another description."}, by=admin)
+        record("tool.drifted", tool="another", version=2, fingerprint="", stale=[1])
+
+    assert [each.__module__ for each in due].count(outdated.__name__) == 1
+    assert ApprovalRequest.objects.filter(status="invalidated").count() == 2
+    assert void_outdated() == 1
+
+
+def test_weights_categories_and_switches_leave_requests_alone(waiting, admin):
+    code = Tool.objects.get(name="dangerous").implementations.get()
+    change_tool("dangerous", {"categories": ["x"], "implementations": [{"id": code.pk, "weight": 3}]}, by=admin)
+
+    assert void_outdated() == 0
+    assert request_of(waiting).status == "pending"

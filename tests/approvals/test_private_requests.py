@@ -1,0 +1,76 @@
+"""Requests about private data: who decides sees what it is about, who only looks on sees masks."""
+
+import pytest
+
+from catalog.models import Call
+from catalog.privacy import MARK, WORDS
+from catalog.tools import Preview
+from plans.fragments import _draw_inbox
+from tests.builders import act, make_plan, request_of, step, work_off
+from tests.pages import Pages
+from tests.rest import Rest
+
+SECRET = "jo@example.org"
+TOLD = {"to": {MARK: "string"}}
+
+
+@pytest.fixture
+def held(stage, ada):
+    """A request of Ada's: tell somebody what was looked up about them."""
+    stage.previews["dangerous"] = lambda value, context: Preview(f"Write to {SECRET}", "text", after=f"Dear {SECRET}")
+    look = act(1, {"email": SECRET}, "private", expected_key="found", output_path=["results", "0"])
+    plan = work_off(make_plan(ada, look, act(2, {"to": "${found.email}"}, "dangerous", dependencies=[1])))
+    Call.objects.filter(step__plan=plan).update(reason=f"To tell {SECRET}")
+    return request_of(plan, 2)
+
+
+@pytest.mark.parametrize("name", ["ada", "rosa", "admin"])
+def test_who_asked_or_decides_sees_it_all(held, request, name):
+    """Nobody is asked to agree to what they cannot read."""
+    viewer = request.getfixturevalue(name)
+    shown = Rest(viewer).get(f"approvals/{held.public_id}/").json()
+    assert (shown["arguments"], shown["preview"]["after"]) == ({"value": {"to": SECRET}}, f"Dear {SECRET}")
+    assert shown["reason"] == f"To tell {SECRET}"
+    assert SECRET in Pages(viewer).open(f"/approvals/?item={held.public_id}")
+
+
+@pytest.mark.parametrize("name", ["vera", "ben"])
+def test_who_only_looks_on_sees_masks(held, request, name):
+    """Of the arguments that came by reference, and of all that the tool says of them."""
+    viewer = request.getfixturevalue(name)
+    shown = Rest(viewer).get(f"approvals/{held.public_id}/").json()
+    assert shown["arguments"] == {"value": TOLD}
+    assert (shown["preview"]["kind"], shown["preview"]["after"]) == ("text", {MARK: "string"})
+    assert shown["reason"] == WORDS
+    for path in ("approvals/", f"approvals/{held.public_id}/", f"calls/{held.call.public_id}/"):
+        assert SECRET not in Rest(viewer).get(path).content.decode()
+    for more in ("", "&view=json"):
+        text = Pages(viewer).open(f"/approvals/?item={held.public_id}{more}")
+        assert SECRET not in text
+        assert "only who asked, reviewers and administrators" in text
+
+
+def test_the_list_names_no_private_value(held, rosa):
+    """It is drawn once for everyone who may see it."""
+    drawn = "".join(_draw_inbox(rosa).fragments.values())
+    assert "Run dangerous" in drawn
+    assert SECRET not in drawn
+
+
+def test_other_requests_are_listed_as_their_tools_say(held, ada, vera):
+    """Also to those who only look on."""
+    work_off(make_plan(ada, act(1, "x", "dangerous")))
+    assert f"Write to {SECRET}" in Pages(vera).open("/approvals/")
+
+
+def test_the_mail_of_a_registration_is_read_by_who_decides(catalog, ada, rosa, vera):
+    """The tool that ships shows a name, an address and a badge number before it sends them."""
+    mailing = {"registration_id": "R-20400", "document": "badge"}
+    held = request_of(work_off(make_plan(ada, step(1, "send_registration_email", parameters=mailing))))
+    whole, masked = (Rest(viewer).get(f"approvals/{held.public_id}/").json() for viewer in (rosa, vera))
+    assert "To: one@example.org" in whole["preview"]["after"]
+    assert masked["preview"]["after"] == {MARK: "string"}
+    assert masked["arguments"] == {name: {MARK: "string"} for name in mailing}
+    for path in ("/approvals/", f"/approvals/?item={held.public_id}"):
+        text = Pages(vera).open(path)
+        assert not [word for word in ("one@example.org", "Attendee", "R-20400") if word in text]

@@ -1,0 +1,137 @@
+"""Administrators change a tool on its page: one form a thing, errors at the field, and nobody else may."""
+
+from typing import Any
+
+import pytest
+
+from approvals.models import AuditEntry
+from catalog.models import Implementation, Tool, ToolVersion
+from tests.pages import Pages
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("catalog")]
+PAGE, CHANGE = "/tools/read_file/", "/tools/read_file/change/"
+
+
+def change(pages: Pages, status: Any = 200, **fields: Any) -> str:
+    """Send one of the forms of the page."""
+    pages.open(PAGE)
+    return pages.send(CHANGE, fields, status)
+
+
+def tool() -> Tool:
+    """Return the tool as it is now."""
+    return Tool.objects.select_related("current_version").get(name="read_file")
+
+
+def version() -> ToolVersion:
+    """Return what it promises now."""
+    return ToolVersion.objects.get(pk=tool().current_version_id or 0)
+
+
+def test_a_tool_is_switched_off_and_on(admin):
+    """With a button, and a toast that says so."""
+    pages = Pages(admin)
+    assert "Switched off." in change(pages, what="enabled", enabled="no")
+    assert not tool().enabled and "Enable" in pages.open(PAGE)
+    assert "Switched on." in change(pages, what="enabled", enabled="yes")
+    assert tool().enabled and AuditEntry.objects.filter(action="tool.disabled").exists()
+
+
+def test_lowering_a_level_needs_a_reason(admin):
+    """Raising it does not; the author's level stands beside it."""
+    pages = Pages(admin)
+    assert "Safety level changed." in change(pages, what="level", safety_level="dangerous")
+    said = change(pages, 422, what="level", safety_level="safe")
+    assert "lowering its level needs a reason" in said and 'aria-describedby="refused-reason"' in pages.html
+    assert version().safety_level == "dangerous" and "its author declared it safe" in said
+    change(pages, what="level", safety_level="safe", reason="It only reads.")
+    assert version().safety_level == "safe"
+
+
+def test_a_description_is_written_over_the_authors(admin):
+    """Which stays in sight, and is taken back with a button."""
+    pages, author = Pages(admin), tool().declared_description
+    assert "Description changed." in change(pages, what="description", description_override="Read <b>one</b> file.")
+    page = pages.open(PAGE)
+    assert version().description == "Read <b>one</b> file." and author in page
+    assert "<b>one" not in pages.html
+    change(pages, what="description", description_override="kept", do="authors")
+    assert (tool().description_override, version().description) == ("", author)
+
+
+def test_categories_are_set(admin):
+    """With commas between them, and back to the author's."""
+    pages = Pages(admin)
+    change(pages, what="categories", categories=" beta, alpha ,alpha,")
+    assert [each.name for each in tool().categories.all()] == ["alpha", "beta"]
+    change(pages, what="categories", do="authors")
+    assert [each.name for each in tool().categories.all()] == ["filesystem"]
+
+
+def test_weights_and_switches_are_set(admin):
+    """Each implementation in its row."""
+    row = Implementation.objects.get(tool__name="read_file")
+    pages = Pages(admin)
+    assert "Implementations changed." in change(pages, what="implementations", **{f"weight-{row.pk}": "7"})
+    row.refresh_from_db()
+    assert (row.weight, row.enabled) == (7, False)
+    fields = {f"weight-{row.pk}": "7", f"enabled-{row.pk}": "1"}
+    assert "Implementations changed." in change(pages, what="implementations", **fields)
+    assert "Nothing was different." in change(pages, what="implementations", **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"what": "level", "safety_level": "x"}, "Choose safe, cautious or dangerous"),
+        ({"what": "level", "safety_level": "safe", "reason": "x" * 1001}, "at most 1,000 characters"),
+        ({"what": "description", "description_override": "x" * 10_001}, "at most 1,024 characters"),
+        ({"what": "description", "description_override": "\x00"}, "a character that cannot be seen"),
+        ({"what": "categories", "categories": "x" * 65}, "1 to 64 visible characters"),
+        ({"what": "categories", "categories": ",".join(map(str, range(21)))}, "at most 20 categories"),
+        ({"what": "categories", "categories": "a\u202eb"}, "1 to 64 visible characters"),
+        ({"what": "categories", "categories": "a\nb"}, "1 to 64 visible characters"),
+        ({"what": "categories", "categories": "a\u2028b"}, "1 to 64 visible characters"),
+        ({"what": "enabled", "enabled": "perhaps"}, "does not say whether"),
+        ({"what": "implementations", "weight-1": "-1"}, "whole number from 0"),
+        ({"what": "implementations", "weight-999999": "1"}, "no implementation with this id"),
+        ({"what": "nothing"}, "does not say what it changes"),
+        ({}, "does not say what it changes"),
+    ],
+)
+def test_what_cannot_be_set_is_refused(admin, fields, said):
+    """With the field and the remedy, and what was entered."""
+    before = tool().updated_at
+    if "weight-1" in fields:
+        pk = Implementation.objects.get(tool__name="read_file").pk
+        fields = {"what": "implementations", f"weight-{pk}": "-1"}
+    assert said in change(Pages(admin), 422, **fields)
+    assert tool().updated_at == before
+
+
+def test_a_category_that_cannot_be_is_told_at_its_field(admin):
+    """And what was entered stays there."""
+    pages = Pages(admin)
+    change(pages, 422, what="categories", categories="beta, " + "x" * 65)
+    assert 'aria-describedby="refused-categories"' in pages.html and f'value="beta, {"x" * 65}"' in pages.html
+
+
+@pytest.mark.parametrize("who", ["rosa", "ada", "vera"])
+def test_nobody_else_may(who, request):
+    """The forms are not shown, and sending one changes nothing."""
+    pages = Pages(request.getfixturevalue(who))
+    pages.open(PAGE)
+    assert 'id="settings"' not in pages.html and 'id="switch"' not in pages.html
+    assert "weight-" not in pages.html
+    pages.send(CHANGE, {"what": "enabled", "enabled": "no"}, 403)
+    assert tool().enabled
+
+
+def test_a_form_needs_its_token_and_a_tool(admin):
+    """GET changes nothing."""
+    pages = Pages(admin)
+    pages.open(CHANGE, 405)
+    pages.open(PAGE)
+    pages.send("/tools/nothing/change/", {"what": "enabled", "enabled": "no"}, 404)
+    assert pages.client.post(CHANGE, {"what": "enabled", "enabled": "no"}).status_code == 403
+    assert tool().enabled

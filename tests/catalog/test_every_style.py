@@ -1,0 +1,113 @@
+"""The example module: a tool in each way of declaring is in the catalog, exported to everyone, and called in a plan."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from catalog import exports, snapshot
+from catalog.dispatch import check, run, standard_response
+from catalog.errors import ToolError
+from catalog.models import Tool
+from catalog.registry import _TOOLS, get_tool
+from catalog.results import STANDARD_FIELDS
+from catalog.sync import sync_tools
+from catalog.testing import make_context
+from plans.models import Plan
+from tests.builders import call_of, make_plan, step, work_off
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+CALLS: dict[str, dict[str, Any]] = {
+    "count_words": {"text": "one two"},
+    "lookup_entity": {"entity_id": "abc-123"},
+    "opening_hours": {"room": "Hall 1"},
+    "shout_text": {"text": "hello", "marks": 2},
+    "area_of": {"query_type": "rectangle", "parameters": {"width": 2.0, "height": 3.0}},
+    "repeat_text": {"text": "ab"},
+}
+RESULTS: dict[str, list[Any]] = {
+    "count_words": [2],
+    "lookup_entity": [{"entity_id": "abc-123", "url": "https://example.org/abc-123"}],
+    "opening_hours": [{"room": "Hall 1", "opens": "09:00", "closes": "18:00"}],
+    "shout_text": ["HELLO!!"],
+    "area_of": [6.0],
+    "repeat_text": ["abab"],
+}
+
+
+@pytest.fixture
+def examples(monkeypatch, settings):
+    """The module as an installation of it would name it."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    settings.TOOLGATE_TOOLS = ["every_style"]
+
+
+@pytest.fixture
+def synced(db, examples, catalog):
+    """Its tools in the catalog, and away again afterwards."""
+    sync_tools()
+    yield
+    for name in CALLS:
+        _TOOLS.pop(name)
+    snapshot.forget()
+
+
+def test_every_style_appears_in_the_catalog(synced):
+    rows = Tool.objects.filter(name__in=CALLS, registered=True).select_related("source")
+    assert {row.name for row in rows} == set(CALLS)
+    assert {row.source.name for row in rows} == {"every_style"}
+
+
+@pytest.mark.parametrize("provider", list(exports.PROVIDERS))
+def test_every_style_is_exported_to_every_provider(synced, provider):
+    for row in Tool.objects.filter(name__in=CALLS).select_related("current_version__tool"):
+        assert row.current_version is not None
+        shown = exports.PROVIDERS[provider](row.current_version)
+        assert row.name in str(shown) and row.current_version.description in str(shown)
+
+
+def test_every_style_is_called_in_a_plan_and_answers_in_the_standard_shape(synced, ada):
+    steps = [step(number, name, parameters=CALLS[name]) for number, name in enumerate(CALLS, start=1)]
+    plan = work_off(make_plan(ada, *steps))
+    assert plan.status == "completed", [each.error for each in plan.steps.all()]
+    for number, name in enumerate(CALLS, start=1):
+        response = call_of(plan, number).response_json
+        assert response is not None and set(response) >= STANDARD_FIELDS
+        assert (response["success"], response["results"], response["output_key"]) == (True, RESULTS[name], name)
+    assert Plan.objects.get(pk=plan.pk).completed_at is not None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def arguments_near(name: str) -> st.SearchStrategy[object]:
+    """Return arguments that are anything, and arguments that nearly fit."""
+    right = CALLS[name]
+    near = st.fixed_dictionaries({key: st.just(value) | JSON for key, value in right.items()})
+    partly = st.builds(
+        lambda some, more: {**some, **more}, near, st.dictionaries(st.text(max_size=8), JSON, max_size=2)
+    )
+    return JSON | near | partly
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_arguments_find_anything_but_the_contracts_errors(synced, name, data):
+    tool = get_tool(name)
+    assert tool is not None
+    arguments = data.draw(arguments_near(name))
+    try:
+        checked = check(tool, arguments)
+    except ToolError as refused:
+        assert refused.user_message()
+        return
+    outcome = run(tool, checked, make_context())
+    assert outcome.success, outcome.message
+    assert set(standard_response(tool, checked, outcome)) >= STANDARD_FIELDS

@@ -1,0 +1,99 @@
+"""Implementations beside each other: how often, how well and how fast, over the tool's newest calls."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from catalog import outcomes
+from catalog.models import Call, Implementation
+from catalog.outcomes import outcomes_of, percentile
+from tests.approvals.builders import make_tool
+from tests.rest import Rest
+
+
+@pytest.fixture
+def greet(db):
+    """A tool with two implementations, the second with a third of the first's weight."""
+    tool = make_tool("greet", "safe")
+    tool.implementations.update(weight=300)
+    Implementation.objects.create(tool=tool, reference="other", digest="d" * 64, weight=100)
+    return tool
+
+
+def calls(tool, reference, *milliseconds, status="completed"):
+    """Store ended calls that took so long."""
+    now = timezone.now()
+    Call.objects.bulk_create(
+        Call(
+            tool_name=tool.name,
+            version=tool.current_version,
+            implementation=tool.implementations.get(reference=reference),
+            arguments="{}",
+            status=status,
+            created_at=now,
+            started_at=now,
+            finished_at=now + timedelta(milliseconds=spent),
+        )
+        for spent in milliseconds
+    )
+
+
+def test_each_is_counted_and_timed_by_itself(greet, django_assert_num_queries):
+    calls(greet, "tests:greet", *range(1, 101))
+    calls(greet, "tests:greet", 5000, status="failed")
+    calls(greet, "other", 7)
+
+    with django_assert_num_queries(2):
+        first, second = outcomes_of(greet)
+
+    assert (first.calls, first.completed, first.failed, first.share) == (101, 100, 1, 0.75)
+    assert first.success_rate == pytest.approx(100 / 101)
+    assert [first.p50_ms, first.p95_ms, second.p50_ms] == pytest.approx([50, 95, 7])
+    assert (second.calls, second.success_rate, second.share) == (1, 1.0, 0.25)
+
+
+def test_what_was_never_called_has_no_rate_and_no_times(greet):
+    found = outcomes_of(greet)[1]
+
+    assert (found.calls, found.success_rate, found.p50_ms, found.p95_ms, found.last_call_at) == (
+        0,
+        None,
+        None,
+        None,
+        None,
+    )
+
+
+def test_only_the_newest_calls_are_looked_at(greet, monkeypatch):
+    monkeypatch.setattr(outcomes, "LAST_CALLS", 5)
+    calls(greet, "tests:greet", *[1000] * 5)
+    calls(greet, "other", *[1] * 5)
+
+    assert [each.calls for each in outcomes_of(greet)] == [0, 5]
+
+
+def test_what_is_switched_off_or_gone_has_no_share(greet):
+    greet.implementations.filter(reference="other").update(registered=False)
+    assert [each.share for each in outcomes_of(greet)] == [1.0, 0.0]
+
+    greet.implementations.update(enabled=False)
+    assert [each.share for each in outcomes_of(greet)] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("part", "value"), [(0.0, 1.0), (0.25, 1.0), (0.5, 2.0), (0.51, 3.0), (0.95, 4.0), (1.0, 4.0)])
+def test_a_percentile_is_one_of_the_values(part, value):
+    assert percentile([1.0, 2.0, 3.0, 4.0], part) == value
+
+
+def test_the_api_compares_them(greet, vera):
+    calls(greet, "other", 10, 20)
+
+    answer = Rest(vera).get("tools/greet/outcomes/")
+
+    first, second = answer.json()
+    assert (first["reference"], first["calls"], first["success_rate"]) == ("tests:greet", 0, None)
+    assert (second["reference"], second["calls"], second["success_rate"], second["weight"]) == ("other", 2, 1.0, 100)
+    assert Rest(vera).get("tools/greet/").json()["implementations"] == answer.json()
+    assert Rest(vera).get("tools/nothing/outcomes/").status_code == 404
+    assert Rest(None).get("tools/greet/outcomes/").status_code == 401

@@ -1,0 +1,114 @@
+"""Masks: they keep the shape and say nothing; one field at a time is found by its path."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.errors import ParameterError
+from catalog.privacy import MARK, Hidden, field_at, fields_of, mask, mask_response
+
+RESPONSE = {
+    "query_type": "by_email",
+    "parameters": {"email": "jo@example.org"},
+    "results": [{"name": "Jo", "age": 41, "vip": True, "note": None, "tags": ["a", "b"], "none": []}],
+    "output_key": "lookup",
+    "success": True,
+    "source": "registrations",
+}
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(min_size=1), inner))
+
+
+def test_a_mask_keeps_keys_lengths_and_types():
+    """And the frame of a standard response, which says nothing of anybody."""
+    string = {MARK: "string"}
+    assert mask_response(RESPONSE) == {
+        "query_type": "by_email",
+        "parameters": {"email": string},
+        "results": [
+            {
+                "name": string,
+                "age": {MARK: "number"},
+                "vip": {MARK: "boolean"},
+                "note": {MARK: "null"},
+                "tags": [string, string],
+                "none": [],
+            }
+        ],
+        "output_key": "lookup",
+        "success": True,
+        "source": string,
+    }
+
+
+def test_the_words_of_a_failure_are_masked():
+    """They may quote what was asked for."""
+    shown = mask_response({"results": [], "success": False, "error": "Nobody is called jo@example.org"})
+    assert shown == {"results": [], "success": False, "error": {MARK: "string"}}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "shown"),
+    [
+        (Hidden(frozenset({"to"})), {"to": {MARK: "string"}, "subject": "Hello"}),
+        (Hidden(everything=True), {"to": {MARK: "string"}, "subject": {MARK: "string"}}),
+    ],
+)
+def test_arguments_are_masked_by_name(hidden, shown):
+    """All of them where the tool itself returns private data."""
+    assert hidden.mask_arguments({"to": "jo@example.org", "subject": "Hello"}) == shown
+
+
+def test_every_masked_value_has_its_path():
+    """In the order of the response."""
+    paths = [field.path for field in fields_of(RESPONSE)]
+    results = [f"results.0.{name}" for name in ("name", "age", "vip", "note", "tags.0", "tags.1")]
+    assert paths == ["parameters.email", *results, "source"]
+
+
+@given(VALUES)
+def test_nothing_but_types_is_left_of_a_value(value):
+    """Whatever its shape: one mask for each field, in its place."""
+    masked = {"results": mask(value)}
+    fields = list(fields_of({"results": value}))
+    assert [field.path for field in fields_of(masked)] == [f"{field.path}.{MARK}" for field in fields]
+    assert set(_texts(masked)) <= {"string", "number", "boolean", "null"}
+
+
+def _texts(value):
+    """Return every value in a JSON value that is neither object nor list."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if inner is None else [text for each in inner for text in _texts(each)]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("results.0.name", "Jo"), ("results.0.note", None), ("results.0.tags.1", "b"), ("results.0.none", [])],
+)
+def test_a_path_names_one_value(path, value):
+    """Dotted, with lists by their index; null is a value."""
+    assert field_at(RESPONSE, path) == value
+
+
+def test_a_name_with_dots_is_found_at_the_end():
+    """Where it leads no further."""
+    assert field_at({"results": {"jo@example.org": 1}}, "results.jo@example.org") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("results.0.nam", "results.0 has no 'nam'; there is name"),
+        ("result", "The response has no 'result'; there is results"),
+        ("results.7.name", "results has no '7'; there is 0"),
+        ("results.0.name.x", "results.0.name has no 'x'; it has nothing in it"),
+        ("results.0", "results.0 holds more than one value; name one of those in it: name, age"),
+        ("results..name", "results has no ''; there is 0"),
+    ],
+)
+def test_a_path_that_names_no_value_is_refused_with_what_is_there(path, says):
+    """A person or a program can mend it."""
+    with pytest.raises(ParameterError) as refusal:
+        field_at(RESPONSE, path)
+    assert refusal.value.message.startswith(says)
+    assert refusal.value.details["errors"][0]["path"] == "path"

@@ -1,0 +1,115 @@
+"""Rate limits: what a limit may say, and that nobody gets more than it says, however many ask at once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from catalog.errors import RateLimited, ToolDefinitionError
+from catalog.models import RateBucket
+from catalog.rates import Rate, Ration, clear_buckets, count_use, parse_rates
+from catalog.registry import rates_for
+from catalog.testing import clean_registry
+from catalog.tools import tool
+from tests.racing import at_once
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+THREADS = 64
+
+
+def ration(text="2/min", owner="user:1", group="mail"):
+    """Return what one caller may do with one group."""
+    return Ration(group, parse_rates(text, "send"), owner)
+
+
+def refusal_of(wanted, seconds=0):
+    """Use a group some seconds after noon; return why not, None when it was counted."""
+    try:
+        count_use(wanted, now=NOON + timedelta(seconds=seconds))
+    except RateLimited as refusal:
+        return refusal
+    return None
+
+
+@pytest.mark.parametrize(
+    ("text", "rates"),
+    [
+        ("5/min", (Rate(5, "min"),)),
+        ("20/h,5/min", (Rate(5, "min"), Rate(20, "h"))),
+        ("1/s, 9/day", (Rate(1, "s"), Rate(9, "day"))),
+    ],
+)
+def test_a_limit_is_a_number_and_a_window(text, rates):
+    """Several stand with commas between them; the shortest window comes first."""
+    assert parse_rates(text, "send") == rates
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "0/min", "-1/min", "5/week", "5/min,", "5/min,6/min", "1.5/s", "9" * 10 + "/s"]
+)
+def test_a_limit_that_cannot_be_read_is_refused(text):
+    """The refusal names the tool, the rule and what was written."""
+    with pytest.raises(ToolDefinitionError, match=r"rate_limit of send must be .*min") as refusal:
+        parse_rates(text, "send")
+    assert repr(text) in str(refusal.value)
+
+
+@pytest.mark.parametrize("options", [{"rate_limit": 5}, {"rate_limit": "5/min", "rate_limit_key": "a b"}])
+def test_a_tool_with_a_bad_limit_cannot_be_defined(options):
+    """Whatever kind of value it is."""
+    with clean_registry(), pytest.raises(ToolDefinitionError, match=r"rate_limit.* of send"):
+        tool(name="send", description="Try it.", **options)(lambda: None)
+
+
+def test_the_tools_of_a_group_share_its_limit():
+    """One that says none itself takes the group's; one without a group is its own."""
+    with clean_registry():
+        first = tool(name="send", description="Try it.", rate_limit_key="mail", rate_limit="2/min")(lambda: None)
+        second = tool(name="resend", description="Try it.", rate_limit_key="mail")(lambda: None)
+        alone = tool(name="look", description="Try it.", rate_limit="1/s")(lambda: None)
+        free = tool(name="free", description="Try it.")(lambda: None)
+        assert rates_for(second) == rates_for(first) == (Rate(2, "min"),)
+        assert (first.rate_group, second.rate_group, alone.rate_group) == ("mail", "mail", "look")
+        assert rates_for(free) == ()
+
+
+def test_a_full_window_refuses_until_it_ends(db):
+    """The refusal says how long to wait; then a new window begins with the next use."""
+    assert [refusal_of(ration(), second) for second in (0, 20)] == [None, None]
+    refusal = refusal_of(ration(), 25.5)
+    assert (refusal.retry_after, refusal.code) == (35, "rate_limited")
+    assert "2/min" in refusal.user_message()
+    assert "35 s" in refusal.user_message()
+    assert [refusal_of(ration(), second) is None for second in (59.9, 60, 61, 62)] == [False, True, True, False]
+
+
+def test_each_caller_and_each_group_has_its_own_count(db):
+    """Nobody uses up what is another's."""
+    every = [ration("1/h"), ration("1/h", owner="token:1"), ration("1/h", group="lookup")]
+    assert [refusal_of(each) for each in every] == [None, None, None]
+    assert all(refusal_of(each) for each in every)
+
+
+def test_a_use_counts_in_every_window_or_in_none(db):
+    """What the hour refuses is not taken from the minute; the longest wait is told."""
+    both = ration("2/min,3/h")
+    assert [refusal_of(both, second) is None for second in (0, 1, 2, 60, 61)] == [True, True, False, True, False]
+    assert dict(RateBucket.objects.values_list("group", "used")) == {"mail:min": 1, "mail:h": 3}
+    assert refusal_of(both, 70).retry_after == 3600 - 70
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("text", "passed"), [("7/h", 7), ("9/min,5/h", 5)])
+def test_no_more_pass_than_the_limit_says(text, passed):
+    """However many threads ask at the same moment."""
+    wanted = ration(text)
+    results = at_once(*[lambda: count_use(wanted, now=NOON)] * THREADS)
+    assert results.count(None) == passed
+    assert sum(isinstance(result, RateLimited) for result in results) == THREADS - passed
+
+
+def test_counts_that_are_over_are_cleared(db):
+    """What may still count stays."""
+    refusal_of(ration(), -25 * 3600)
+    refusal_of(ration(owner="user:2"))
+    assert clear_buckets(now=NOON) == 1
+    assert [row.owner for row in RateBucket.objects.all()] == ["user:2"]

@@ -1,0 +1,117 @@
+"""How requests meet threads: few of them, borrowed for as long as Django works, their connections given back."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from time import sleep
+from typing import Any
+
+import pytest
+from channels.testing import HttpCommunicator
+from django.conf import settings as configured
+from django.contrib.auth.models import User
+from django.db import connections
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+
+from config.handler import Handler
+from plans import feed
+
+PLACES = 3
+running: list[str] = []
+most: list[int] = []
+
+
+def slow(request: HttpRequest) -> HttpResponse:
+    """Ask the database, then take a while."""
+    running.append(threading.current_thread().name)
+    most.append(len(running))
+    User.objects.count()
+    sleep(0.02)
+    running.pop()
+    return HttpResponse(b"done")
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    """Ask the database, then end as no view should."""
+    User.objects.count()
+    raise Ended
+
+
+class Ended(BaseException):
+    """What no view should raise, and Django does not catch."""
+
+
+urlpatterns = [path("slow/", slow), path("broken/", broken)]
+
+
+@pytest.fixture
+def handler(settings: Any, transactional_db: None) -> Iterator[Handler]:
+    """A handler with few threads, of the views above."""
+    settings.ROOT_URLCONF, settings.WEB_THREADS = __name__, PLACES
+    running.clear()
+    most.clear()
+    made = Handler()
+    yield made
+    made._threads.shutdown()
+
+
+async def get(handler: Handler, address: str) -> Any:
+    """Send one request; return its response."""
+    return await asking(handler, "GET", address).get_response(timeout=20)
+
+
+def asking(handler: Handler, method: str, address: str) -> HttpCommunicator:
+    """Return a client with one request to send."""
+    return HttpCommunicator(handler, method, address, headers=[(b"host", b"localhost")])
+
+
+async def test_a_burst_waits_for_its_turn(handler: Handler) -> None:
+    """Nobody is refused, and no more run at once than there are connections for."""
+    responses = await asyncio.gather(*(get(handler, "/slow/") for _ in range(10 * PLACES)))
+    assert {response["status"] for response in responses} == {200}
+    assert max(most) == PLACES
+
+
+async def test_who_sends_slowly_keeps_no_thread(handler: Handler) -> None:
+    """As many as there are threads have begun to send, and someone else is answered."""
+    begun = [asking(handler, "POST", "/slow/") for _ in range(PLACES)]
+    for each in begun:
+        await each.send_input({"type": "http.request", "body": b"x", "more_body": True})
+    assert (await get(handler, "/slow/"))["status"] == 200
+    for each in begun:
+        await each.send_input({"type": "http.disconnect"})
+        await each.wait()
+
+
+async def test_a_file_is_sent_whole(handler: Handler) -> None:
+    """It streams: its pieces are read in threads."""
+    source = configured.BASE_DIR / "static" / "app.js"
+    client = asking(handler, "GET", "/static/app.js")
+    await client.send_input({"type": "http.request", "body": b""})
+    start, body = await client.receive_output(), await client.receive_output()
+    assert (start["status"], body["body"]) == (200, source.read_bytes())
+    assert not (await client.receive_output()).get("more_body")
+    await client.wait(timeout=20)
+
+
+@pytest.mark.service
+async def test_a_thread_keeps_no_connection_that_others_could_use(handler: Handler) -> None:
+    """Whatever became of the request."""
+    await get(handler, "/slow/")
+    with pytest.raises(Ended):
+        await get(handler, "/broken/")
+    held = await asyncio.gather(*(handler._in_thread(_holds_a_connection) for _ in range(PLACES)))
+    assert not any(held)
+
+
+def _holds_a_connection() -> bool:
+    return connections["default"].connection is not None
+
+
+@pytest.mark.service
+def test_there_is_a_connection_for_every_thread() -> None:
+    """The pool is as large as all who may ask it at once."""
+    pool = configured.DATABASES["default"]["OPTIONS"]["pool"]
+    ticker = 1
+    assert configured.WEB_THREADS + 2 * configured.TOOLGATE_THREADS + feed.READERS + ticker <= pool["max_size"]

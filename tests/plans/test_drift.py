@@ -1,0 +1,128 @@
+"""Approved calls whose tool is other code in this process than in the catalog: left to others, never failed at once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from catalog import snapshot
+from catalog.models import CatalogState, Implementation
+from plans import drift
+from plans.events import recording
+from plans.executor import Executor
+from plans.models import Event, Plan
+from plans.ticker import Ticker
+from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.conftest import forget_what_was_read
+from tests.plans.test_failures import hurry
+
+
+@pytest.fixture
+def approved(stage: Any, ada: User, rosa: User) -> Plan:
+    """A plan whose dangerous step is approved and has not started."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    approve(plan, rosa)
+    return plan
+
+
+@pytest.fixture
+def drifted(approved: Plan) -> str:
+    """The digest that this process's code has; the catalog says another from here on."""
+    mine = Implementation.objects.get(tool__name="dangerous").digest
+    say_in_the_catalog("another")
+    return mine
+
+
+def say_in_the_catalog(digest: str, tool: str = "dangerous") -> None:
+    """Let the catalog say that a tool's code has this digest."""
+    Implementation.objects.filter(tool__name=tool).update(digest=digest)
+    CatalogState.objects.update(revision=CatalogState.objects.get().revision + 1)
+    forget_what_was_read()
+
+
+def test_an_approved_call_is_left_to_others(approved, drifted, stage):
+    """Its approval stands, and whoever has the right code uses it."""
+    plan = work_off(approved)
+    assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
+    told = Event.objects.get(plan=plan, type="step.retrying").data_json
+    assert (told["error"], told["attempt"], told["of"]) == ("drifted", 1, drift.LEFT_AT_MOST)
+
+    say_in_the_catalog(drifted)
+    hurry(plan)
+
+    assert work_off(plan).status == "completed"
+    assert (request_of(plan).status, stage.values("dangerous")) == ("consumed", ["x"])
+
+
+def test_alone_its_approval_becomes_void(approved, drifted, stage):
+    """After a few tries, and with a sentence that says what to do."""
+    for _ in range(drift.LEFT_AT_MOST):
+        assert work_off(approved).status == "in_progress"
+        hurry(approved)
+    plan = work_off(approved)
+    assert (plan.status, request_of(plan).status, call_of(plan).status) == ("failed", "invalidated", "cancelled")
+    assert "run sync_tools" in step_of(plan).error
+    assert stage.values("dangerous") == []
+
+
+def test_what_came_of_a_step_since_begins_the_count_anew(approved, drifted):
+    """A step that another process took on is left to others again, also after many times."""
+    for _ in range(drift.LEFT_AT_MOST):
+        work_off(approved)
+        hurry(approved)
+    with recording(approved.pk, approved.public_id) as batch:
+        batch.add("step.retrying", 1, error="worker_lost")
+    assert work_off(approved).status == "in_progress"
+    assert Event.objects.filter(plan=approved, type="step.retrying").latest("seq").data_json["attempt"] == 1
+
+
+def test_a_step_that_only_began_goes_on_counting(stage, ada):
+    """Each time it is left it has begun before: that is no progress."""
+    say_in_the_catalog("another", tool="safe")
+    plan = make_plan(ada, act(1, "x"))
+    for _ in range(drift.LEFT_AT_MOST):
+        assert work_off(plan).status == "in_progress"
+        hurry(plan)
+    assert work_off(plan).status == "failed"
+    assert events_of(plan).count("1 step.started") == drift.LEFT_AT_MOST + 1
+
+
+def test_a_definition_that_changed_is_asked_about_by_who_has_it(approved, stage, monkeypatch):
+    """A process that notices only as it starts the call leaves it too."""
+    say_in_the_catalog("another")
+    monkeypatch.setattr("plans.starting.snapshot.current", seen_late(monkeypatch))
+    plan = work_off(approved)
+    assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
+
+
+def seen_late(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a look at the tools that is old the first time, as a second-old snapshot is."""
+    real, looks = snapshot.current, []
+
+    def look(name: str) -> Any:
+        looks.append(name)
+        seen = real(name)
+        return replace(seen, drifted=False) if len(looks) == 1 and seen else seen
+
+    return look
+
+
+def test_who_left_a_plan_does_not_take_it_again_at_once(approved, drifted, monkeypatch):
+    """The ticker of this process lets others go first."""
+    sent: list[int] = []
+    monkeypatch.setattr("plans.ticker.carriers.send", sent.append)
+    work_off(approved)
+    hurry(approved)
+    Ticker(Executor(1))._wake()
+    assert sent == []
+    monkeypatch.setitem(drift._left, approved.pk, 0.0)
+    Ticker(Executor(1))._wake()
+    assert sent == [approved.pk]
+
+
+def test_plans_left_long_ago_are_forgotten(approved, drifted, monkeypatch):
+    """When the next is left: a process that lives long keeps no list of them."""
+    monkeypatch.setattr(drift, "_left", {-1: 0.0})
+    work_off(approved)
+    assert list(drift._left) == [approved.pk]

@@ -1,0 +1,48 @@
+"""A sync handler that comes back after its time: its result is kept as evidence, what it did is undone."""
+
+import json
+import time
+
+import pytest
+
+from catalog.context import Filesystem
+from plans.models import MemoryItem
+from tests.builders import act, approve, call_of, make_plan, step_of, work_off
+from tests.tools_for_tests import SHORT_SECONDS
+
+pytestmark = pytest.mark.django_db
+
+
+def write_late(value, context):
+    """Write a file, and answer a moment too late."""
+    context.resources.get(Filesystem).write_text("late.txt", "late")
+    time.sleep(SHORT_SECONDS + 0.05)
+    return "too late"
+
+
+def test_a_late_result_is_recorded_and_never_applied(stage, ada, workspace):
+    stage.acts["hasty"] = write_late
+    plan = work_off(make_plan(ada, act(1, tool="hasty", expected_key="kept")))
+    evidence = json.loads(call_of(plan).late_evidence)
+    assert (evidence["results"], evidence["success"], evidence["restored"]) == (["too late"], True, True)
+    assert (call_of(plan).error_kind, step_of(plan).status) == ("timeout", "failed")
+    assert not MemoryItem.objects.filter(plan=plan, type="value").exists()
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_late_dangerous_call_asks_what_happened_and_shows_what_it_said(stage, ada, rosa, workspace):
+    stage.acts["dangerous_hasty"] = write_late
+    plan = work_off(make_plan(ada, act(1, tool="dangerous_hasty")))
+    approve(plan, rosa)
+    work_off(plan)
+    assert (step_of(plan).waiting_for, call_of(plan).status) == ("outcome", "outcome_unknown")
+    assert '"too late"' in call_of(plan).late_evidence and '"restored": true' in call_of(plan).late_evidence
+
+
+def test_a_handler_knows_how_long_it_may_take(stage, ada):
+    stage.acts["hasty"] = lambda value, context: [
+        context.budget.seconds,
+        0 < context.deadline.remaining() <= SHORT_SECONDS,
+    ]
+    plan = work_off(make_plan(ada, act(1, tool="hasty")))
+    assert call_of(plan).response_json["results"] == [SHORT_SECONDS, True]

@@ -1,0 +1,131 @@
+"""Rate limits on the way in: direct calls are told when to come back, steps wait a moment or fail."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import Call, RateBucket
+from plans.models import Plan, Step
+from tests.builders import act, approve, events_of, make_plan, reject, step_of, work_off
+from tests.racing import at_once
+from tests.rest import Rest, agent
+
+LIMITED = {"tool": "limited", "arguments": {"value": 1}, "wait_seconds": 0}
+HELD = {"tool": "limited_dangerous", "arguments": {"value": 1}}
+
+
+def use_up(owner, group="stage:min", ago=0):
+    """Note that a caller has used a group up, this many seconds ago."""
+    began = timezone.now() - timedelta(seconds=ago)
+    RateBucket.objects.create(group=group, owner=owner, window_started_at=began, used=2)
+
+
+def test_a_direct_call_over_the_limit_is_429_and_not_stored(stage, ada):
+    """The answer says when to come back."""
+    rest = agent(ada)
+    answers = [rest.post("calls/", LIMITED) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [201, 201, 429]
+    problem = answers[2].json()
+    assert (problem["type"], 58 <= int(answers[2]["Retry-After"]) <= 60) == ("urn:toolgate:rate_limited", True)
+    assert "2/min" in problem["detail"]
+    assert (Call.objects.count(), Plan.objects.count()) == (2, 2)
+
+
+def test_each_agent_has_its_own_limit(stage, ada):
+    """Also when both act for the same person, and beside that person."""
+    clients = [agent(ada), agent(ada), Rest(ada)]
+    assert [client.post("calls/", LIMITED).status_code for client in clients for _ in range(2)] == [201] * 6
+    owners = {f"token:{client.token.pk}" for client in clients[:2]} | {f"user:{ada.pk}"}
+    assert {row.owner for row in RateBucket.objects.all()} == owners
+
+
+def test_a_person_has_one_limit_whatever_tokens_they_make(stage, ada):
+    """With each token of their own, and by the steps of their plans."""
+    work_off(make_plan(ada, act(1, 1, "limited")))
+    assert [Rest(ada).post("calls/", LIMITED).status_code for _ in range(2)] == [201, 429]
+    assert [row.owner for row in RateBucket.objects.all()] == [f"user:{ada.pk}"]
+
+
+def test_a_refused_keyed_call_may_be_sent_again(stage, ada):
+    """A 429 is no answer to keep."""
+    rest = agent(ada)
+    use_up(f"token:{rest.token.pk}")
+    assert rest.post("calls/", LIMITED, key="once").status_code == 429
+    RateBucket.objects.all().delete()
+    assert rest.post("calls/", LIMITED, key="once").status_code == 201
+
+
+def test_a_call_that_its_plan_does_not_take_costs_no_use(stage, ada):
+    """The plan has ended; the limit is for calls that run or ask people."""
+    ended = work_off(make_plan(ada, act(1, "x"), can_modify=True))
+    response = Rest(ada).post("calls/", {**LIMITED, "plan": ended.public_id})
+    assert (response.status_code, ended.status) == (409, "completed")
+    assert not RateBucket.objects.exists()
+
+
+def test_a_step_waits_for_its_turn(stage, ada):
+    """It holds nothing meanwhile, and runs when the window is over."""
+    plan = work_off(make_plan(ada, *[act(number, number, "limited") for number in (1, 2, 3)]))
+    waiting = step_of(plan, 3)
+    assert (waiting.status, waiting.waiting_for, waiting.claimed_by) == ("in_progress", "retry", "")
+    assert waiting.ready_at is not None
+    assert 55 < (waiting.ready_at - timezone.now()).total_seconds() <= 60
+    assert "3 step.retrying" in events_of(plan)
+
+    Step.objects.filter(pk=waiting.pk).update(ready_at=timezone.now())
+    RateBucket.objects.update(window_started_at=timezone.now() - timedelta(seconds=61))
+    assert work_off(plan).status == "completed"
+    assert stage.values("limited") == [1, 2, 3]
+
+
+def test_a_step_that_would_wait_too_long_fails(stage, ada):
+    """With the sentence that a direct call is told; no call is stored."""
+    use_up(f"user:{ada.pk}", "stage-dangerous:h")
+    plan = work_off(make_plan(ada, act(1, 1, "limited_dangerous")))
+    assert (plan.status, step_of(plan).call_id) == ("failed", None)
+    assert "1/h" in step_of(plan).error
+
+
+def test_a_held_call_counts_once(stage, ada, rosa):
+    """When it is asked for: neither its approval nor its start counts again."""
+    plan = work_off(make_plan(ada, act(1, 1, "limited_dangerous")))
+    approve(plan, rosa)
+    assert work_off(plan).status == "completed"
+    assert RateBucket.objects.get().used == 1
+
+
+def test_a_rejected_call_has_counted(stage, ada, rosa):
+    """Else people could be asked without end."""
+    rest = agent(ada)
+    call = rest.post("calls/", HELD).json()
+    reject(Plan.objects.get(public_id=call["plan"]), rosa)
+    assert rest.post("calls/", HELD).status_code == 429
+
+
+def test_a_call_asked_about_again_does_not_count_again(stage, ada, rosa):
+    """What it would change is no longer what was approved."""
+    plan = work_off(make_plan(ada, act(1, 1, "limited_dangerous")))
+    approve(plan, rosa)
+    stage.previews["limited_dangerous"] = lambda value, context: "changed"
+    work_off(plan)
+    assert step_of(plan).waiting_for == "approval"
+    assert (RateBucket.objects.get().used, Call.objects.count()) == (1, 2)
+
+
+def test_tools_without_a_limit_pay_nothing(stage, ada):
+    """No statement mentions the counts."""
+    with CaptureQueriesContext(connection) as captured:
+        work_off(make_plan(ada, act(1, "x")))
+    assert not [query for query in captured if "ratebucket" in query["sql"]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_callers_at_once_start_no_more_than_the_limit(stage, ada):
+    """The same token on many connections."""
+    rest = agent(ada)
+    statuses = at_once(*[lambda: rest.post("calls/", LIMITED).status_code] * 16)
+    assert sorted(set(statuses)) == [201, 429]
+    assert statuses.count(201) == 2 == Call.objects.count()

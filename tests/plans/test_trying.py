@@ -1,0 +1,308 @@
+"""Trying a tool from its page without JavaScript: forms, edits, JSON, previews, calls, and what became of them."""
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from catalog import registry
+from catalog.models import Call, Tool, ToolVersion
+from catalog.registry import register_tool
+from catalog.sync import sync_tools
+from plans.models import Plan
+from tests.builders import approve, work_off
+from tests.pages import Pages
+from tests.tools_to_try import TOOLS
+
+pytestmark = pytest.mark.django_db
+TRIP, BOOK = "/tools/plan_trip/try/", "/tools/book_trip/try/"
+BONN = {"title": "Rhine", "stops": [{"place": {"kind": "town", "name": "Bonn"}}]}
+BONN_FIELDS = {
+    "value:title": "Rhine",
+    "size:stops": "1",
+    "pick:stops.0.place": "1",
+    "was:stops.0.place": "1",
+    "value:stops.0.place.name": "Bonn",
+}
+
+
+@pytest.fixture(autouse=True)
+def to_try(catalog):
+    """The tools that are tried, in the catalog."""
+    for each in TOOLS:
+        register_tool(each)
+    sync_tools()
+    yield
+    for each in TOOLS:
+        registry._TOOLS.pop(each.name)
+
+
+def press(pages: Pages, path: str, do: str, status: Any = 200, **fields: Any) -> str:
+    """Open the page of a trial and send its form with these fields and this button."""
+    pages.open(path)
+    mode = fields.pop("mode", "form")
+    sent = {"mode": mode, "key": pages.field("key"), "do": do} | fields
+    return pages.send(path, sent, status)
+
+
+def finished(call: Call) -> Call:
+    """Run a call here and return it as it is then."""
+    work_off(Plan.objects.get(public_id=call.plan_ref))
+    return Call.objects.get(pk=call.pk)
+
+
+def test_a_call_from_the_form(ada):
+    """It goes the way of every direct call, in the name of who pressed; its address shows the result."""
+    pages = Pages(ada)
+    said = press(pages, TRIP, "call", **BONN_FIELDS)
+    call = Call.objects.get()
+    assert (call.arguments_json, call.via, call.requested_by) == (BONN, "page", ada)
+    assert "Running" in said and "Look again" in said
+    finished(call)
+    said = pages.open(f"{TRIP}?call={call.public_id}")
+    assert "Done" in said and '"results": [ 1 ]' in said
+    assert 'value="Rhine"' in pages.html and pages.field("size:stops") == "1"
+
+
+def test_a_dangerous_call_is_held(ada, rosa):
+    """The result is the link to its request; approved, it runs."""
+    pages = Pages(ada)
+    assert "It waits for a person." in press(pages, BOOK, "call", **{"value:title": "Rome"})
+    call = Call.objects.get()
+    assert f"/approvals/?item={call.approval.public_id}" in pages.html
+    approve(Plan.objects.get(public_id=call.plan_ref), rosa)
+    assert finished(call).response_json["results"] == ["Booked Rome"]
+
+
+def test_a_preview_runs_nothing(ada):
+    """It says what the call would do, and what would become of it."""
+    said = press(Pages(ada), BOOK, "preview", **{"value:title": "Rome"})
+    assert "It would wait for 1 reviewer, 24 h at most." in said
+    assert "A booking of Rome" in said and not Call.objects.exists() and not Plan.objects.exists()
+    said = press(Pages(ada), TRIP, "preview", **BONN_FIELDS)
+    assert "It would run at once." in said and "no preview" in said
+
+
+def test_the_same_form_sent_twice_is_one_call(ada):
+    """Another value, or a form opened anew, is another call."""
+    pages = Pages(ada)
+    pages.open(BOOK)
+    sent = {"mode": "form", "key": pages.field("key"), "do": "call", "value:title": "Rome"}
+    first, second = pages.send(BOOK, sent), pages.send(BOOK, sent)
+    assert Call.objects.count() == 1 and first == second
+    pages.send(BOOK, sent | {"value:title": "Oslo"})
+    press(pages, BOOK, "call", **{"value:title": "Rome"})
+    assert Call.objects.count() == 3
+
+
+def test_problems_stand_at_their_fields(ada):
+    """As the server's one check sees them; nothing is stored."""
+    pages = Pages(ada)
+    fields = BONN_FIELDS | {"value:title": "x" * 81, "value:stops.0.nights": "many", "value:stops.0.place.name": "B"}
+    said = press(pages, TRIP, "call", 422, **fields)
+    assert "3 things to mend. Nothing was run." in said
+    for message in ("at most 80 characters", "an integer, not a text", "at least 2 characters"):
+        assert message in said
+    assert 'value="many"' in pages.html
+    assert 'name="value:stops.0.nights" value="many" type="text" inputmode="numeric"' in pages.html
+    assert 'aria-invalid="true" aria-describedby="f-stops.0.nights-d"' in pages.html
+    assert not Call.objects.exists()
+
+
+def test_checking_says_that_it_fits(vera):
+    """Who may not call may check."""
+    pages = Pages(vera)
+    assert "These arguments fit." in press(pages, TRIP, "check", **BONN_FIELDS)
+    assert "needs the role operator" in pages.open(TRIP) and 'value="call"' not in pages.html
+    for do in ("call", "preview"):
+        assert "Nothing was run" in press(pages, TRIP, do, 403, **BONN_FIELDS)
+    assert not Call.objects.exists()
+
+
+def test_rows_and_variants_without_javascript(ada):
+    """Buttons draw the form again, with what was entered."""
+    pages = Pages(ada)
+    press(pages, TRIP, "add:stops", **BONN_FIELDS)
+    assert pages.field("size:stops") == "2" and 'name="pick:stops.1.place"' in pages.html
+    assert pages.html.count("autofocus") == 1 and 'autofocus aria-label="Form of stops.1.place"' in pages.html
+    press(pages, TRIP, "update", **BONN_FIELDS | {"pick:stops.0.place": "0"})
+    assert 'name="value:stops.0.place.x"' in pages.html and "Bonn" not in pages.html
+    press(pages, TRIP, "remove:stops.0", **BONN_FIELDS)
+    assert pages.field("size:stops") == "0"
+    press(pages, TRIP, "open:span", **BONN_FIELDS)
+    assert 'name="value:span.0"' in pages.html
+    press(pages, TRIP, "add:labels", **BONN_FIELDS | {"given:labels": "1"})
+    assert 'name="key:labels.+0" value="" autofocus' in pages.html
+    press(pages, TRIP, "close:labels", **BONN_FIELDS | {"given:labels": "1", "size:labels": "1"})
+    assert 'name="key:labels.+0"' not in pages.html
+
+
+def test_form_and_json_show_the_same(ada):
+    """There and back again."""
+    pages = Pages(ada)
+    press(pages, TRIP, "show:json", **BONN_FIELDS)
+    assert pages.field("mode") == "json" and "&quot;Rhine&quot;" in pages.html
+    text = json.dumps(BONN | {"span": [1], "odd": None})
+    press(pages, TRIP, "show:form", mode="json", json=text)
+    assert pages.field("mode") == "form" and 'name="value:span.0" value="1"' in pages.html
+    assert 'name="key:+0" value="odd"' in pages.html
+
+
+def test_json_is_called_as_it_is(ada):
+    """Its problems name their paths."""
+    pages = Pages(ada)
+    press(pages, TRIP, "call", mode="json", json=json.dumps(BONN))
+    assert Call.objects.get().arguments_json == BONN
+    said = press(pages, TRIP, "call", 422, mode="json", json='{"title": 5}')
+    assert "title: This must be a text, not an integer." in said and "stops: This is required." in said
+    for text in ("[1]", "{", '{"a": 1, "a": 2}', "NaN", "{" * 500, '{"n": 1' + "0" * 5000 + "}"):
+        press(pages, TRIP, "show:form", 422, mode="json", json=text)
+        assert pages.field("mode") == "json"
+
+
+def test_an_example_fills_the_form(ada):
+    """From its link; a number that means nothing fills nothing."""
+    pages = Pages(ada)
+    pages.open(f"{TRIP}?example=0")
+    assert 'value="Rhine"' in pages.html
+    for number in ("1", "-1", "x", "", "9" * 99, "\uff10"):
+        pages.open(f"{TRIP}?example={number}")
+        assert "Rhine" not in pages.html
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"value:a..b": "x"},
+        {"size:stops": "-1"},
+        {"size:stops": "999"},
+        {"do": "add:a b"},
+        {"do": "remove:" + "x." * 500},
+        BONN_FIELDS | {"do": "call", "key": ""},
+        BONN_FIELDS | {"do": "call", "key": "k" * 65},
+        BONN_FIELDS | {"do": "call", "key": "\x00"},
+        {"pick:stops.0.place": "\uff11", "size:stops": "1", "do": "call"},
+        {"nothing:known": "1"},
+        {"do": "call", "value:title": "\x00" * 90},
+    ],
+)
+def test_hostile_forms_are_refused(ada, sent):
+    """With a page that says why; never with an error of ours."""
+    said = press(Pages(ada), TRIP, sent.get("do", "check"), 422, **{k: v for k, v in sent.items() if k != "do"})
+    assert "Try it" in said and not Call.objects.exists()
+
+
+def test_what_cannot_be_called_says_why(ada):
+    """Switched off, or offered by nobody."""
+    Tool.objects.filter(name="plan_trip").update(enabled=False)
+    pages = Pages(ada)
+    sync_tools()
+    assert "The tool is switched off" in pages.open(TRIP)
+    registry_entry = registry._TOOLS.pop("book_trip")
+    sync_tools()
+    said = press(pages, BOOK, "call", 422, **{"value:title": "Rome"})
+    registry._TOOLS["book_trip"] = registry_entry
+    assert "No source offers this tool" in said and "Unknown tool" in said
+
+
+def test_only_ones_own_calls_are_shown(ada, outsider):
+    """To who has no role; and only those of the tool."""
+    press(Pages(ada), BOOK, "call", **{"value:title": "Rome"})
+    name = Call.objects.get().public_id
+    Pages(ada).open(f"{BOOK}?call={name}")
+    Pages(ada).open(f"{TRIP}?call={name}", 404)
+    Pages(outsider).open(f"{BOOK}?call={name}", 404)
+    for odd in ("nothing", "%00", "", "x" * 5000):
+        Pages(ada).open(f"{BOOK}?call={odd}", 404)
+    Pages(ada).open("/tools/nothing/try/", 404)
+
+
+@pytest.fixture
+def outsider(db) -> User:
+    """Someone without a role."""
+    return User.objects.create_user("outsider")
+
+
+def test_htmx_is_sent_the_card_alone(ada):
+    """And while a call runs, the result that asks again."""
+    pages = Pages(ada)
+    pages.open(TRIP)
+    fields = BONN_FIELDS | {"mode": "form", "key": pages.field("key"), "do": "call"}
+    sent = pages.swap(TRIP, "trying", fields).content.decode()
+    assert "<html" not in sent and 'id="trying"' in sent and 'hx-trigger="load delay:700ms"' in sent
+    call = finished(Call.objects.get())
+    pages.open(f"{TRIP}?call={call.public_id}", headers={"HX-Request": "true", "HX-Target": "tried"})
+    assert pages.html.lstrip().startswith('<div id="tried"') and "hx-get" not in pages.html
+
+
+def test_texts_of_tools_stay_texts(ada):
+    """Descriptions, names and results are nobody's markup."""
+    hostile = "<script>alert(1)</script>\u202e"
+    part = {"description": hostile, "enum": [hostile], "title": hostile, "default": hostile}
+    document = {"type": "object", "properties": {hostile: part, "u": {"oneOf": [part, {"type": "string"}]}}}
+    ToolVersion.objects.filter(tool__name="plan_trip").update(input_schema=document)
+    pages = Pages(ada)
+    pages.open(TRIP)
+    assert "<script>alert" not in pages.html and "U+202E" in pages.html
+
+
+def set_schema(document: dict[str, Any]) -> None:
+    """Let the page of the trip show another form."""
+    ToolVersion.objects.filter(tool__name="plan_trip").update(input_schema=document)
+
+
+def test_a_form_that_would_be_too_large_is_json(ada):
+    """Three hundred parameters are a form; nine hundred are written."""
+    pages, text = Pages(ada), {"type": "string"}
+    set_schema({"type": "object", "properties": {f"p{number}": text for number in range(300)}})
+    pages.open(TRIP)
+    assert pages.field("mode") == "form" and pages.html.count('name="value:p') == 300
+    set_schema({"type": "object", "properties": {f"p{number}": text for number in range(900)}})
+    assert "too many parameters for a form" in pages.open(TRIP)
+    assert pages.field("mode") == "json"
+    assert "too many parameters for a form" in press(pages, TRIP, "show:form", mode="json", json='{"p7": "x"}')
+    assert "&quot;p7&quot;: &quot;x&quot;" in pages.html
+
+
+ROWS = {"type": "array", "items": {"type": "array", "items": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("do", ["check", "call", "show:json", "add:a", "update"])
+def test_a_form_that_asks_for_very_many_rows_is_refused(vera, do):
+    """Whatever its button: the page that says so has no row of them."""
+    set_schema({"type": "object", "properties": {"a": {"type": "array", "items": ROWS}}})
+    sizes = {f"size:a.{n}.{m}": "200" for n in range(30) for m in range(30)}
+    sizes |= {f"size:a.{n}": "30" for n in range(30)} | {"size:a": "30"}
+    pages = Pages(vera)
+    assert "too many parameters for a form" in press(pages, TRIP, do, 422, **sizes)
+    assert pages.field("mode") == "form" and "value:a." not in pages.html and "size:a." not in pages.html
+
+
+def test_an_edit_that_makes_a_form_too_large_loses_nothing(vera):
+    """One more row, or another variant: it is refused, and what was entered stays."""
+    word = {"type": "string", "maxLength": 20}
+    wide = {"type": "object", "properties": {f"p{n}": word for n in range(450)}}
+    few = {"type": "object", "properties": {"word": word}}
+    rows = {"type": "array", "items": wide}
+    set_schema({"type": "object", "properties": {"rows": rows, "one": {"oneOf": [few, wide]}}})
+    pages, sent = Pages(vera), {"size:rows": "1", "value:rows.0.p7": "kept"}
+    assert "too many parameters for a form" in press(pages, TRIP, "add:rows", 422, **sent)
+    assert pages.field("size:rows") == "1" and pages.field("value:rows.0.p7") == "kept"
+    picked = sent | {"pick:one": "1", "was:one": "0", "value:one.word": "kept too"}
+    assert "too many parameters for a form" in press(pages, TRIP, "update", 422, **picked)
+    assert pages.field("value:rows.0.p7") == "kept" and pages.field("value:one.word") == "kept too"
+    press(pages, TRIP, "show:json", **sent)
+    assert "&quot;p7&quot;: &quot;kept&quot;" in pages.html
+
+
+def test_a_deep_schema_ends_in_json(ada):
+    """Far above the depth at which templates would break."""
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(13):
+        deep = {"type": "object", "properties": {"in": {"anyOf": [deep, {"type": "integer"}]}}, "required": ["in"]}
+    set_schema(deep)
+    pages = Pages(ada)
+    pages.open(TRIP)
+    assert 'placeholder="JSON: texts in quotes"' in pages.html
+    assert "Try it" in pages.open("/tools/plan_trip/")

@@ -1,0 +1,119 @@
+"""The catalog written by several at once, and while calls run: one contract, no version twice, nothing lost."""
+
+from functools import partial
+
+import pytest
+
+from approvals.decisions import decide
+from approvals.models import ApprovalRequest, AuditEntry
+from approvals.outdated import void_outdated
+from approvals.verification import verify
+from catalog import snapshot
+from catalog.changes import change_tool
+from catalog.models import Implementation, Tool, ToolVersion
+from catalog.registry import codes_of, get_tool, register_tool
+from catalog.sync import sync_tools
+from catalog.versions import as_set
+from plans.calls import CallOrder, create_call
+from plans.models import Plan
+from plans.services import Requester
+from tests.approvals.builders import approval, ask, make_tool
+from tests.builders import act, make_plan
+from tests.conftest import forget_what_was_read
+from tests.racing import Act, at_once, rounds_at_once
+from tests.tools_for_tests import TOOLS, safe
+from tests.waiting import eventually
+
+ROUNDS = 6
+
+
+@pytest.fixture
+def fresh(transactional_db, monkeypatch):
+    """A catalog without any tools, and code that has some."""
+    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
+    for each in TOOLS:
+        register_tool(each)
+    forget_what_was_read()
+    yield
+    forget_what_was_read()
+
+
+def described(number):
+    """Return the tool `safe` as its author describes it the n-th time."""
+    return safe.with_terms(description=f"Text {number}.", safety_level=safe.safety_level, categories=safe.categories)
+
+
+def assert_whole():
+    """Check that rows and code say the same of every tool, and that the audit log is intact."""
+    snapshot.forget()
+    for row in Tool.objects.select_related("current_version").filter(name__in=[each.name for each in TOOLS]):
+        loaded, found = get_tool(row.name), snapshot.current(row.name)
+        assert loaded is not None and found is not None and row.current_version is not None
+        assert row.current_version.fingerprint == as_set(loaded, row).fingerprint
+        assert not found.drifted
+        references = Implementation.objects.filter(tool=row, registered=True).values_list("reference", flat=True)
+        assert sorted(references) == sorted(codes_of(loaded))
+    assert verify().intact
+
+
+def test_several_first_syncs_at_once_add_each_tool_once(fresh):
+    results = at_once(sync_tools, sync_tools, sync_tools, sync_tools)
+
+    assert sorted(len(each.added) > 0 for each in results) == [False, False, False, True]
+    assert ToolVersion.objects.filter(tool__name="safe").count() == 1
+    assert_whole()
+
+
+def test_syncs_and_changes_at_once_leave_what_both_said(fresh, admin):
+    sync_tools()
+    rounds: list[list[Act]] = []
+    for number in range(ROUNDS):
+        override = partial(change_tool, "safe", {"description_override": f"Set {number}."}, by=admin)
+        level = partial(change_tool, "safe", {"safety_level": "cautious"}, by=admin, reason="A race.")
+        rounds.append([sync_tools, override, level])
+
+    rounds_at_once(rounds)
+
+    row = Tool.objects.get(name="safe")
+    assert (row.description_override, row.level_override) == (f"Set {ROUNDS - 1}.", "cautious")
+    assert_whole()
+    numbers = list(ToolVersion.objects.filter(tool=row).order_by("number").values_list("number", flat=True))
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_calls_go_on_while_the_catalog_changes(executor, stage, ada, admin):
+    """Each runs under a version that was current, or says why it did not; none is lost."""
+    plans = []
+
+    def call_often():
+        for number in range(10):
+            plans.append(make_plan(ada, act(1, number)))
+            create_call(CallOrder("safe", {"value": number}), by=Requester(ada))
+
+    def change_often():
+        for number in range(10):
+            change_tool("safe", {"description_override": f"Set {number}."}, by=admin)
+
+    at_once(call_often, change_often)
+
+    keys = [plan.pk for plan in plans]
+    assert eventually(lambda: Plan.objects.filter(pk__in=keys, status="completed").count() == len(keys))
+    assert_whole()
+
+
+def test_a_change_and_an_answer_at_once_never_leave_an_approval_of_what_was(transactional_db, ada, admin, rosa):
+    """Whoever is first: the request is void and its call may not run."""
+    held = [ask(ada, make_tool(f"tool_{number}")) for number in range(ROUNDS * 2)]
+    races: list[list[Act]] = []
+    for request in held:
+        name = request.call.tool_name
+        answer = partial(decide, request, by=rosa, decision=approval(request))
+        races.append([answer, partial(change_tool, name, {"description_override": "Changed."}, by=admin)])
+
+    rounds_at_once(races)
+    void_outdated()
+
+    ended = {(each.status, each.call.status) for each in ApprovalRequest.objects.select_related("call")}
+    assert ended == {("invalidated", "cancelled")}
+    assert AuditEntry.objects.filter(action="approval.invalidated").count() == len(held)
+    assert verify().intact
