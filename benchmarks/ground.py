@@ -56,23 +56,27 @@ def step(step_id: int, *needs: int, tool: str = "bench_noop") -> dict[str, Any]:
 
 
 class Watch:
-    """Knows the number of the last event of each plan, and wakes who waits for one."""
+    """Wakes who waits for an event of a plan, once, when it is committed."""
 
     def __init__(self) -> None:
-        self._last: dict[str, int] = {}
-        self._news = threading.Condition()
+        self._wanted = ("", 0)
+        self._reached = threading.Event()
         events.listen(self._hear)
 
     def _hear(self, plan_ref: str, last_seq: int) -> None:
-        with self._news:
-            self._last[plan_ref] = max(last_seq, self._last.get(plan_ref, 0))
-            self._news.notify_all()
+        wanted_ref, wanted_seq = self._wanted
+        if plan_ref == wanted_ref and last_seq >= wanted_seq:
+            self._reached.set()
 
-    def wait_for(self, plan: Plan, seq: int) -> None:
-        """Return once the event of this number is committed, without looking into the database meanwhile."""
-        with self._news:
-            if not self._news.wait_for(lambda: self._last.get(plan.public_id, 0) >= seq, timeout=SECONDS):
-                raise TimeoutError(f"{plan} did not get as far as event {seq}.")
+    def look_out(self, plan: Plan, seq: int) -> None:
+        """Say which event is waited for next, before anything can bring it about."""
+        self._reached.clear()
+        self._wanted = (plan.public_id, seq)
+
+    def wait(self) -> None:
+        """Return once that event is committed, without looking into the database meanwhile."""
+        if not self._reached.wait(SECONDS):
+            raise TimeoutError("The plan did not get as far as event {} of {}.".format(*reversed(self._wanted)))
 
 
 def ms_per_step(steps: list[dict[str, Any]], runs: int) -> list[float]:
@@ -101,9 +105,10 @@ def _count_events(plan: Plan, by: Requester) -> int:
 
 
 def _timed(plan: Plan, by: Requester, watch: Watch, last_seq: int) -> float:
+    watch.look_out(plan, last_seq)
     started = perf_counter()
     start_plan(plan, by=by)
-    watch.wait_for(plan, last_seq)
+    watch.wait()
     milliseconds = (perf_counter() - started) * 1000
     plan.refresh_from_db()
     if plan.status != PlanStatus.COMPLETED:

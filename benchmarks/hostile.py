@@ -1,0 +1,27 @@
+"""`hostile_ms`: 60 schemas and 50 patterns made to be endless, each compiled and held against a hostile document."""
+
+from contextlib import suppress
+from time import perf_counter
+
+from benchmarks.hostile_corpus import LETTERS, PATTERNS, SCHEMAS, Schema
+from catalog.errors import SchemaProblem
+from catalog.nulls import without_left_out
+from catalog.schema_costs import states_of
+from catalog.schemas import Validator
+
+
+def measure(runs: int) -> list[float]:
+    """Return the milliseconds of each answer, whatever it is."""
+    cases = [(schema, document) for _, schema, document in SCHEMAS]
+    cases += [({"pattern": pattern}, LETTERS) for pattern in PATTERNS]
+    _answered({"type": "object"}, {})
+    return [_answered(schema, document) for _ in range(runs) for schema, document in cases]
+
+
+def _answered(schema: Schema, document: object) -> float:
+    states_of.cache_clear()
+    started = perf_counter()
+    with suppress(SchemaProblem):  # to refuse is an answer too
+        validator = Validator(schema)
+        validator.problems(without_left_out(validator, document) if isinstance(document, dict) else document)
+    return (perf_counter() - started) * 1000
