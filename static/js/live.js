@@ -47,7 +47,7 @@ class Feed {
   reconnect() {
     const old = this.socket;
     this.socket = null;
-    old?.close();
+    hangUp(old);
     this.connect();
   }
 
@@ -82,8 +82,14 @@ class Feed {
     this.stopped = true;
     clearTimeout(this.timer);
     clearTimeout(this.steady);
-    this.socket?.close();
+    hangUp(this.socket);
   }
+}
+
+/** Close a socket; one that is still connecting closes once it is open, for browsers call it an error before. */
+function hangUp(socket) {
+  if (socket?.readyState === WebSocket.CONNECTING) socket.addEventListener("open", () => socket.close());
+  else socket?.close();
 }
 
 function tell() {

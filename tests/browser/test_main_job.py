@@ -78,3 +78,26 @@ def test_all_of_it_works_without_scripts(ada, rosa, window_of, served, tmp_path)
     eventually(lambda: step_of(plan).status == "completed", what="the step")
     operator.reload()
     expect(operator.locator(".plan-h")).to_contain_text("Done")
+
+
+def test_a_part_that_goes_before_its_socket_has_opened_goes_quietly(ada, window_of, served):
+    """A page swapped or left in that moment complains of nothing, and the other sockets stay."""
+    page = window_of(ada)
+    plan = make_plan(ada, step(1), start=False)
+    page.goto(f"/plans/{plan.public_id}/")
+    expect(page.locator("#live")).to_contain_text("Live")
+    page.evaluate(
+        """async (path) => {
+            const part = document.createElement("div");
+            const swapped = () => document.dispatchEvent(new Event("htmx:oobAfterSwap"));
+            part.dataset.live = path;
+            document.body.append(part);
+            swapped();
+            await Promise.resolve();
+            part.remove();
+            swapped();
+            await new Promise((done) => setTimeout(done, 300));
+        }""",
+        f"/ws/pages/plans/{plan.public_id}/",
+    )
+    expect(page.locator("#live")).to_contain_text("Live")
