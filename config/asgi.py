@@ -1,12 +1,14 @@
 """The one ASGI application: lifespan, pages and API with their waits, sockets.
 
-`application` executes plans in this process; `application_without_executor` leaves that to others.
+`application` executes plans in this process, unless TOOLGATE_EXECUTOR leaves that to workers;
+`application_without_executor` leaves it to others in any case.
 """
 
 import os
 
 import django
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup(set_prefix=False)
@@ -35,5 +37,5 @@ def compose(*, executes: bool) -> ProtocolTypeRouter:
     )
 
 
-application = compose(executes=True)
+application = compose(executes=settings.TOOLGATE_EXECUTOR == "embedded")
 application_without_executor = compose(executes=False)

@@ -9,11 +9,8 @@ from django.conf import settings
 from django.db import connection
 
 from catalog.sync import sync_tools
+from plans.executing import living
 from plans.executor import Executor
-from plans.feed import feed_here
-from plans.ticker import Ticker
-
-DRAIN_SECONDS = 30.0
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -37,26 +34,10 @@ class Lifespan:
 
     @asynccontextmanager
     async def _living(self) -> AsyncIterator[None]:
-        """Run everything; at the end claim nothing more, let what runs end, then hang up."""
+        """Bring the catalog up to date, then run everything."""
         await asyncio.to_thread(_sync)
-        executor = Executor(settings.TOOLGATE_THREADS) if self._executes else None
-        ticker, feed = Ticker(executor), feed_here()
-        if executor is not None:
-            executor.start()
-        ticker.start()
-        yield
-        if executor is not None:
-            await asyncio.to_thread(_stop, executor)
-        await asyncio.to_thread(ticker.stop)
-        feed.stop()
-
-
-def _stop(executor: Executor) -> None:
-    """Let what runs end, and hand back what has not begun."""
-    try:
-        executor.stop(DRAIN_SECONDS)
-    finally:
-        connection.close()
+        async with living(Executor(settings.TOOLGATE_THREADS) if self._executes else None):
+            yield
 
 
 def _sync() -> None:

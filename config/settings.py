@@ -54,7 +54,16 @@ else:
 # Tests share one file between threads (an in-memory database cannot be shared safely), and none between two runs.
 DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / f"test-{os.getpid()}.sqlite3") if ON_SQLITE else None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- cluster -------------------------------------------------------------------------------------------------
 REDIS_URL = env.str("REDIS_URL", "")
+TOOLGATE_EXECUTOR = env.str("TOOLGATE_EXECUTOR", "embedded")
+if TOOLGATE_EXECUTOR not in ("embedded", "procrastinate"):
+    raise ImproperlyConfigured("TOOLGATE_EXECUTOR must be embedded or procrastinate.")
+if TOOLGATE_EXECUTOR == "procrastinate" and ON_SQLITE:
+    raise ImproperlyConfigured("TOOLGATE_EXECUTOR=procrastinate needs PostgreSQL: set DATABASE_URL=postgres://…")
+if TOOLGATE_EXECUTOR == "procrastinate" and not REDIS_URL:
+    raise ImproperlyConfigured("TOOLGATE_EXECUTOR=procrastinate needs REDIS_URL, to tell processes what is new.")
 
 # --- keys ----------------------------------------------------------------------------------------------------
 _generated = load_or_make(VAR_DIR / "keys.env") if ON_SQLITE else {}
@@ -116,6 +125,10 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
 ]
+if not ON_SQLITE:
+    # Its tables are there before TOOLGATE_EXECUTOR is switched, so that a setting is all there is to switch.
+    INSTALLED_APPS.append("procrastinate.contrib.django")
+PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
 MIDDLEWARE = [
     "catalog.middleware.ApiProblems",
     "django.middleware.security.SecurityMiddleware",
@@ -212,13 +225,10 @@ SPECTACULAR_SETTINGS = {
 # --- Toolgate ------------------------------------------------------------------------------------------------
 TOOLGATE_TOOLS: list[str] = env.list("TOOLGATE_TOOLS", [])
 TOOLGATE_WORKSPACE = Path(env.str("TOOLGATE_WORKSPACE", str(VAR_DIR / "workspace")))
-TOOLGATE_EXECUTOR = env.str("TOOLGATE_EXECUTOR", "embedded")
 TOOLGATE_LEASE_SECONDS = env.float("TOOLGATE_LEASE_SECONDS", 30.0)
 TOOLGATE_UNDO_SECONDS = env.float("TOOLGATE_UNDO_SECONDS", 5.0)
 TOOLGATE_APPROVAL_TTL_SECONDS = env.int("TOOLGATE_APPROVAL_TTL_SECONDS", 24 * 3600)
 TOOLGATE_RUN_WINDOW_SECONDS = env.int("TOOLGATE_RUN_WINDOW_SECONDS", 15 * 60)
-if TOOLGATE_EXECUTOR != "embedded":
-    raise ImproperlyConfigured("TOOLGATE_EXECUTOR must be embedded.")
 _YEAR = 366 * 24 * 3600
 for _name, _number, _least, _most in (
     ("TOOLGATE_LEASE_SECONDS", TOOLGATE_LEASE_SECONDS, 1, 3600),

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from django.conf import settings
 from django.db import transaction
 
+from plans import procrastinate_hints
 from plans.work import Run
 
 HINTS_AT_MOST = 8
@@ -75,14 +77,21 @@ def carry_no_more(carrier: Carrier) -> None:
 
 
 def hint(plan_pk: int, count: int = 1) -> None:
-    """Once the open transaction is committed, tell up to `count` workers that the plan has ready steps."""
+    """Once the open transaction is committed, tell up to `count` workers that the plan has ready steps.
+
+    In a cluster the hint is part of the transaction, and reaches the workers of every machine.
+    """
     wanted = min(count, HINTS_AT_MOST)
-    if wanted > 0:
+    if wanted <= 0:
+        return
+    if settings.TOOLGATE_EXECUTOR == "procrastinate":
+        procrastinate_hints.defer(plan_pk, wanted)
+    else:
         transaction.on_commit(lambda: send(plan_pk, wanted), robust=True)
 
 
 def send(plan_pk: int, count: int = 1) -> None:
-    """Tell `count` workers now."""
+    """Tell `count` threads of this process now."""
     for carrier in _carriers:
         for _ in range(count):
             carrier(plan_pk)

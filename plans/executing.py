@@ -1,12 +1,22 @@
-"""Executing plans in a process that is no server: for as long as a block lasts, an executor with its ticker."""
+"""Executing plans in a process: its executor, clock and feed for as long as it lives, and how they come to an end."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
 
 from django.conf import settings
+from django.db import connection
 
 from plans.executor import Executor
+from plans.feed import feed_here
 from plans.ticker import Ticker
+
+DRAIN_SECONDS = 30.0
+EXIT_AT_ONCE = 130
 
 
 @contextmanager
@@ -21,3 +31,67 @@ def executing() -> Iterator[None]:
     finally:
         executor.stop()
         ticker.stop()
+
+
+@asynccontextmanager
+async def living(executor: Executor | None) -> AsyncIterator[None]:
+    """Run clock, feed and, where there is one, the executor on the running loop.
+
+    From the first SIGTERM or SIGINT on nothing more is claimed. At the end what runs may end, for `DRAIN_SECONDS` at
+    most, and what has not begun is handed back; leases are renewed meanwhile.
+    """
+    ticker, feed = Ticker(executor), feed_here()
+    if executor is not None:
+        executor.start()
+    ticker.start()
+    try:
+        with on_stop_signals(executor.retire if executor else _nothing):
+            yield
+            if executor is not None:
+                await asyncio.to_thread(_stop, executor)
+    finally:
+        await asyncio.to_thread(ticker.stop)
+        feed.stop()
+
+
+def _nothing() -> None:
+    """Stand in where nothing executes."""
+
+
+def _stop(executor: Executor) -> None:
+    """Let what runs end, and hand back what has not begun."""
+    try:
+        executor.stop(DRAIN_SECONDS)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def on_stop_signals(retire: Callable[[], None]) -> Iterator[None]:
+    """Call `retire` at once when the process is told to stop, then whoever handled the signal before.
+
+    A second SIGINT ends the process where it stands. Does nothing outside of the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    interrupts: list[int] = []
+
+    def react(number: int, frame: FrameType | None) -> None:
+        retire()
+        if number == signal.SIGINT:
+            interrupts.append(number)
+        if len(interrupts) > 1:
+            os._exit(EXIT_AT_ONCE)
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+
+    for each in before:
+        signal.signal(each, react)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -23,6 +23,7 @@ from plans.work import Run, Work
 log = logging.getLogger("toolgate.executor")
 QUICK_SECONDS = 0.003
 """A tool that runs shorter than this leaves nothing to do for a second thread where writers take turns."""
+CUT_OFF = "it is cut off, and repeated or shown to a person when its lease is over"
 GRACE_SECONDS = 0.25
 """How far past its deadline a sync handler may be before its thread is written off."""
 
@@ -77,7 +78,7 @@ class Executor:
 
     def __init__(self, threads: int) -> None:
         self.owner = f"{socket.gethostname()[:24]}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._threads = threads
+        self.threads = threads
         self._hints: SimpleQueue[int | Run | None] = SimpleQueue()
         self._taken: set[int] = set()
         self._seats: set[Seat] = set()
@@ -89,27 +90,36 @@ class Executor:
 
     def start(self) -> None:
         """Start the threads and listen for hints."""
-        for _ in range(self._threads):
+        for _ in range(self.threads):
             self._add_thread()
         carriers.carry_to(self._hear)
         carriers.open_desk(self)
 
+    def retire(self) -> None:
+        """Claim nothing more from now on; may be called in a signal handler, and more than once."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        carriers.close_desk(self)
+        carriers.carry_no_more(self._hear)
+        for _ in range(self.threads):
+            self._hints.put(None)
+
     def stop(self, seconds: float = 30.0) -> None:
         """Claim nothing more; run what was taken, and wait for what is running, at most this long.
 
-        What was taken and has not begun by then is handed to other workers.
+        What was taken and has not begun by then is handed to other workers. What still runs then is named in the log:
+        it ends with the process, and is taken back when its lease expires.
         """
-        carriers.close_desk(self)
-        self._stopping.set()
-        carriers.carry_no_more(self._hear)
-        for _ in range(self._threads):
-            self._hints.put(None)
+        self.retire()
         ends = monotonic() + seconds
         while self._seats and monotonic() < ends:
             sleep(0.02)
         with self._lock:
             self._stopped = True
         self._hand_back_all()
+        for work in filter(None, [seat.work for seat in list(self._seats)]):
+            log.error("plan %s: step %s still runs after %g s; %s", work.plan.ref, work.step.step_id, seconds, CUT_OFF)
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
@@ -129,6 +139,10 @@ class Executor:
     def takes(self) -> bool:
         """Say whether a thread is left that could run something."""
         return bool(self._seats)
+
+    def is_full(self) -> bool:
+        """Say whether more hints wait here than threads could follow at once: others may be quicker."""
+        return self._hints.qsize() >= self.threads
 
     def late_tools(self) -> list[str]:
         """Return the tools that are past their time and keep threads which were written off."""
@@ -169,9 +183,9 @@ class Executor:
         """Start a thread where one is missing; False when tools past their time keep as many as there may be."""
         seat = Seat(engine.Turn(self.owner))
         with self._lock:
-            if len(self._seats) + len(self._written_off) >= 2 * self._threads:
+            if len(self._seats) + len(self._written_off) >= 2 * self.threads:
                 return False
-            if len(self._seats) < self._threads:
+            if len(self._seats) < self.threads:
                 self._seats.add(seat)
                 threading.Thread(target=self._live, args=[seat], name="toolgate-executor", daemon=True).start()
         return True
@@ -202,7 +216,7 @@ class Executor:
         sleep(QUICK_SECONDS)
         with self._lock:
             count = self._held_back.pop(plan_pk)
-        for _ in range(min(count, self._threads)):
+        for _ in range(min(count, self.threads)):
             self._hints.put(plan_pk)
         return False
 
@@ -215,6 +229,9 @@ class Executor:
             while work is not None:
                 seat.take(work)
                 self._taken.discard(work.step.pk)
+                if self._stopping.is_set() and not isinstance(work, Run):
+                    recovery.let_go(work)
+                    break
                 work = engine.advance(work, seat.turn)
         except Conflict as lost:
             log.info("plan %s: someone else got there first: %s", plan_pk, lost)

@@ -15,7 +15,7 @@ from plans import carriers, claims, endings, finishing
 from plans.claims import Claimed, Parking
 from plans.events import Recording, recording
 from plans.models import Step
-from plans.work import Run, plan_facts
+from plans.work import Run, Work, plan_facts
 
 BATCH = 100
 
@@ -69,6 +69,14 @@ def hand_back(run: Run) -> None:
             carriers.hint(batch.plan_pk)
     except (Conflict, DatabaseError) as error:
         log_unexpected(error)
+
+
+def let_go(work: Work) -> None:
+    """Let another worker have a claimed step of which nothing has run."""
+    with recording(work.plan.pk, work.plan.ref) as batch:
+        if claims.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now)):
+            batch.add("step.retrying", work.step.step_id, attempt=work.step.attempt, error="worker_stopped")
+        carriers.hint(batch.plan_pk)
 
 
 def _may_run_again(call: Call) -> bool:

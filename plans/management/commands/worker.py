@@ -1,0 +1,81 @@
+"""`manage.py worker`: executes the plans of a cluster; serves nothing and writes no tool into the catalog."""
+
+import asyncio
+import signal
+from argparse import ArgumentParser
+from contextlib import suppress
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+
+from catalog import snapshot
+from catalog.registry import initialize_tools
+from plans import carriers, procrastinate_worker
+from plans.executing import living
+from plans.executor import Executor
+from plans.management.commands.serve import refuse_without_migrations
+
+MOST_THREADS = 256
+CONNECTIONS_BESIDE = 12
+FULL_SECONDS = 0.02
+
+
+class Command(BaseCommand):
+    """Execute until told to stop."""
+
+    help = "Execute the plans of a cluster (TOOLGATE_EXECUTOR=procrastinate) until told to stop."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take the number of threads."""
+        parser.add_argument("--concurrency", type=int, help="How many steps at a time (TOOLGATE_THREADS).")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Check what executing needs, then execute."""
+        threads = settings.TOOLGATE_THREADS if options["concurrency"] is None else options["concurrency"]
+        if settings.TOOLGATE_EXECUTOR != "procrastinate":
+            raise CommandError("Plans run in the serving process here: set TOOLGATE_EXECUTOR=procrastinate.")
+        if not 1 <= threads <= MOST_THREADS:
+            raise CommandError(f"--concurrency takes 1 to {MOST_THREADS}.")
+        connection.settings_dict["OPTIONS"]["pool"]["max_size"] = 2 * threads + CONNECTIONS_BESIDE
+        refuse_without_migrations()
+        initialize_tools()
+        self._warn_of_drift()
+        asyncio.run(self._work(Executor(threads)))
+
+    def _warn_of_drift(self) -> None:
+        """Say which tools are other code here than in the catalog: their calls are left to other workers."""
+        drifted = sorted(name for name, tool in snapshot.all_current().items() if tool.drifted)
+        connection.close()
+        if drifted:
+            self.stderr.write(
+                f"Other code than in the catalog: {', '.join(drifted)}. Their calls are left to other workers; "
+                "run `python manage.py sync_tools` with the code that is to be used."
+            )
+
+    async def _work(self, executor: Executor) -> None:
+        """Execute, and listen for hints, until a signal."""
+        told_to_stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(told_to_stop.set))
+
+        async def ring(plan_pk: int) -> None:
+            """Hand a hint to the threads; one that must wait for them is the last that this process fetches."""
+            while executor.is_full() and not told_to_stop.is_set():
+                await asyncio.sleep(FULL_SECONDS)
+            carriers.send(plan_pk)
+
+        async with living(executor):
+            hints = asyncio.create_task(procrastinate_worker.listen(ring))
+            self._say(f"Toolgate executes with {executor.threads} threads as {executor.owner} (stop with Ctrl+C)")
+            await told_to_stop.wait()
+            hints.cancel()
+            with suppress(asyncio.CancelledError):
+                await hints
+        self._say("Toolgate has stopped.")
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()

@@ -1,0 +1,54 @@
+"""The Procrastinate worker of a process that executes: each job rings the executor, and does no more."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import procrastinate
+from procrastinate.contrib.django import connector_params
+
+from catalog.problems import log_unexpected
+from plans.procrastinate_hints import QUEUE, TASK
+
+log = logging.getLogger("toolgate.hints")
+FETCHERS = 4
+"""Jobs fetched and not yet deleted: one is fetched while another is heard."""
+LOOK_SECONDS = 5.0
+AGAIN_SECONDS = 1.0
+END_SECONDS = 1.0
+
+Ring = Callable[[int], Awaitable[None]]
+
+
+async def listen(ring: Ring) -> None:
+    """Call `ring(plan_pk)` for each hint, until cancelled; a hint is kept from other workers while `ring` waits.
+
+    While the database is away nothing is heard; the ticker's look each second makes up for it.
+    """
+    while True:
+        try:
+            await _work(ring)
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log.warning("hints cannot be heard; trying again")
+            log_unexpected(error)
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _work(ring: Ring) -> None:
+    """Run one Procrastinate worker until it is cancelled or gives up."""
+    connector = procrastinate.PsycopgConnector(kwargs=connector_params(), min_size=1, max_size=FETCHERS)
+    app = procrastinate.App(connector=connector)
+
+    @app.task(name=TASK, queue=QUEUE)
+    async def hint(plan_pk: int) -> None:
+        await ring(plan_pk)
+
+    async with app.open_async():
+        await app.run_worker_async(
+            queues=[QUEUE],
+            concurrency=FETCHERS,
+            delete_jobs="always",
+            fetch_job_polling_interval=LOOK_SECONDS,
+            shutdown_graceful_timeout=END_SECONDS,
+            install_signal_handlers=False,
+        )
