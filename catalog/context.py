@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from django.conf import settings
 
 from catalog.filesystem import Filesystem
+from catalog.stops import Stop
 
 __all__ = ["Budget", "Deadline", "Filesystem", "Resources", "ToolContext", "provide_resource"]
 
@@ -19,22 +20,28 @@ ResourceT = TypeVar("ResourceT")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment (UTC) after which a call may not go on."""
+    """The moment (UTC) after which a call may not go on; for a call that is told to `stop` it has passed."""
 
     expires_at: datetime
+    stop: Stop | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
         """Make the deadline that lies this many seconds ahead."""
         return cls(datetime.now(UTC) + timedelta(seconds=seconds))
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the call was told to stop, whatever time it had left."""
+        return self.stop is not None and self.stop.told
+
     def remaining(self) -> float:
-        """Return the seconds left, 0 when it has passed."""
-        return max(0.0, (self.expires_at - datetime.now(UTC)).total_seconds())
+        """Return the seconds left, 0 when it has passed or the call was told to stop."""
+        return 0.0 if self.stopped else max(0.0, (self.expires_at - datetime.now(UTC)).total_seconds())
 
     def expired(self) -> bool:
-        """Say whether it has passed."""
-        return datetime.now(UTC) >= self.expires_at
+        """Say whether it has passed, or the call was told to stop."""
+        return self.stopped or datetime.now(UTC) >= self.expires_at
 
 
 @dataclass(frozen=True, slots=True)

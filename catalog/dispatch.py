@@ -40,6 +40,8 @@ MAX_ARGUMENTS = 256 * 1024
 MAX_RESULT = 1024 * 1024
 HIDDEN_ERROR = "Tool '{name}' encountered an error"
 HIDDEN_ERROR_FOR_USERS = "I ran into a problem looking that up. Could you try again?"
+STOPPED, NOT_BEGUN = "stopped", "cancelled"
+"""The kinds of error of calls that were told to stop: while their handler ran, and before it began."""
 # Whatever a handler raises fails its call; it does not end the thread that runs it.
 HANDLER_FAILURES = BaseException
 
@@ -86,7 +88,8 @@ Gate = Callable[[CallFacts], Verdict]
 class Outcome:
     """How a call ended; `message` is for the model, `error` for a person, `fields` join the response.
 
-    `late` is what a handler gave after its time was over: evidence for whoever asks, and nothing else.
+    `late` is what a handler gave after its time was over: evidence for whoever asks, and nothing else. With
+    `left_running` the handler could not be stopped and has not come back.
     """
 
     success: bool
@@ -101,6 +104,7 @@ class Outcome:
     exclude_value_from_context: bool = False
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     late: "Outcome | None" = None
+    left_running: bool = False
 
 
 def dispatch(
@@ -147,13 +151,15 @@ def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
 def run(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Outcome:
     """Run one checked call and end its resources; a failure undoes what it changed and never raises."""
     if context.deadline is not None and context.deadline.expired():
-        return _settled(too_late(tool), context)
+        return _settled(not_begun(tool) if context.deadline.stopped else too_late(tool), context)
     limit = _limit(tool, context)
     try:
         outcome = _accepted(tool, settle(tool.call(arguments, context), limit))
     except HANDLER_FAILURES as error:
         outcome = _failed(tool, error)
-    if not tool.is_async and limit.expired():  # nobody could stop it; an async handler was stopped in time
+    if limit.stopped:
+        outcome = replace(stopped(tool), late=None if isinstance(outcome.cause, DeadlineExceededError) else outcome)
+    elif not tool.is_async and limit.expired():  # nobody could stop it; an async handler was stopped in time
         outcome = replace(timed_out(tool), late=outcome)
     return _settled(outcome, context)
 
@@ -180,6 +186,18 @@ def timed_out(tool: Tool[Any, Any]) -> Outcome:
     return Outcome(success=False, message=message, error=message, error_kind="timeout", retryable=True)
 
 
+def stopped(tool: Tool[Any, Any]) -> Outcome:
+    """Return the outcome of a handler that was told to stop while it ran; what it did until then is not known."""
+    message = f"Tool '{tool.name}' was told to stop before it was done."
+    return Outcome(success=False, message=message, error=message, error_kind=STOPPED)
+
+
+def not_begun(tool: Tool[Any, Any]) -> Outcome:
+    """Return the outcome of a call that was told to stop before its handler began: it did nothing."""
+    message = f"Tool '{tool.name}' was told to stop before it began."
+    return Outcome(success=False, message=message, error=message, error_kind=NOT_BEGUN)
+
+
 def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     """Return an outcome as query_type, parameters, results, output_key, success and the tool's fields."""
     query_type, parameters = None, arguments
@@ -197,7 +215,7 @@ def _limit(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
     own = Deadline.after(tool.timeout)
     if context.deadline is None:
         return own
-    return min(own, context.deadline, key=lambda deadline: deadline.expires_at)
+    return Deadline(min(own.expires_at, context.deadline.expires_at), context.deadline.stop)
 
 
 def too_late(tool: Tool[Any, Any]) -> Outcome:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
-from django.utils import timezone
 
+from catalog import clock
 from catalog.definitions import SafetyLevel
 from catalog.results import format_error_response
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
@@ -215,7 +215,7 @@ class ApiToken(models.Model):
     @property
     def is_live(self) -> bool:
         """Whether it has been neither revoked nor reached its end."""
-        return self.revoked_at is None and self.expires_at > timezone.now()
+        return self.revoked_at is None and self.expires_at > clock.now()
 
 
 class IdempotencyKey(models.Model):
@@ -266,6 +266,8 @@ class Call(models.Model):
     attempt = models.PositiveIntegerField(default=0)
     fence = models.PositiveIntegerField(default=0, help_text="The step's attempt under which it started.")
     replaces = models.OneToOneField("self", models.PROTECT, null=True, related_name="replaced_by")
+    left_running_at = models.DateTimeField(null=True, help_text="When it ended while its handler could not be stopped.")
+    came_back_at = models.DateTimeField(null=True, help_text="When a handler that was left running came back.")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
@@ -297,6 +299,11 @@ class Call(models.Model):
         if self.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
             return None
         return self.error_response(self.message or f"The call has ended as {self.status}.")
+
+    @property
+    def left_running(self) -> "Call | None":
+        """The call itself when its handler could not be stopped and was left running, else None."""
+        return self if self.left_running_at is not None else None
 
     def error_response(self, message: str) -> dict[str, Any]:
         """Return the standard response with this error; the parameters of a query stand inside the arguments."""

@@ -16,7 +16,7 @@ from catalog.endpoints import Endpoint
 from catalog.idempotency import answer_once
 from catalog.pages import page_of, page_schema, paged
 from catalog.problems import Problem as Refusal
-from plans import selectors, services
+from plans import controls, selectors, services
 from plans.counts import counts_of
 from plans.models import Plan, Step
 from plans.private import hidden_from
@@ -183,8 +183,26 @@ class PlanCancel(PlanAction):
 
     @extend_schema("plans_cancel", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Cancel a plan: nothing more of it starts; 409 when it is over."""
-        return answer_once(request, lambda: self.act(services.cancel_plan, public_id))
+        """Cancel a plan: nothing more of it starts, and what runs is told to stop; 409 when it is over."""
+        return answer_once(request, lambda: self.act(controls.cancel_plan, public_id))
+
+
+class PlanPause(PlanAction):
+    """Pauses a plan."""
+
+    @extend_schema("plans_pause", request=ActionBody, responses=PlanDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Pause a plan: no further step starts, what runs goes on; 409 when it is paused, not started or over."""
+        return answer_once(request, lambda: self.act(controls.pause_plan, public_id))
+
+
+class PlanResume(PlanAction):
+    """Resumes a plan."""
+
+    @extend_schema("plans_resume", request=ActionBody, responses=PlanDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Let a paused plan go on; 409 when it is not paused."""
+        return answer_once(request, lambda: self.act(controls.resume_plan, public_id))
 
 
 class StepOutcome(PlanEndpoint):

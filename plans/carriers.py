@@ -1,6 +1,6 @@
 """Who brings a hint to a worker. A hint says "this plan has something to do"; losing one costs a second, never work."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from django.conf import settings
@@ -30,6 +30,9 @@ class Desk(Protocol):
     def late_tools(self) -> list[str]:
         """Return the tools that are past their time and still keep a thread."""
 
+    def stop_plans(self, plan_pks: Collection[int]) -> None:
+        """Tell the handlers that run for these plans to stop."""
+
 
 _desks: list[Desk] = []
 
@@ -58,6 +61,16 @@ def can_execute() -> bool:
 def late_tools() -> list[str]:
     """Return the tools that are past their time and still keep threads of this process."""
     return _desks[-1].late_tools() if _desks else []
+
+
+def stop(plan_pk: int) -> None:
+    """Once the open transaction is committed, tell what runs here for the plan to stop; other processes look."""
+    transaction.on_commit(lambda: _stop_now(plan_pk), robust=True)
+
+
+def _stop_now(plan_pk: int) -> None:
+    for each in list(_desks):
+        each.stop_plans({plan_pk})
 
 
 def executes() -> bool:

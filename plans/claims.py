@@ -4,6 +4,7 @@ Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.
 `catalog.transitions` this is the only module that writes statuses; both take their conditions from the MOVES tables.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -16,7 +17,7 @@ from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
 from catalog.transitions import Moves, sources
-from plans.states import STEP_MOVES, StepStatus
+from plans.states import PLAN_TERMINAL, STEP_MOVES, StepStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,12 @@ def _may(moves: Moves, to: str) -> str:
     return "status IN ({})".format(", ".join(f"'{status}'" for status in sources(moves, to)))
 
 
+NOT_PAUSED = "NOT EXISTS (SELECT 1 FROM plans_plan AS plan WHERE plan.id = plan_id AND plan.paused_at IS NOT NULL)"
 CLAIM = (
     f"UPDATE plans_step SET status = '{StepStatus.IN_PROGRESS}', claimed_by = %s, lease_until = %s, "
     "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = NULL, "
     "started_at = COALESCE(started_at, %s) "
-    "WHERE id = {which} AND ready_at IS NOT NULL "
+    f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED} "
     f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}"
 )
 NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
@@ -74,12 +76,22 @@ PARK_STEP = (
     f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 )
 RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
+INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
 GIVE_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
+# Both in one statement, where each is a way to another process and back.
+GIVE_NEW_CALL = (
+    f"WITH stored AS ({INSERT_CALL}) UPDATE plans_step SET call_id = stored.id FROM stored "
+    f"WHERE plans_step.id = %s AND claimed_by = %s AND attempt = %s AND status = '{StepStatus.IN_PROGRESS}' "
+    "RETURNING stored.id"
+)
 READY_DEPENDENTS = (
     "UPDATE plans_step SET dependencies_left = dependencies_left - 1, ready_at = CASE WHEN dependencies_left = 1 "
     f"AND status = '{StepStatus.PENDING}' THEN {{now}} ELSE ready_at END "
-    "WHERE id IN (SELECT step_id FROM plans_stepdependency WHERE needs_id = %s) RETURNING id, dependencies_left"
+    "WHERE id {those} RETURNING id, dependencies_left"
 )
+THOSE = "IN (SELECT step_id FROM plans_stepdependency WHERE needs_id = %s)"
+# PostgreSQL joins two tables it has no statistics of by reading them whole; an array it looks up by the key.
+THOSE_ON_POSTGRESQL = "= ANY (ARRAY(SELECT step_id FROM plans_stepdependency WHERE needs_id = %s))"
 START_CALL = (
     f"UPDATE catalog_call SET status = '{CallStatus.RUNNING}', started_at = %s, fence = %s, attempt = attempt + 1 "
     f"WHERE id = %s AND {_may(CALL_MOVES, CallStatus.RUNNING)}"
@@ -127,14 +139,14 @@ class Lease:
 
 
 def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | None:
-    """Claim the plan's next ready step; None when none is ready."""
+    """Claim the plan's next ready step; None when none is ready, or the plan is paused."""
     skip = "" if on_sqlite() else " FOR UPDATE SKIP LOCKED"
     which = NEXT_READY.replace("{skip}", skip)
     return _claim(cursor, which, [plan_pk, stamp(lease.now)], lease)
 
 
 def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> Claimed | None:
-    """Claim this very step; None when it is not ready."""
+    """Claim this very step; None when it is not ready, or its plan is paused."""
     return _claim(cursor, "%s", [step_pk], lease)
 
 
@@ -187,48 +199,56 @@ def park_step(cursor: CursorWrapper, step: Claimed, parking: Parking) -> bool:
 
 def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> int:
     """Count one dependency less for each dependent; return how many became ready."""
-    cast = "%s" if on_sqlite() else "%s::timestamptz"
-    cursor.execute(READY_DEPENDENTS.replace("{now}", cast), [stamp(now), step_pk])
+    cast, those = ("%s", THOSE) if on_sqlite() else ("%s::timestamptz", THOSE_ON_POSTGRESQL)
+    cursor.execute(READY_DEPENDENTS.format(now=cast, those=those), [stamp(now), step_pk])
     return sum(1 for _, left in cursor.fetchall() if left == 0)
 
 
 def insert_call(cursor: CursorWrapper, call: Call) -> None:
     """Store a new call as it stands, and give it its key."""
-    cursor.execute(
-        f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id",
-        [
-            call.public_id,
-            call.tool_name,
-            call.version_id,
-            call.implementation_id,
-            call.query_type,
-            call.arguments,
-            call.status,
-            call.response,
-            call.message,
-            call.error_kind,
-            "",
-            call.requested_by_id,
-            call.token_id,
-            call.via,
-            call.session,
-            call.reason,
-            call.plan_ref,
-            call.step_ref,
-            call.attempt,
-            call.fence,
-            call.replaces_id,
-            stamp(call.created_at),
-            stamp(call.started_at) if call.started_at else None,
-        ],
-    )
+    cursor.execute(INSERT_CALL, _call_row(call))
     call.pk = cursor.fetchone()[0]
 
 
-def give_call(cursor: CursorWrapper, step: Claimed, call: Call) -> bool:
-    """Make a stored call the step's; False when its lease was lost."""
-    cursor.execute(GIVE_CALL, [call.pk, step.pk, step.claimed_by, step.attempt])
-    return _won(cursor)
+def give_new_call(cursor: CursorWrapper, step: Claimed, call: Call) -> bool:
+    """Store a new call as it stands and make it the step's; False when the step's lease was lost."""
+    if on_sqlite():
+        insert_call(cursor, call)
+        cursor.execute(GIVE_CALL, [call.pk, step.pk, step.claimed_by, step.attempt])
+        return _won(cursor)
+    cursor.execute(GIVE_NEW_CALL, [*_call_row(call), step.pk, step.claimed_by, step.attempt])
+    row = cursor.fetchone()
+    call.pk = row[0] if row else None
+    return row is not None
+
+
+def _call_row(call: Call) -> list[Any]:
+    """Return what CALL_COLUMNS name."""
+    return [
+        call.public_id,
+        call.tool_name,
+        call.version_id,
+        call.implementation_id,
+        call.query_type,
+        call.arguments,
+        call.status,
+        call.response,
+        call.message,
+        call.error_kind,
+        "",
+        call.requested_by_id,
+        call.token_id,
+        call.via,
+        call.session,
+        call.reason,
+        call.plan_ref,
+        call.step_ref,
+        call.attempt,
+        call.fence,
+        call.replaces_id,
+        stamp(call.created_at),
+        stamp(call.started_at) if call.started_at else None,
+    ]
 
 
 def start_call(cursor: CursorWrapper, call_pk: int, *, fence: int, now: datetime) -> bool:
@@ -317,7 +337,23 @@ def renew_lease(cursor: CursorWrapper, step: Claimed, *, until: datetime) -> boo
 
 def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[int]:
     """Return plans that have a ready step nobody claimed: hints that were lost, or delays that are over."""
-    cursor.execute("SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s LIMIT %s", [stamp(now), limit])
+    cursor.execute(
+        f"SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s AND {NOT_PAUSED} LIMIT %s", [stamp(now), limit]
+    )
+    return [plan_pk for (plan_pk,) in cursor.fetchall()]
+
+
+def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
+    """Say whether the plan is paused: what was claimed before may not start its call any more."""
+    cursor.execute("SELECT 1 FROM plans_plan WHERE id = %s AND paused_at IS NOT NULL", [plan_pk])
+    return cursor.fetchone() is not None
+
+
+def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
+    """Return those of the plans that have ended."""
+    keys, statuses = list(plan_pks), sorted(PLAN_TERMINAL)
+    marks = [", ".join(["%s"] * len(each)) for each in (keys, statuses)]
+    cursor.execute(f"SELECT id FROM plans_plan WHERE id IN ({marks[0]}) AND status IN ({marks[1]})", keys + statuses)
     return [plan_pk for (plan_pk,) in cursor.fetchall()]
 
 

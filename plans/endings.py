@@ -10,6 +10,7 @@ from catalog.batches import do_each
 from catalog.models import Call
 from catalog.states import CallStatus
 from catalog.transitions import move, try_move
+from plans import carriers
 from plans.events import Recording, recording
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
@@ -18,13 +19,14 @@ BATCH = 100
 
 
 def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: User | None) -> None:
-    """End a plan now: nothing more starts, held calls are withdrawn, and what is running ends by itself.
+    """End a plan now: nothing more starts, held calls are withdrawn, and handlers that run are told to stop.
 
     `by` is None when no person ends it. Raises Conflict when it has ended already. An unknown outcome stays for a
-    person to settle.
+    person to settle. The steps whose handlers run end when those come back, or soon after they were told.
     """
-    move(Plan.objects.filter(pk=plan.pk), to=to, completed_at=batch.now)
+    move(Plan.objects.filter(pk=plan.pk), to=to, completed_at=batch.now, paused_at=None, paused_by=None)
     batch.add(f"plan.{to.value}", reason=reason)
+    carriers.stop(plan.pk)
     waiting = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS).select_related("call__approval")
     for step in waiting.exclude(waiting_for=WaitingFor.OUTCOME):
         if step.call is None or step.call.status != CallStatus.RUNNING:

@@ -6,25 +6,25 @@ may die at any line: what it held is taken back when its lease expires (`plans.r
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from time import monotonic, sleep
 from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
-from django.utils import timezone
 
 from approvals import expiry, requests, starts
 from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, Invalidated
-from catalog import dispatch, snapshot
+from catalog import clock, dispatch, snapshot
 from catalog.context import Budget, Deadline, ToolContext
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
 from catalog.problems import log_unexpected
 from catalog.results import Preview
 from catalog.states import CallStatus
+from catalog.stops import Stop
 from plans import carriers, claims, drift, finishing, limits, starting
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
@@ -99,7 +99,7 @@ def perform(run: Run) -> dispatch.Outcome:
 
 def _is_ours(run: Run) -> bool:
     """Say whether the call is still this worker's to run; only after a lease's time can it be anyone else's."""
-    now, seconds = timezone.now(), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
+    now, seconds = clock.now(), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
     if run.call.started_at is None or now < run.call.started_at + seconds:
         return True
     with connection.cursor() as cursor:
@@ -124,6 +124,8 @@ def _end_patiently(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | No
 def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
     with recording(run.plan.pk, run.plan.ref) as batch:
+        if turn.abandoned and finishing.come_back(batch, run, outcome):
+            return None
         ready = finishing.finish(batch, run, outcome)
         if not turn.goes_on():
             finishing.settle_plan(batch)
@@ -135,8 +137,10 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
 
 def _context(run: Run) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
+    deadline = _deadline(run.plan, run.order.target.tool.timeout, run.stop)
     return ToolContext(
-        **{**_surroundings(run.plan, run.step.step_id, run.order), "requested_by": run.call.requested_by_id},
+        **_surroundings(run.plan, run.step.step_id, run.order)
+        | {"requested_by": run.call.requested_by_id, "deadline": deadline},
         call_id=run.call.public_id,
         idempotency_key=run.call.public_id,
         attempt=run.call.attempt,
@@ -158,9 +162,9 @@ def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]
     }
 
 
-def _deadline(plan: PlanFacts, seconds: float) -> Deadline:
-    ends = timezone.now() + timedelta(seconds=seconds)
-    return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends)
+def _deadline(plan: PlanFacts, seconds: float, stop: Stop | None = None) -> Deadline:
+    ends = clock.now() + timedelta(seconds=seconds)
+    return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends, stop)
 
 
 def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
@@ -189,6 +193,8 @@ def _count(limited: Limited, turn: Turn) -> Work | None:
         if refusal is not None:
             limits.put_off(batch, limited.step, refusal)
             return _next(batch, limited.plan, turn.owner)
+        if _is_set_aside(batch, limited):
+            return None
         work = starting.admit(Start(batch, limited.plan, limited.step), limited.order, counted=True)
         return work or _next(batch, limited.plan, turn.owner)
 
@@ -252,7 +258,7 @@ def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | Non
         return _next(batch, work.plan, turn.owner)
 
 
-def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
+def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run | None:
     """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
     call, target = resume.call, order.target
     state = (shown.state_token or "") if shown else ""
@@ -260,12 +266,22 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run:
     with recording(resume.plan.pk, resume.plan.ref) as batch:
         if not claims.renew_lease(batch.cursor, resume.step, until=starting.lease(resume.step.claimed_by, batch).until):
             raise Conflict("The step was taken over while its preview was computed.")
+        if _is_set_aside(batch, resume):
+            return None
         starts.consume(call, binding)
         if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
         tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
     return Run(resume.step, resume.plan, call, order, target_state=state or None)
+
+
+def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal) -> bool:
+    """Give a step back whose plan was paused after it was claimed; it is claimed again when the plan goes on."""
+    if not claims.is_paused(batch.cursor, batch.plan_pk):
+        return False
+    claims.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now))
+    return True
 
 
 def _expire(resume: Resume, turn: Turn) -> Work | None:
@@ -286,6 +302,8 @@ def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
     except ToolError as error:
         return _refuse(renewal, error, turn)
     with recording(renewal.plan.pk, renewal.plan.ref) as batch:
+        if _is_set_aside(batch, renewal):
+            return None
         requests.invalidate(call.approval, reason=renewal.reason)
         work = starting.admit(Start(batch, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, Hold):
@@ -295,10 +313,11 @@ def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
 
 
 def abandon(work: Work) -> None:
-    """End the work of a thread whose tool is past its time and cannot be stopped; what comes late changes nothing."""
+    """End the work of a thread whose tool is past its time, or its plan, and cannot be stopped: it is left running."""
     turn = Turn(work.step.claimed_by, steps_left=0)
     if isinstance(work, Run):
-        end(work, dispatch.timed_out(work.order.target.tool), turn)
+        ended = dispatch.stopped if work.stop.told else dispatch.timed_out
+        end(work, replace(ended(work.order.target.tool), left_running=True), turn)
         return
     with recording(work.plan.pk, work.plan.ref) as batch:
         finishing.refuse(batch, work.step, ToolError("The tool did not say in time what the call would do."))

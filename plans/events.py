@@ -14,10 +14,9 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
-from django.utils import timezone
 from pydantic_core import to_json
 
-from catalog import facts
+from catalog import clock, facts
 from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
 from catalog.models import Call
@@ -26,7 +25,7 @@ from plans.models import Plan
 
 EVENT_TYPES = frozenset(
     {
-        *(f"plan.{word}" for word in ("created", "started", "completed", "failed", "cancelled")),
+        *(f"plan.{word}" for word in ("created", "started", "paused", "resumed", "completed", "failed", "cancelled")),
         *(f"step.{word}" for word in ("started", "skipped", "waiting", "retrying", "completed", "failed", "cancelled")),
         "step.outcome_unknown",
         *(f"call.{word}" for word in ("started", "succeeded", "failed", "restored")),
@@ -36,6 +35,12 @@ EVENT_TYPES = frozenset(
     }
 )
 
+COUNT = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq"
+# The moment is told once the lock is held: told beside the lock it would be that of the wait's beginning.
+LOCK_PLAN = (
+    "WITH locked AS MATERIALIZED (SELECT id FROM plans_plan WHERE id = %s FOR NO KEY UPDATE) "
+    "SELECT clock_timestamp() FROM locked"
+)
 Listener = Callable[[str, int], None]
 _open = threading.local()
 _listeners: list[Listener] = []
@@ -76,8 +81,8 @@ def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
         yield outer
         return
     with _turn(), transaction.atomic():
-        lock_plan(plan_pk)
-        with _gathering(plan_pk, plan_ref) as batch:
+        now = lock_plan(plan_pk)
+        with _gathering(plan_pk, plan_ref, now) as batch:
             yield batch
 
 
@@ -86,14 +91,14 @@ def recording_new(plan: Plan) -> Iterator[Recording]:
     """Store a new plan and open its first recording."""
     with _turn(), transaction.atomic():
         plan.save(force_insert=True)
-        with _gathering(plan.pk, plan.public_id) as batch:
+        with _gathering(plan.pk, plan.public_id, clock.now()) as batch:
             yield batch
 
 
 @contextmanager
-def _gathering(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
+def _gathering(plan_pk: int, plan_ref: str, now: datetime) -> Iterator[Recording]:
     with connection.cursor() as cursor:
-        batch = Recording(plan_pk, plan_ref, timezone.now(), cursor)
+        batch = Recording(plan_pk, plan_ref, now, cursor)
         before: Recording | None = getattr(_open, "batch", None)
         _open.batch = batch
         try:
@@ -122,31 +127,53 @@ def tell(batch: Recording, kind: str, call: Call, *, level: str, **data: Any) ->
         facts.record(kind, call=call, level=level, **data)
 
 
-def lock_plan(plan_pk: int) -> None:
-    """Take the plan's row first: plan → step → call → request → audit head. SQLite's BEGIN IMMEDIATE already has."""
-    if not on_sqlite():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM plans_plan WHERE id = %s FOR NO KEY UPDATE", [plan_pk])
+def lock_plan(plan_pk: int) -> datetime:
+    """Take the plan's row first: plan → step → call → request → audit head; return the moment it was taken.
+
+    SQLite's BEGIN IMMEDIATE has the lock already.
+    """
+    if on_sqlite():
+        return clock.now()
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_PLAN, [plan_pk])
+        row = cursor.fetchone()
+    return row[0] if row else clock.now()
 
 
 def _flush(batch: Recording) -> None:
     """Number and write what `batch` holds, and poke the listeners once it is committed."""
-    batch.cursor.execute(
-        "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq",
-        [len(batch.rows), batch.plan_pk],
-    )
-    last = batch.cursor.fetchone()[0]
+    last = _write_on_sqlite(batch) if on_sqlite() else _write_on_postgresql(batch)
+    for listener in _listeners:
+        transaction.on_commit(lambda listener=listener: listener(batch.plan_ref, last), robust=True)  # type: ignore[misc]
+
+
+def _write_on_sqlite(batch: Recording) -> int:
+    """Write the counter, then the rows; return the last number."""
+    batch.cursor.execute(COUNT, [len(batch.rows), batch.plan_pk])
+    last: int = batch.cursor.fetchone()[0]
     at = stamp(batch.now)
     parameters: list[Any] = []
     for seq, (kind, step_id, data) in enumerate(batch.rows, last - len(batch.rows) + 1):
         parameters += (batch.plan_pk, seq, kind, at, step_id, data)
+    values = ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(batch.rows))
+    batch.cursor.execute(f"INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES {values}", parameters)
+    return last
+
+
+def _write_on_postgresql(batch: Recording) -> int:
+    """Write both in one statement, for each is a way to the server and back; return the last number."""
+    parameters: list[Any] = [len(batch.rows), batch.plan_pk, batch.plan_pk, batch.now]
+    for before_last, (kind, step_id, data) in zip(range(len(batch.rows) - 1, -1, -1), batch.rows, strict=True):
+        parameters += (before_last, kind, step_id, data)
+    values = ", ".join(["(%s::int, %s::text, %s::int, %s::text)"] * len(batch.rows))
     batch.cursor.execute(
-        "INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES "
-        + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(batch.rows)),
+        f"WITH counted AS ({COUNT}) INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) "
+        f"SELECT %s::bigint, counted.last_seq - row.before_last, row.type, %s::timestamptz, row.step_id, row.data "
+        f"FROM counted, (VALUES {values}) AS row(before_last, type, step_id, data) RETURNING seq",
         parameters,
     )
-    for listener in _listeners:
-        transaction.on_commit(lambda listener=listener: listener(batch.plan_ref, last), robust=True)  # type: ignore[misc]
+    last: int = max(seq for (seq,) in batch.cursor.fetchall())
+    return last
 
 
 def current(plan_ref: str) -> Recording | None:

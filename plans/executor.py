@@ -6,13 +6,14 @@ import secrets
 import socket
 import threading
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import monotonic, sleep
 
 from django.db import connection
-from django.utils import timezone
 
+from catalog import clock
 from catalog.definitions import PREVIEW_SECONDS
 from catalog.errors import Conflict
 from catalog.problems import log_unexpected
@@ -26,6 +27,8 @@ QUICK_SECONDS = 0.003
 CUT_OFF = "it is cut off, and repeated or shown to a person when its lease is over"
 GRACE_SECONDS = 0.25
 """How far past its deadline a sync handler may be before its thread is written off."""
+STOP_SECONDS = 1.0
+"""How long a handler that was told to stop may take for it, before it is left running without its thread's seat."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +52,13 @@ class Seat:
         with self.lock:
             self.taken_at = self.ends_at = float("inf")
 
+    def stop(self, plan_pks: Collection[int]) -> None:
+        """Tell a handler that runs for one of these plans to stop; it has a moment to do so."""
+        with self.lock:
+            if isinstance(self.work, Run) and self.work.plan.pk in plan_pks and self.taken_at < float("inf"):
+                self.work.stop.tell()
+                self.ends_at = min(self.ends_at, monotonic() + STOP_SECONDS)
+
     def needs_nobody_at(self, plan_pk: int) -> bool:
         """Say whether the thread is at this plan and not (yet) long inside a tool's code."""
         return self.plan_pk == plan_pk and monotonic() < self.taken_at + QUICK_SECONDS
@@ -69,7 +79,7 @@ def _ends_at(work: Work | None) -> float:
         return monotonic() + PREVIEW_SECONDS + GRACE_SECONDS
     seconds = work.order.target.tool.timeout
     if work.plan.deadline_at is not None:
-        seconds = min(seconds, (work.plan.deadline_at - timezone.now()).total_seconds())
+        seconds = min(seconds, (work.plan.deadline_at - clock.now()).total_seconds())
     return monotonic() + seconds + GRACE_SECONDS
 
 
@@ -80,7 +90,7 @@ class Executor:
         self.owner = f"{socket.gethostname()[:24]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.threads = threads
         self._hints: SimpleQueue[int | Run | None] = SimpleQueue()
-        self._taken: set[int] = set()
+        self._taken: dict[int, Run] = {}
         self._seats: set[Seat] = set()
         self._written_off: set[Seat] = set()
         self._stopping = threading.Event()
@@ -131,10 +141,23 @@ class Executor:
         with self._lock:
             is_late = self._stopped
             if not is_late:
-                self._taken.add(run.step.pk)
+                self._taken[run.step.pk] = run
                 self._hints.put(run)
         if is_late:
             recovery.hand_back(run)
+
+    def plans_at_work(self) -> set[int]:
+        """Return the plans of the calls that run here, or are about to, and were not told to stop."""
+        works = [*self._taken.copy().values(), *(seat.work for seat in list(self._seats))]
+        return {work.plan.pk for work in works if isinstance(work, Run) and not work.stop.told}
+
+    def stop_plans(self, plan_pks: Collection[int]) -> None:
+        """Tell the calls of plans that have ended to stop; what was taken and has not begun will not begin."""
+        for run in self._taken.copy().values():
+            if run.plan.pk in plan_pks:
+                run.stop.tell()
+        for seat in list(self._seats):
+            seat.stop(plan_pks)
 
     def takes(self) -> bool:
         """Say whether a thread is left that could run something."""
@@ -159,17 +182,20 @@ class Executor:
         waiting = [self._hints.get_nowait() for _ in range(self._hints.qsize())]
         for job in waiting:
             if isinstance(job, Run):
-                self._taken.discard(job.step.pk)
+                self._taken.pop(job.step.pk, None)
                 recovery.hand_back(job)
             elif job is None:
                 self._hints.put(None)
 
     def end_overdue(self) -> None:
-        """End the work of tools that are past their time, and replace the threads they keep, up to twice as many."""
+        """End the work of tools that are past their time, or were told to stop and have not.
+
+        The threads they keep are replaced, up to twice as many.
+        """
         for seat in list(self._seats):
             work = seat.give_up()
             if work is not None:
-                log.warning("plan %s: the tool of step %s is past its time", work.plan.ref, work.step.step_id)
+                log.warning("plan %s: the tool of step %s could not be stopped", work.plan.ref, work.step.step_id)
                 with self._lock:
                     self._seats.discard(seat)
                     self._written_off.add(seat)
@@ -228,7 +254,7 @@ class Executor:
             work = work or engine.claim(plan_pk, owner=self.owner)
             while work is not None:
                 seat.take(work)
-                self._taken.discard(work.step.pk)
+                self._taken.pop(work.step.pk, None)
                 if self._stopping.is_set() and not isinstance(work, Run):
                     recovery.let_go(work)
                     break

@@ -28,6 +28,8 @@ from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.work import Order, Run
 
 as_json = json.JSONEncoder(ensure_ascii=False).encode
+RELEASED = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
+WAS_STOPPED = (dispatch.STOPPED, dispatch.NOT_BEGUN)
 TRIES = 3
 CRASHES = 3
 """A call that loses its worker this often is parked for a person."""
@@ -40,12 +42,14 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     if _must_retry(run, outcome) and not plan_is_over(batch):
         _retry(batch, run, outcome)
         return 0
+    if outcome.left_running:
+        _note_left(batch, run.call)
     if _is_unknown(run, outcome):
         park_as_unknown(batch, run.step, run.call)
         return 0
     response = dispatch.standard_response(run.order.target.tool, run.order.arguments, outcome)
     ending = CallEnding(
-        status=CallStatus.COMPLETED if _went_well(outcome) else CallStatus.FAILED,
+        status=_status_of(outcome),
         response=as_json(response),
         message=outcome.message,
         error_kind=outcome.error_kind or "",
@@ -57,8 +61,45 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     _tell_end(batch, run, outcome)
     if _went_well(outcome):
         return complete(batch, run.step, response, call=run.call)
-    fail(batch, run.step, outcome.message, call=run.call)
+    if outcome.error_kind in WAS_STOPPED:
+        _cancel(batch, run)
+    else:
+        fail(batch, run.step, outcome.message, call=run.call)
     return 0
+
+
+def come_back(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
+    """Note that a handler which was left running came back, with what it answered; False when it was not left."""
+    left = Call.objects.filter(pk=run.call.pk, fence=run.call.fence, left_running_at__isnull=False, came_back_at=None)
+    if not left.update(came_back_at=batch.now):
+        return False
+    if outcome.late is not None:
+        _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late))
+    names = {"call": run.call.public_id, "tool": run.call.tool_name}
+    if outcome.restored:
+        batch.add("call.restored", run.step.step_id, call=run.call.public_id)
+    batch.add(
+        "tool.invoked", run.step.step_id, **names, success=outcome.late is not None and outcome.late.success, late=True
+    )
+    return True
+
+
+def _note_left(batch: Recording, call: Call) -> None:
+    """Note that the call ends while its handler goes on; one that has just come back has ended it already."""
+    Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING).update(left_running_at=batch.now)
+
+
+def _cancel(batch: Recording, run: Run) -> None:
+    """Cancel the step of a call that was stopped with its plan; nothing changes when its lease was lost."""
+    mine = Step.objects.filter(pk=run.step.pk, claimed_by=run.step.claimed_by, attempt=run.step.attempt)
+    if try_move(mine, to=StepStatus.CANCELLED, completed_at=batch.now, **RELEASED):
+        batch.add("step.cancelled", run.step.step_id, call=run.call.public_id)
+
+
+def _status_of(outcome: dispatch.Outcome) -> CallStatus:
+    if outcome.error_kind in WAS_STOPPED:
+        return CallStatus.CANCELLED
+    return CallStatus.COMPLETED if _went_well(outcome) else CallStatus.FAILED
 
 
 def _went_well(outcome: dispatch.Outcome) -> bool:
@@ -78,8 +119,8 @@ def _must_retry(run: Run, outcome: dispatch.Outcome) -> bool:
 
 
 def _is_unknown(run: Run, outcome: dispatch.Outcome) -> bool:
-    """A deadline that passed inside a handler leaves its effect unknown, unless running it again is harmless."""
-    return outcome.error_kind == "timeout" and not harmless(run.order)
+    """A handler that was cut off, at its deadline or with its plan, may have had its effect, unless it is harmless."""
+    return outcome.error_kind in ("timeout", dispatch.STOPPED) and not harmless(run.order)
 
 
 def plan_is_over(batch: Recording) -> bool:
@@ -113,13 +154,14 @@ def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
     kind = "call.succeeded" if _went_well(outcome) else "call.failed"
     extra = {} if outcome.success else {"error": outcome.error_kind}
     tell(batch, kind, run.call, level=run.order.level, **extra)
-    batch.add(
-        "tool.invoked",
-        run.step.step_id,
-        call=run.call.public_id,
-        tool=run.call.tool_name,
-        success=outcome.success,
-    )
+    if not outcome.left_running:  # else when it comes back
+        batch.add(
+            "tool.invoked",
+            run.step.step_id,
+            call=run.call.public_id,
+            tool=run.call.tool_name,
+            success=outcome.success,
+        )
 
 
 def _evidence(run: Run, outcome: dispatch.Outcome, late: dispatch.Outcome) -> str:
@@ -243,15 +285,15 @@ def settle_plan(batch: Recording) -> None:
         return
     whole = not progress.failed and not progress.pending
     to = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
-    if try_move(Plan.objects.filter(pk=batch.plan_pk), to=to, completed_at=batch.now):
+    ended = {"completed_at": batch.now, "paused_at": None, "paused_by": None}
+    if try_move(Plan.objects.filter(pk=batch.plan_pk), to=to, **ended):
         batch.add(f"plan.{to.value}")
 
 
 def fail_held_step(batch: Recording, call: Call, message: str) -> None:
     """Fail the step of a call that people refused or let expire."""
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
-    released = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
-    if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=batch.now, **released):
+    if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=batch.now, **RELEASED):
         MemoryItem.objects.create(
             plan_id=batch.plan_pk, type=MemoryItem.Type.STEP_FAILED,
             value=json.dumps({"tool": call.tool_name, "error": message}), step_id=int(call.step_ref), at=batch.now,

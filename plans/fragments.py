@@ -64,7 +64,7 @@ def _draw_plan(plan_ref: str) -> Drawn:
 
 def _picture(plan_ref: str) -> tuple[Picture, bool]:
     """Draw a plan, again when something happened meanwhile; say whether nothing newer is in the picture."""
-    plans = Plan.objects.select_related("author", "token").filter(public_id=plan_ref)
+    plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
     for _ in range(TRIES):
         picture = draw(plans.get())
         if plans.filter(last_seq=picture.seq).exists():

@@ -44,6 +44,10 @@ class Plan(models.Model):
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True)
+    paused_at = models.DateTimeField(null=True, help_text="No step is claimed while this is set.")
+    paused_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False
+    )
     last_seq = models.BigIntegerField(default=0)
 
     class Meta:

@@ -9,6 +9,7 @@ from django.http import Http404, QueryDict
 from catalog.access import NotAllowed, name_of
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.privacy import WORDS
+from plans.controls import AtStake
 from plans.drawing import Drawing, drawing_of
 from plans.masked import MaskedField
 from plans.models import Plan, Step
@@ -34,7 +35,8 @@ STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 class PlanPage:
     """What the templates are given.
 
-    `chosen` when the person asked for this step; `setback` says why the last thing asked for was not done.
+    `chosen` when the person asked for this step; `setback` says why the last thing asked for was not done; `stake` is
+    what cancelling would cut short, when the person has to say so twice.
     """
 
     picture: Picture
@@ -47,6 +49,7 @@ class PlanPage:
     tab: str = DETAILS
     setback: str = ""
     comment: str = ""
+    stake: AtStake | None = None
     tabs = TABS
 
     @property
@@ -71,6 +74,16 @@ class PlanPage:
     def may_start(self) -> bool:
         """Whether it can be started, by this person."""
         return self.may_control and self.plan.status == PlanStatus.PENDING
+
+    @property
+    def may_pause(self) -> bool:
+        """Whether it can be paused, by this person."""
+        return self.may_control and self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is None
+
+    @property
+    def may_resume(self) -> bool:
+        """Whether it is paused and can go on, by this person."""
+        return self.may_control and self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is not None
 
     @property
     def may_cancel(self) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Q, QuerySet
-from django.utils import timezone
 
+from catalog import clock
 from catalog.access import has_role, sees_all
 from catalog.models import ApiToken, Call
 from plans.models import Event, MemoryItem, Plan, Step
@@ -18,7 +18,7 @@ CALL_FIELDS = tuple(field.name for field in Call._meta.concrete_fields)
 
 def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
     """Return the plans the viewer may see: all for any role, else their own; an agent token sees what is its own."""
-    plans = Plan.objects.select_related("author", "token").order_by("-created_at", "-id")
+    plans = Plan.objects.select_related("author", "token", "paused_by").order_by("-created_at", "-id")
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         return plans.filter(token=token)
     return plans if sees_all(viewer) else plans.filter(Q(author=viewer) | Q(token__user=viewer))
@@ -93,7 +93,7 @@ def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
     """Return the newest running plans for the sidebar: public id, goal, status and what they wait for."""
     if not isinstance(viewer, User):
         return []
-    recent = timezone.now() - timedelta(days=7)
+    recent = clock.now() - timedelta(days=7)
     plans = plans_for(viewer).filter(kind=Plan.Kind.PLAN, status=PlanStatus.IN_PROGRESS, created_at__gt=recent)
     waiting = set(
         Step.objects.filter(plan__in=plans[:RUNNING_SHOWN].values("pk"))

@@ -140,6 +140,13 @@ class MemorySerializer(serializers.Serializer[Any]):
     items = MemoryItemSerializer(many=True)
 
 
+class HandlerSerializer(serializers.Serializer[Any]):
+    """A handler that could not be stopped when its call ended: since when it is on its own, and when it came back."""
+
+    left_running_at = serializers.DateTimeField()
+    came_back_at = serializers.DateTimeField(allow_null=True)
+
+
 class StepSerializer(serializers.Serializer[Any]):
     """One step: what it does, and how far it has come."""
 
@@ -158,6 +165,7 @@ class StepSerializer(serializers.Serializer[Any]):
     attempt = serializers.IntegerField()
     error = BlankIsNull()
     call = serializers.CharField(source="call.public_id", allow_null=True)
+    left_running = HandlerSerializer(source="call.left_running", allow_null=True)
     approval = serializers.CharField(source="call.approval.public_id", allow_null=True)
     started_at = serializers.DateTimeField(allow_null=True)
     completed_at = serializers.DateTimeField(allow_null=True)
@@ -194,6 +202,8 @@ class PlanSerializer(serializers.Serializer[Any]):
     started_at = serializers.DateTimeField(allow_null=True)
     completed_at = serializers.DateTimeField(allow_null=True)
     deadline_at = serializers.DateTimeField(allow_null=True)
+    paused_at = serializers.DateTimeField(allow_null=True, help_text="While this is set no step of the plan starts.")
+    paused_by = serializers.CharField(source="paused_by.username", allow_null=True)
     last_seq = serializers.IntegerField()
     counts = serializers.SerializerMethodField()
 
@@ -251,6 +261,7 @@ class CallSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
+    left_running = HandlerSerializer(allow_null=True)
     duration_ms = serializers.IntegerField(allow_null=True)
 
     def get_step_id(self, call: Call) -> int | None:

@@ -1,4 +1,4 @@
-"""What people and agents do to plans: create, start, cancel, settle. Each is one transaction with its events."""
+"""What people and agents do to plans: create and start. Each is one transaction with its events."""
 
 import json
 from collections.abc import Sequence
@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.contrib.auth.models import User
-from django.utils import timezone
 
-from catalog import snapshot
+from catalog import clock, snapshot
 from catalog.canonical import Json, canonical_text
 from catalog.errors import ToolError
 from catalog.models import ApiToken
 from catalog.transitions import move
 from plans import carriers
-from plans.endings import end_plan
 from plans.events import Recording, recording, recording_new
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.problems import Problem, check_plan
@@ -80,7 +78,7 @@ def new_plan(
         token=by.token,
         via=by.via,
         session=by.session,
-        created_at=timezone.now(),
+        created_at=clock.now(),
     )
 
 
@@ -120,9 +118,3 @@ def start(plan: Plan, batch: Recording) -> None:
     ready = first.update(ready_at=batch.now)
     batch.add("plan.started")
     carriers.hint(plan.pk, max(ready, 1))
-
-
-def cancel_plan(plan: Plan, *, by: Requester) -> None:
-    """Cancel a plan: nothing more starts, held calls are withdrawn, running handlers end by themselves."""
-    with recording(plan.pk, plan.public_id) as batch:
-        end_plan(plan, batch, to=PlanStatus.CANCELLED, reason="The plan was cancelled.", by=by.user)

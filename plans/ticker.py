@@ -1,4 +1,4 @@
-"""What is due now: leases to renew, decisions to apply, requests to expire, plans to wake, leases that were lost.
+"""What is due now: leases to renew, handlers to stop, decisions to apply, requests to expire, plans to wake.
 
 One thread in every serving and working process. Everything it does is a conditional UPDATE, so that duplicates
 between processes are harmless and a tick that fails is made up for by the next.
@@ -13,9 +13,9 @@ from time import monotonic
 
 from django.conf import settings
 from django.db import connection
-from django.utils import timezone
 
 from approvals import decisions, expiry, outdated
+from catalog import clock
 from catalog.idempotency import clear_keys
 from catalog.problems import log_unexpected
 from catalog.rates import MOST_CLEARED, clear_buckets
@@ -38,7 +38,7 @@ class Ticker:
         self._stopping = threading.Event()
         self._renewed_at = monotonic()
         self._cleared_at = float("-inf")
-        self._began = timezone.now()
+        self._began = clock.now()
         self._done = 0
         self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
 
@@ -59,9 +59,10 @@ class Ticker:
 
     def tick(self) -> None:
         """Do everything that is due; one that fails is logged and does not stop the others."""
-        self._began, self._done = timezone.now(), 0
+        self._began, self._done = clock.now(), 0
         for job in (
             self._renew,
+            self._stop,
             self._end_overdue,
             self._apply,
             self._void,
@@ -85,40 +86,48 @@ class Ticker:
         except Exception as error:  # noqa: BLE001 - without it the next look is simply later
             log_unexpected(error)
             return TICK_SECONDS
-        seconds = (due - timezone.now()).total_seconds() if due else TICK_SECONDS
+        seconds = (due - clock.now()).total_seconds() if due else TICK_SECONDS
         return min(TICK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / 4, max(SHORTEST_SECONDS, seconds))
 
     def _renew(self) -> None:
         if self._executor is None or monotonic() - self._renewed_at < settings.TOOLGATE_LEASE_SECONDS / 3:
             return
-        lease_until = timezone.now() + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
+        lease_until = clock.now() + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
         with connection.cursor() as cursor:
             steps = self._executor.working_on()
             claims.renew_leases(cursor, steps, owner=self._executor.owner, lease_until=lease_until)
         self._renewed_at = monotonic()
+
+    def _stop(self) -> None:
+        """Tell handlers whose plan has ended, perhaps by another process, to stop."""
+        plans = self._executor.plans_at_work() if self._executor is not None else set()
+        if self._executor is None or not plans:
+            return
+        with connection.cursor() as cursor:
+            self._executor.stop_plans(claims.ended_plans(cursor, plans))
 
     def _end_overdue(self) -> None:
         if self._executor is not None:
             self._executor.end_overdue()
 
     def _apply(self) -> None:
-        self._done += decisions.apply_due(timezone.now())
+        self._done += decisions.apply_due(clock.now())
 
     def _void(self) -> None:
         outdated.void_outdated()
 
     def _expire(self) -> None:
-        self._done += expiry.expire_due(timezone.now())
+        self._done += expiry.expire_due(clock.now())
 
     def _overdue(self) -> None:
-        end_overdue_plans(timezone.now())
+        end_overdue_plans(clock.now())
 
     def _recover(self) -> None:
-        recovery.take_back_lost_steps(timezone.now())
+        recovery.take_back_lost_steps(clock.now())
 
     def _wake(self) -> None:
         with connection.cursor() as cursor:
-            due = claims.due_plans(cursor, now=timezone.now(), limit=PLANS_WOKEN)
+            due = claims.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN)
         for plan_pk in due:
             if not drift.is_left(plan_pk):
                 carriers.send(plan_pk)
@@ -127,7 +136,7 @@ class Ticker:
         """Clear old counts of rate limits and old idempotency keys, some at a time."""
         if monotonic() - self._cleared_at < CLEAR_SECONDS:
             return
-        cleared = clear_buckets(now=timezone.now()), clear_keys(now=timezone.now())
+        cleared = clear_buckets(now=clock.now()), clear_keys(now=clock.now())
         if max(cleared) < MOST_CLEARED:
             self._cleared_at = monotonic()
 

@@ -1,6 +1,7 @@
 """The plan pages: the list, one plan live, a plan being written. Every action is a plain form; htmx asks for parts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
@@ -10,13 +11,14 @@ from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
 from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
 from plans.browse import PlanQuery, plan_list
+from plans.controls import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.drafting import Writing
 from plans.drawing import sketch_of
 from plans.masked import reveal_on_page
 from plans.plan_page import PlanPage, control, plan_or_404, plan_page, settle, status_of, with_field
 from plans.private import hidden_from
 from plans.raw import part_of_step, value_of
-from plans.services import Requester, cancel_plan, create_plan, start_plan
+from plans.services import Requester, create_plan, start_plan
 from plans.starters import STARTERS
 
 Act = Callable[[Requester], None]
@@ -69,9 +71,29 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
 
 @require_POST
 @signed_in
-def cancel(request: PageRequest, public_id: str) -> HttpResponse:
-    """Cancel a plan."""
+def pause(request: PageRequest, public_id: str) -> HttpResponse:
+    """Pause a plan."""
     chosen = plan_or_404(request.user, public_id)
+    return _acted(request, public_id, lambda by: pause_plan(chosen, by=by))
+
+
+@require_POST
+@signed_in
+def resume(request: PageRequest, public_id: str) -> HttpResponse:
+    """Let a paused plan go on."""
+    chosen = plan_or_404(request.user, public_id)
+    return _acted(request, public_id, lambda by: resume_plan(chosen, by=by))
+
+
+@require_POST
+@signed_in
+def cancel(request: PageRequest, public_id: str) -> HttpResponse:
+    """Cancel a plan; ask first when that cuts something short."""
+    chosen = plan_or_404(request.user, public_id)
+    stake = at_stake(chosen) if request.POST.get("confirmed") != "1" else None
+    page = plan_page(request.user, chosen, {})
+    if stake and page.may_cancel:
+        return render(request, "plans/plan.html", _shown(replace(page, stake=stake)))
     return _acted(request, public_id, lambda by: cancel_plan(chosen, by=by))
 
 

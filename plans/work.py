@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from django.db import connection
 from approvals.policy import Rule
 from catalog.models import Call
 from catalog.snapshot import CallableTool
+from catalog.stops import Stop
 from plans import claims
 from plans.claims import Claimed
 from plans.models import Plan
@@ -85,13 +86,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A call that has started: its handler is to be run."""
+    """A call that has started: its handler is to be run, unless `stop` is told that its plan has ended."""
 
     step: Claimed
     plan: PlanFacts
     call: Call
     order: Order
     target_state: str | None = None
+    stop: Stop = field(default_factory=Stop, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

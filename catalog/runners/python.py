@@ -6,9 +6,12 @@ import inspect
 import os
 import threading
 from collections.abc import Awaitable
+from datetime import UTC, datetime
+from functools import partial
 
 from catalog.context import Deadline
 from catalog.errors import DeadlineExceededError
+from catalog.stops import Stop
 
 GRACE_SECONDS = 0.5
 
@@ -33,18 +36,32 @@ _background = _Loop()
 
 
 def settle(returned: object, deadline: Deadline) -> object:
-    """Return a handler's value, awaited if it must be; raise DeadlineExceededError when time runs out."""
+    """Return a handler's value, awaited if it must be; raise DeadlineExceededError when time runs out.
+
+    A call that is told to stop is cancelled on its loop, and waited for until it has ended.
+    """
     if not inspect.isawaitable(returned):
         return returned
-    seconds = deadline.remaining()
-    future = asyncio.run_coroutine_threadsafe(_within(returned, seconds), _background.running())
+    seconds = max(0.0, (deadline.expires_at - datetime.now(UTC)).total_seconds())
+    future = asyncio.run_coroutine_threadsafe(_stoppable(returned, seconds, deadline.stop), _background.running())
     try:
         return future.result(seconds + GRACE_SECONDS)
+    except concurrent.futures.CancelledError:
+        if deadline.stopped:
+            raise DeadlineExceededError from None
+        raise
     except concurrent.futures.TimeoutError:
         if future.done():
             raise  # the handler's own TimeoutError, not ours
         future.cancel()
         raise DeadlineExceededError from None
+
+
+async def _stoppable(awaitable: Awaitable[object], seconds: float, stop: Stop | None) -> object:
+    task = asyncio.current_task()
+    if stop is not None and task is not None:
+        stop.listen(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
+    return await _within(awaitable, seconds)
 
 
 async def _within(awaitable: Awaitable[object], seconds: float) -> object:

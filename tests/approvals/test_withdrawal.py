@@ -6,8 +6,9 @@ from approvals.models import ApprovalRequest
 from approvals.requests import withdraw
 from catalog.models import Call
 from plans import engine
+from plans.controls import cancel_plan
 from plans.models import Plan, Step
-from plans.services import Requester, cancel_plan
+from plans.services import Requester
 from tests.builders import make_plan, write_step
 
 

@@ -9,8 +9,9 @@ from approvals.decisions import Decision, decide, undo
 from approvals.states import Verdict
 from catalog.errors import Conflict
 from catalog.models import Call
+from plans.controls import cancel_plan
 from plans.models import Plan
-from plans.services import Requester, cancel_plan, start_plan
+from plans.services import Requester, start_plan
 from plans.settling import Settlement, settle_outcome
 from tests.builders import (
     act,

@@ -9,10 +9,11 @@ from catalog import snapshot
 from catalog.errors import ToolError
 from catalog.models import CatalogState, Tool
 from catalog.results import ToolResult
+from plans.controls import cancel_plan
 from plans.finishing import TRIES
 from plans.models import Plan, Step
 from plans.selectors import memory_of
-from plans.services import Requester, cancel_plan
+from plans.services import Requester
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step_of, work_off
 from tests.waiting import eventually
 

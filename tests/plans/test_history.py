@@ -6,9 +6,10 @@ from approvals.models import AuditEntry
 from catalog.errors import Conflict
 from catalog.facts import record
 from plans import events
+from plans.controls import cancel_plan
 from plans.events import recording
 from plans.models import Event, Plan
-from plans.services import Requester, cancel_plan
+from plans.services import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, work_off
 
 

@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
 from catalog.models import Call
+from plans.controls import cancel_plan
 from plans.models import MemoryItem, Plan
-from plans.services import Requester, cancel_plan
+from plans.services import Requester
 from tests.builders import act, approve, call_of, make_plan, request_of, step, step_of, work_off, write_step
 from tests.conftest import person
 from tests.pages import Pages

@@ -12,11 +12,12 @@ from django.utils import timezone
 from approvals.models import AuditEntry, PolicyRevision
 from catalog.errors import Conflict
 from plans import carriers, claims, engine, recovery
+from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.executor import Executor
 from plans.finishing import CRASHES
 from plans.models import Plan, Step
-from plans.services import Requester, cancel_plan
+from plans.services import Requester
 from plans.ticker import Ticker
 from plans.work import Hold, Resume, Run, Work
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off

@@ -10,10 +10,11 @@ from django.db import transaction
 from approvals.models import AuditEntry
 from catalog.errors import Conflict
 from catalog.models import Call
+from plans.controls import cancel_plan
 from plans.event_words import line_of
 from plans.models import Plan, Step
 from plans.selectors import memory_of
-from plans.services import Requester, cancel_plan
+from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage

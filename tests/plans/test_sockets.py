@@ -9,9 +9,10 @@ from django.contrib.auth.models import User
 from approvals.decisions import Decision, decide, undo
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
+from plans.controls import cancel_plan
 from plans.executor import Executor
 from plans.models import Event, Plan
-from plans.services import Requester, cancel_plan
+from plans.services import Requester
 from tests.builders import make_plan, step, write_step
 from tests.plans.callers import apart, by_session, by_token, happen, opened
 

@@ -14,9 +14,10 @@ from approvals.states import Verdict
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans import engine, recovery
+from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.models import Plan, Step
-from plans.services import Requester, cancel_plan
+from plans.services import Requester
 from plans.work import Resume, Run
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
 from tests.racing import Act, rounds_at_once

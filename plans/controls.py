@@ -1,0 +1,74 @@
+"""What people do to a plan on its way: pause it, resume it, cancel it. Each is one conditional UPDATE with its event.
+
+Paused is no status: while `paused_at` is set no step is claimed. What runs goes on and its result is kept; people may
+still decide, and requests and the plan's deadline still run out.
+"""
+
+from dataclasses import dataclass
+
+from django.db.models import Count, Q
+
+from approvals.states import RequestStatus
+from catalog.errors import Conflict
+from catalog.states import CallStatus
+from plans import carriers
+from plans.endings import end_plan
+from plans.events import recording
+from plans.models import Plan, Step
+from plans.services import Requester
+from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
+
+
+def pause_plan(plan: Plan, *, by: Requester) -> None:
+    """Let no further step of the plan start. Raises Conflict when it is paused, has not started or has ended."""
+    with recording(plan.pk, plan.public_id) as batch:
+        going = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at=None)
+        if not going.update(paused_at=batch.now, paused_by=by.user):
+            raise Conflict(_why_not(plan, "It is paused already."))
+        batch.add("plan.paused", by=by.user.username)
+
+
+def resume_plan(plan: Plan, *, by: Requester) -> None:
+    """Let a paused plan go on. Raises Conflict when it is not paused."""
+    with recording(plan.pk, plan.public_id) as batch:
+        paused = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
+        if not paused.update(paused_at=None, paused_by=None):
+            raise Conflict(_why_not(plan, "It is not paused."))
+        batch.add("plan.resumed", by=by.user.username)
+        carriers.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=batch.now).count())
+
+
+def cancel_plan(plan: Plan, *, by: Requester) -> None:
+    """Cancel a plan: nothing more starts, held calls are withdrawn, handlers that run are told to stop.
+
+    Raises Conflict when it has ended.
+    """
+    with recording(plan.pk, plan.public_id) as batch:
+        end_plan(plan, batch, to=PlanStatus.CANCELLED, reason="The plan was cancelled.", by=by.user)
+
+
+def _why_not(plan: Plan, otherwise: str) -> str:
+    """Say why a plan can be neither paused nor resumed as it stands now."""
+    status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
+    if status == PlanStatus.PENDING:
+        return "The plan has not started."
+    return "The plan has ended." if status in PLAN_TERMINAL else otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class AtStake:
+    """What cancelling a plan now would cut short: calls that run, and calls that people have approved."""
+
+    running: int
+    approved: int
+
+    def __bool__(self) -> bool:
+        return bool(self.running or self.approved)
+
+
+def at_stake(plan: Plan) -> AtStake:
+    """Count what cancelling the plan would cut short; one query."""
+    steps = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS)
+    running = Count("pk", filter=Q(call__status=CallStatus.RUNNING))
+    approved = Count("pk", filter=Q(call__approval__status=RequestStatus.APPROVED))
+    return AtStake(**steps.aggregate(running=running, approved=approved))
