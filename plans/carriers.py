@@ -103,6 +103,12 @@ def hint(plan_pk: int, count: int = 1) -> None:
         transaction.on_commit(lambda: send(plan_pk, wanted), robust=True)
 
 
+def clear_lost() -> None:
+    """Clear away what is left of hints that workers had taken and died with."""
+    if settings.TOOLGATE_EXECUTOR == "procrastinate":
+        procrastinate_hints.clear_lost()
+
+
 def send(plan_pk: int, count: int = 1) -> None:
     """Tell `count` threads of this process now."""
     for carrier in _carriers:

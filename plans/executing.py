@@ -51,7 +51,7 @@ async def living(executor: Executor | None) -> AsyncIterator[None]:
                 await asyncio.to_thread(_stop, executor)
     finally:
         await asyncio.to_thread(ticker.stop)
-        feed.stop()
+        await feed.close()
 
 
 def _nothing() -> None:

@@ -128,8 +128,10 @@ class Executor:
         with self._lock:
             self._stopped = True
         self._hand_back_all()
-        for work in filter(None, [seat.work for seat in list(self._seats)]):
-            log.error("plan %s: step %s still runs after %g s; %s", work.plan.ref, work.step.step_id, seconds, CUT_OFF)
+        for seat in list(self._seats):
+            if (work := seat.work) is not None:
+                step = work.step.step_id
+                log.error("plan %s: step %s still runs after %g s; %s", work.plan.ref, step, seconds, CUT_OFF)
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""

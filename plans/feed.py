@@ -28,7 +28,7 @@ from plans.subscriptions import Subscription, lines_after
 log = logging.getLogger("toolgate.feed")
 ResultT = TypeVar("ResultT")
 READERS = 4
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = CLOSE_SECONDS = 1.0
 
 Bell = asyncio.Event
 
@@ -68,6 +68,11 @@ class Feed:
         self._looking.cancel()
         self._others.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def close(self) -> None:
+        """Stop, and return once nothing of it runs any more; a Redis that does not answer holds it up for a moment."""
+        self.stop()
+        await asyncio.wait([self._looking, *self._others.tasks], timeout=CLOSE_SECONDS)
 
     async def run(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a function that asks the database in one of the feed's threads."""

@@ -177,3 +177,17 @@ class Event(models.Model):
         """The data as JSON values."""
         data: dict[str, Any] = json.loads(self.data)
         return data
+
+
+class Executor(models.Model):
+    """A process that executes plans, as it last said; see `plans.executors`."""
+
+    owner = models.CharField(max_length=64, primary_key=True, help_text="The name under which it claims steps.")
+    host = models.CharField(max_length=255)
+    pid = models.PositiveBigIntegerField()
+    threads = models.PositiveIntegerField()
+    started_at = models.DateTimeField()
+    seen_at = models.DateTimeField(help_text="By the database's clock.")
+
+    def __str__(self) -> str:
+        return self.owner

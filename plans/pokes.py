@@ -27,7 +27,7 @@ class Pokes:
         self._waiting: Poked = {}
         self._bell = asyncio.Event()
         jobs = (self._send_waiting, self._receive) if self.wanted else ()
-        self._tasks = [asyncio.ensure_future(_again_and_again(job)) for job in jobs]
+        self.tasks = [asyncio.ensure_future(_again_and_again(job)) for job in jobs]
 
     def send(self, poked: Poked) -> None:
         """Tell the other processes, soon and at once for many."""
@@ -37,7 +37,7 @@ class Pokes:
 
     def stop(self) -> None:
         """Send and hear nothing more."""
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
 
     async def _send_waiting(self) -> None:

@@ -19,7 +19,7 @@ from catalog import clock
 from catalog.idempotency import clear_keys
 from catalog.problems import log_unexpected
 from catalog.rates import MOST_CLEARED, clear_buckets
-from plans import carriers, claims, drift, recovery
+from plans import carriers, claims, drift, executors, recovery
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
 
@@ -37,7 +37,7 @@ class Ticker:
         self._executor = executor
         self._stopping = threading.Event()
         self._renewed_at = monotonic()
-        self._cleared_at = float("-inf")
+        self._cleared_at = self._beaten_at = float("-inf")
         self._began = clock.now()
         self._done = 0
         self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
@@ -55,6 +55,7 @@ class Ticker:
         while not self._stopping.is_set():
             self.tick()
             self._stopping.wait(self._pause())
+        _safely(self._leave)
         connection.close()
 
     def tick(self) -> None:
@@ -63,6 +64,7 @@ class Ticker:
         for job in (
             self._renew,
             self._stop,
+            self._beat,
             self._end_overdue,
             self._apply,
             self._void,
@@ -106,6 +108,17 @@ class Ticker:
         with connection.cursor() as cursor:
             self._executor.stop_plans(claims.ended_plans(cursor, plans))
 
+    def _beat(self) -> None:
+        """Let other processes know that this one executes."""
+        if self._executor is None or monotonic() - self._beaten_at < executors.BEAT_SECONDS:
+            return
+        executors.beat(self._executor.owner, self._executor.threads)
+        self._beaten_at = monotonic()
+
+    def _leave(self) -> None:
+        if self._executor is not None:
+            executors.leave(self._executor.owner)
+
     def _end_overdue(self) -> None:
         if self._executor is not None:
             self._executor.end_overdue()
@@ -133,9 +146,10 @@ class Ticker:
                 carriers.send(plan_pk)
 
     def _clear(self) -> None:
-        """Clear old counts of rate limits and old idempotency keys, some at a time."""
+        """Clear old counts of rate limits and old idempotency keys, some at a time, and hints that workers lost."""
         if monotonic() - self._cleared_at < CLEAR_SECONDS:
             return
+        carriers.clear_lost()
         cleared = clear_buckets(now=clock.now()), clear_keys(now=clock.now())
         if max(cleared) < MOST_CLEARED:
             self._cleared_at = monotonic()
