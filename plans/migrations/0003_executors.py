@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("plans", "0001_initial"),
+        ("plans", "0002_pausing"),
     ]
 
     operations = [
