@@ -12,16 +12,18 @@ from catalog.pages import Cursor, PageAt, page_of
 from catalog.words import Word, status_word
 from plans.counts import counts_of
 from plans.models import Plan, Step
+from plans.picture import words_of
 from plans.selectors import plans_for
 from plans.states import PlanStatus
 
 PAGE_SIZE = 50
 MAX_QUERY = 200
-WAITING = "waiting"
+WAITING, PAUSED = "waiting", "paused"
 TABS = {
     "": "All",
     WAITING: "Waiting for people",
     PlanStatus.IN_PROGRESS.value: "Running",
+    PAUSED: "Paused",
     PlanStatus.PENDING.value: "Not started",
     PlanStatus.COMPLETED.value: "Done",
     PlanStatus.FAILED.value: "Failed",
@@ -78,6 +80,8 @@ class PlanQuery:
         """Return the plans that fit."""
         if self.status == WAITING:
             plans = plans.filter(WAITS_FOR_PEOPLE, status=PlanStatus.IN_PROGRESS)
+        elif self.status == PAUSED:
+            plans = plans.filter(status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         elif self.status:
             plans = plans.filter(status=self.status)
         if self.q:
@@ -90,7 +94,7 @@ class PlanRow:
     """One plan in the list."""
 
     plan: Plan
-    word: Word
+    words: Sequence[Word]
     segments: Sequence[str]
     finished: int
     total: int
@@ -142,7 +146,7 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
     waits: bool = plan.waits_for_people  # type: ignore[attr-defined] # annotated by _listed
     return PlanRow(
         plan=plan,
-        word=status_word(plan.status, "approval" if waits else None),
+        words=words_of(plan, status_word(plan.status, "approval" if waits else None)),
         segments=[hue for hue, share in shares.items() for _ in range(share)],
         finished=counts["completed"],
         total=counts["steps"],

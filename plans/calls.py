@@ -17,6 +17,7 @@ from catalog.results import Preview
 from catalog.states import CallStatus
 from plans import carriers, claims, engine, limits, starting
 from plans.carriers import Desk
+from plans.documents import removed_from
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
 from plans.previews import preview_in_time
@@ -78,7 +79,7 @@ def _plan_of_one(tool: str, by: Requester) -> Plan:
 
 def _next_step_id(plan: Plan) -> int:
     last: int = plan.steps.aggregate(last=Max("step_id", default=0))["last"]
-    return last + 1
+    return max({last} | removed_from(plan)) + 1
 
 
 def _arguments_of(order: CallOrder) -> dict[str, Any]:
@@ -88,7 +89,9 @@ def _arguments_of(order: CallOrder) -> dict[str, Any]:
 
 
 def _check_open(plan: Plan) -> None:
-    plan.refresh_from_db(fields=["status", "can_modify"])
+    plan.refresh_from_db(fields=["status", "can_modify", "paused_at"])
+    if plan.paused_at is not None:
+        raise Conflict("This plan is paused: resume it before you add calls to it.")
     if not plan.can_modify or plan.status != PlanStatus.IN_PROGRESS:
         raise Conflict("This plan takes no more steps: it may not be changed, has not started, or has ended.")
     if plan.steps.count() >= MAX_STEPS:

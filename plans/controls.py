@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from django.db.models import Count, Q
 
 from approvals.states import RequestStatus
+from catalog.access import name_of
 from catalog.errors import Conflict
 from catalog.states import CallStatus
 from plans import carriers
@@ -25,7 +26,7 @@ def pause_plan(plan: Plan, *, by: Requester) -> None:
         going = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at=None)
         if not going.update(paused_at=batch.now, paused_by=by.user):
             raise Conflict(_why_not(plan, "It is paused already."))
-        batch.add("plan.paused", by=by.user.username)
+        batch.add("plan.paused", by=name_of(by.user))
 
 
 def resume_plan(plan: Plan, *, by: Requester) -> None:
@@ -34,7 +35,7 @@ def resume_plan(plan: Plan, *, by: Requester) -> None:
         paused = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         if not paused.update(paused_at=None, paused_by=None):
             raise Conflict(_why_not(plan, "It is not paused."))
-        batch.add("plan.resumed", by=by.user.username)
+        batch.add("plan.resumed", by=name_of(by.user))
         carriers.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=batch.now).count())
 
 

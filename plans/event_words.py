@@ -97,11 +97,15 @@ def _call_succeeded(who: str, data: Data) -> Said:
 def _call_failed(who: str, data: Data) -> Said:
     if data.get("settled"):
         return Said("fail", "danger", f"{who}: a person ended the call whose outcome was unknown")
+    if data.get("error") in ("stopped", "cancelled"):
+        return Said("stop", "idle", f"{who}: the call was told to stop, as its plan has ended")
     return Said("fail", "danger", f"{who}: the call failed", code=str(data.get("error") or ""))
 
 
 def _invoked(who: str, data: Data) -> Said:
     worked = bool(data.get("success"))
+    if data.get("late"):
+        return Said("clock", "warn", f"{who}: the handler that could not be stopped has come back", code=str(data["tool"]))
     return Said("tools", "ok" if worked else "danger", f"{who} invoked", code=str(data.get("tool", "")))
 
 
@@ -118,6 +122,10 @@ def _decided(who: str, data: Data) -> Said:
     return Said(icon, hue, f"{who} is", "approved" if approved else "rejected", str(data.get("approval", "")))
 
 
+def _by(icon: str, hue: str, words: str) -> Sayer:
+    return lambda who, data: Said(icon, hue, f"{who} {words} {data.get('by') or 'someone'}")
+
+
 def _ended(icon: str, hue: str, word: str) -> Sayer:
     def say(who: str, data: Data) -> Said:
         reason = str(data.get("reason", ""))
@@ -126,9 +134,19 @@ def _ended(icon: str, hue: str, word: str) -> Sayer:
     return say
 
 
+def _changed(who: str, data: Data) -> Said:
+    """Name who changed the plan, and the steps: changed by Ada: added 4, removed 2."""
+    steps = [f"{word} {', '.join(map(str, data[word]))}" for word in ("added", "edited", "removed") if data.get(word)]
+    what = ", ".join(["new goal"] * bool(data.get("goal")) + steps)
+    return Said("edit", "human", f"{who} was changed by {data.get('by', 'someone')}: {what}")
+
+
 SAYERS: Mapping[str, Sayer] = {
     "plan.created": _fixed("plan", "idle", "was stored"),
     "plan.started": _fixed("play", "run", "started"),
+    "plan.changed": _changed,
+    "plan.paused": _by("pause", "idle", "was paused by"),
+    "plan.resumed": _by("play", "run", "was resumed by"),
     "plan.completed": _ended("ok", "ok", "done"),
     "plan.failed": _ended("fail", "danger", "over: it failed"),
     "plan.cancelled": _ended("stop", "idle", "cancelled"),

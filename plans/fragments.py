@@ -15,7 +15,7 @@ from plans.door import Visitor
 from plans.drawing import drawing_of
 from plans.event_words import EventLine
 from plans.feed import Feed
-from plans.models import Plan
+from plans.models import Plan, Step
 from plans.picture import MemoryRow, Picture, draw
 from plans.request_changes import Change
 from plans.selectors import running_plans
@@ -59,7 +59,7 @@ def _draw_plan(plan_ref: str) -> Drawn:
     fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
     fragments |= _rows(picture) | _values(picture) | _events(picture) | _looks(picture)
     numbers = {f"e{line.seq}": line.seq for line in picture.events}
-    return Drawn(fragments, picture.seq, exact, numbers, f"Plan: {picture.word.label}")
+    return Drawn(fragments, picture.seq, exact, numbers, f"Plan: {picture.words[0].label}")
 
 
 def _picture(plan_ref: str) -> tuple[Picture, bool]:
@@ -99,11 +99,20 @@ def _event(line: EventLine) -> str:
 def _looks(picture: Picture) -> dict[str, str]:
     """Return what makes a page ask again for what it shows to one person alone, whenever that has changed."""
     address, first = f"/plans/{picture.plan.public_id}/", default_step(picture)
-    states = {step.number: f"{step.step.status} {step.step.waiting_for} {step.step.attempt}" for step in picture.steps}
+    states = {step.number: _step_state(step.step) for step in picture.steps}
     looks = {f"look-{number}": _look(str(number), "step", address, state) for number, state in states.items()}
-    looks["look-controls"] = _look("controls", "controls", address, picture.plan.status)
+    looks["look-controls"] = _look("controls", "controls", address, _control_state(picture.plan))
     looks["look-first"] = _look("first", "step", address, f"{first} {states.get(first)}")
     return looks
+
+
+def _step_state(step: Step) -> str:
+    came_back = step.call is not None and step.call.came_back_at is not None
+    return f"{step.status} {step.waiting_for} {step.attempt}" + (" came back" if came_back else "")
+
+
+def _control_state(plan: Plan) -> str:
+    return f"{plan.status} {plan.paused_at}"
 
 
 @lru_cache(maxsize=4096)

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.db.models.functions import Left, Length
-from django.utils import timezone
 
+from catalog import clock
 from catalog.words import Word, status_word
 from plans.event_words import EventLine, line_of
 from plans.graph import Graph, lay_out
@@ -97,6 +97,11 @@ class Picture:
         return {step.number: step for step in self.steps}
 
     @property
+    def words(self) -> Sequence[Word]:
+        """What is said of where the plan stands."""
+        return words_of(self.plan, self.word)
+
+    @property
     def over(self) -> bool:
         """Whether the plan has ended."""
         return self.plan.status in PLAN_TERMINAL
@@ -122,9 +127,16 @@ class Picture:
         return ", ".join(f"{count} {label}" for label, count in counts.items())
 
 
+def words_of(plan: Plan, word: Word) -> Sequence[Word]:
+    """Return what is said of where a plan stands: of a paused one that it is, and whether it waits for people."""
+    if plan.paused_at is None or plan.status != PlanStatus.IN_PROGRESS:
+        return (word,)
+    return (status_word("paused"), word) if word.hue == "human" else (status_word("paused"),)
+
+
 def draw(plan: Plan) -> Picture:
     """Read and draw a plan; five queries, beside the one that found it."""
-    now = timezone.now()
+    now = clock.now()
     events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
     steps = list(_steps(plan))
     sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # by _steps
@@ -196,7 +208,7 @@ def _pictures(
             needs=tuple(needs[step.step_id]),
             strokes=[_stroke(bar, word) for bar in bars[step.step_id]],
             took_ms=_took(step),
-            since=None if plan.status in PLAN_TERMINAL or step.completed_at else step.waiting_since or step.started_at,
+            since=None if plan.status in PLAN_TERMINAL or step.completed_at else _since(step),
         )
 
 
@@ -220,8 +232,14 @@ def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict
 def _label(step: Step, word: Word, blocker: int | None) -> str:
     if step.status == StepStatus.PENDING and blocker is not None:
         return f"Blocked by {blocker}"
+    if step.call is not None and step.call.left_running_at and not step.call.came_back_at:
+        return f"{word.label}, its handler still runs"
     tries = step.call.attempt if step.call is not None else 0
     return f"{word.label}, try {tries}" if tries > 1 else word.label
+
+
+def _since(step: Step) -> datetime | None:
+    return step.waiting_since if step.waiting_for else step.started_at
 
 
 def _took(step: Step) -> float | None:

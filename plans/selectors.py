@@ -76,7 +76,7 @@ def events_after(plan: Plan, seq: int, limit: int = 1000) -> list[Event]:
 
 def memory_of(plan: Plan) -> dict[str, Any]:
     """Return the plan's memory: `values` by key, and `items`, the notes of what was written, skipped or failed."""
-    rows = list(plan.memory.order_by("id"))
+    rows = list(plan.memory.exclude(type=MemoryItem.Type.GIVEN).order_by("id"))
     values = {row.key: row.value_json for row in rows if row.type == MemoryItem.Type.VALUE}
     return {"values": values, "items": [_item(row) for row in rows]}
 
@@ -104,7 +104,7 @@ def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
         {
             "id": plan.public_id,
             "goal": plan.goal,
-            "status": plan.status,
+            "status": "paused" if plan.paused_at else plan.status,
             "waiting_for": "approval" if plan.pk in waiting else "",
         }
         for plan in plans[:RUNNING_SHOWN]
