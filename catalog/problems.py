@@ -17,6 +17,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from catalog import errors
+from catalog.tracing import told
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100
@@ -69,7 +70,7 @@ def problem_of(error: Exception) -> Problem | None:
 def log_unexpected(error: BaseException) -> None:
     """Log where an exception came from. Its message is left out: it may hold arguments."""
     where = "".join(traceback.format_tb(error.__traceback__))
-    log.error("Unexpected %s\n%s", type(error).__name__, where)
+    log.error("Unexpected %s", type(error).__name__, extra=told(stack=where))
 
 
 def _told(status: int, code: str) -> Callable[[Any], Problem]:

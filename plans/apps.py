@@ -12,7 +12,12 @@ class PlansConfig(AppConfig):
 
     def ready(self) -> None:
         """Let every fact become an event of its plan, and lower layers ask what is private."""
-        from plans import consequences, private  # noqa: F401, PLC0415 (models are loaded only now; importing connects)
+        from plans import (  # noqa: PLC0415 (models are loaded only now)
+            consequences,  # noqa: F401 (importing connects)
+            private,  # noqa: F401 (as above)
+            reports,
+        )
         from plans.events import on_fact  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="plans.events")
+        fact.connect(reports.on_fact, dispatch_uid="plans.reports")

@@ -6,7 +6,7 @@ Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
@@ -36,11 +36,13 @@ class Claimed:
     call_pk: int | None
     attempt: int
     claimed_by: str
+    ready_since: datetime | str | None = None
+    """Of a step just claimed: since when it was ready, as the driver reads it."""
 
 
 STEP_COLUMNS = (
     "id, plan_id, step_id, tool, parameters, expected_key, output_path, done_check, description, call_id, attempt, "
-    "claimed_by"
+    "claimed_by, waiting_since"
 )
 CALL_COLUMNS = (
     "public_id, tool_name, version_id, implementation_id, query_type, arguments, status, response, message, "
@@ -56,7 +58,7 @@ def _may(moves: Moves, to: str) -> str:
 NOT_PAUSED = "NOT EXISTS (SELECT 1 FROM plans_plan AS plan WHERE plan.id = plan_id AND plan.paused_at IS NOT NULL)"
 CLAIM = (
     f"UPDATE plans_step SET status = '{StepStatus.IN_PROGRESS}', claimed_by = %s, lease_until = %s, "
-    "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = NULL, "
+    "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = ready_at, "
     "started_at = COALESCE(started_at, %s) "
     f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED} "
     f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}"
@@ -121,7 +123,7 @@ def stamp(moment: datetime) -> Any:
 @lru_cache(maxsize=256)
 def _stamp(moment: datetime) -> Any:
     """Adapt a moment once: one transaction binds the same one many times."""
-    return connection.ops.adapt_datetimefield_value(moment)
+    return str(moment.astimezone(UTC).replace(tzinfo=None))
 
 
 def _won(cursor: CursorWrapper) -> bool:

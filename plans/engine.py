@@ -25,7 +25,9 @@ from catalog.problems import log_unexpected
 from catalog.results import Preview
 from catalog.states import CallStatus
 from catalog.stops import Stop
-from plans import carriers, claims, drift, finishing, limits, starting
+from catalog.tracing import trace_id_of
+from plans import carriers, claims, drift, finishing, limits, reports, starting
+from plans.askers import askers_of
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
 from plans.starting import Start
@@ -77,6 +79,11 @@ def _next(batch: Recording, plan: PlanFacts, owner: str) -> Work | None:
 
 def advance(work: Work, turn: Turn) -> Work | None:
     """Do one piece of work and return the next: of the same step, or of the plan, claimed in the same transaction."""
+    with reports.about(work):
+        return _advance(work, turn)
+
+
+def _advance(work: Work, turn: Turn) -> Work | None:
     if isinstance(work, Hold):
         return _hold(work, turn)
     if isinstance(work, Limited):
@@ -94,7 +101,8 @@ def perform(run: Run) -> dispatch.Outcome:
     """Run the handler, outside every transaction, unless the lease was lost since the start."""
     if not _is_ours(run):
         return dispatch.too_late(run.order.target.tool)
-    return dispatch.run(run.order.target.tool, run.order.arguments, _context(run))
+    with reports.calling(run):
+        return dispatch.run(run.order.target.tool, run.order.arguments, _context(run))
 
 
 def _is_ours(run: Run) -> bool:
@@ -155,6 +163,7 @@ def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]
         "step_id": step_id,
         "requested_by": (order.asker or plan.asker).user_id,
         "session": plan.session or None,
+        "trace_id": trace_id_of(plan.traceparent),
         # An async tool lives on an event loop, where nothing may be read from the database later.
         "memory": dict(memory) if order.target.tool.is_async else memory,
         "deadline": _deadline(plan, order.target.tool.timeout),
@@ -224,6 +233,7 @@ def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
     people = {each.user_id for each in (hold.plan.asker, hold.order.asker) if each} | {hold.plan.author_id}
+    people |= askers_of(hold.step.pk)
     CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
     request = requests.open_request(call, rule=hold.rule, preview=shown)
     if hold.order.replaces is not None:

@@ -17,8 +17,10 @@ from catalog import clock
 from catalog.definitions import PREVIEW_SECONDS
 from catalog.errors import Conflict
 from catalog.problems import log_unexpected
-from plans import carriers, engine, recovery
+from catalog.tracing import told
+from plans import carriers, engine, measures, recovery
 from plans.claims import on_sqlite
+from plans.reports import ids_of
 from plans.work import Run, Work
 
 log = logging.getLogger("toolgate.executor")
@@ -130,8 +132,7 @@ class Executor:
         self._hand_back_all()
         for seat in list(self._seats):
             if (work := seat.work) is not None:
-                step = work.step.step_id
-                log.error("plan %s: step %s still runs after %g s; %s", work.plan.ref, step, seconds, CUT_OFF)
+                log.error("a step still runs after %g s; %s", seconds, CUT_OFF, extra=told(**ids_of(work)))
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
@@ -165,6 +166,15 @@ class Executor:
         """Say whether a thread is left that could run something."""
         return bool(self._seats)
 
+    def busy_threads(self) -> int:
+        """Return how many threads work on something now."""
+        return sum(1 for seat in list(self._seats) if seat.plan_pk is not None)
+
+    def measure(self) -> None:
+        """Say what the threads are doing."""
+        seats, busy = len(self._seats), self.busy_threads()
+        measures.threads(busy=busy, idle=max(0, seats - busy), late=len(self._written_off))
+
     def is_full(self) -> bool:
         """Say whether more hints wait here than threads could follow at once: others may be quicker."""
         return self._hints.qsize() >= self.threads
@@ -197,7 +207,7 @@ class Executor:
         for seat in list(self._seats):
             work = seat.give_up()
             if work is not None:
-                log.warning("plan %s: the tool of step %s could not be stopped", work.plan.ref, work.step.step_id)
+                log.warning("a tool could not be stopped; its thread is written off", extra=told(**ids_of(work)))
                 with self._lock:
                     self._seats.discard(seat)
                     self._written_off.add(seat)
@@ -261,10 +271,10 @@ class Executor:
                     recovery.let_go(work)
                     break
                 work = engine.advance(work, seat.turn)
-        except Conflict as lost:
-            log.info("plan %s: someone else got there first: %s", plan_pk, lost)
+        except Conflict:
+            log.info("someone else got there first", extra=told(plan_key=plan_pk))
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("plan %s: a step was dropped; its lease will expire", plan_pk)
+            log.warning("a step was dropped; its lease will expire", extra=told(plan_key=plan_pk))
             log_unexpected(error)
             connection.close()
         finally:

@@ -19,7 +19,7 @@ from catalog.models import Call
 from catalog.registry import get_tool
 from catalog.states import CallStatus
 from catalog.transitions import try_move
-from plans import carriers, claims
+from plans import carriers, claims, reports
 from plans.claims import CallEnding, Claimed, Parking
 from plans.events import Recording, tell
 from plans.models import MemoryItem, Plan, Step
@@ -41,11 +41,13 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late))
     if _must_retry(run, outcome) and not plan_is_over(batch):
         _retry(batch, run, outcome)
+        reports.attempt_ended(run, "retrying")
         return 0
     if outcome.left_running:
         _note_left(batch, run.call)
     if _is_unknown(run, outcome):
         park_as_unknown(batch, run.step, run.call)
+        reports.attempt_ended(run, CallStatus.OUTCOME_UNKNOWN)
         return 0
     response = dispatch.standard_response(run.order.target.tool, run.order.arguments, outcome)
     ending = CallEnding(
@@ -57,8 +59,10 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     )
     if not claims.end_call(batch.cursor, run.call, ending):
         _keep_as_evidence(run.call, ending.response or ending.message)
+        reports.attempt_ended(run, reports.LATE)
         return 0
     _tell_end(batch, run, outcome)
+    reports.attempt_ended(run, ending.status)
     if _went_well(outcome):
         return complete(batch, run.step, response, call=run.call)
     if outcome.error_kind in WAS_STOPPED:
@@ -73,6 +77,7 @@ def come_back(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
     left = Call.objects.filter(pk=run.call.pk, fence=run.call.fence, left_running_at__isnull=False, came_back_at=None)
     if not left.update(came_back_at=batch.now):
         return False
+    reports.attempt_ended(run, reports.LATE)
     if outcome.late is not None:
         _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late))
     names = {"call": run.call.public_id, "tool": run.call.tool_name}
@@ -276,6 +281,7 @@ def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> None:
         return
     if try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN):
         facts.record("step.outcome_unknown", call=call)
+        reports.outcome_unknown(call, step)
 
 
 def settle_plan(batch: Recording) -> None:

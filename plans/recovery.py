@@ -11,7 +11,7 @@ from catalog.models import Call
 from catalog.problems import log_unexpected
 from catalog.states import CallStatus
 from catalog.transitions import try_move
-from plans import carriers, claims, endings, finishing
+from plans import carriers, claims, endings, finishing, reports
 from plans.claims import Claimed, Parking
 from plans.events import Recording, recording
 from plans.models import Step
@@ -33,6 +33,7 @@ def _take_back(lost: Claimed) -> bool:
     with recording(plan.pk, plan.ref) as batch:
         is_lost = claims.is_lost(batch.cursor, lost, now=batch.now)
         if is_lost:
+            reports.lease_lost(lost, plan.ref)
             _give_on(batch, lost)
     return is_lost
 

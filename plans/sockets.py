@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 from catalog.problems import log_unexpected
-from plans import door
+from plans import door, measures
 from plans.door import TurnedAway, Visitor
 from plans.feed import feed_here
 
@@ -39,8 +39,9 @@ class Socket(ABC):
         await receive()
         socket = cls(scope, send)
         try:
-            visitor = await socket.feed.run(socket.enter)
-            await until_one_ends(socket.tell(visitor), socket.look_again(visitor), _until_gone(receive))
+            with measures.socket_open():
+                visitor = await socket.feed.run(socket.enter)
+                await until_one_ends(socket.tell(visitor), socket.look_again(visitor), _until_gone(receive))
         except TurnedAway as refusal:
             await socket.close(refusal.code, str(refusal))
         except OSError:

@@ -19,7 +19,7 @@ from catalog import clock
 from catalog.idempotency import clear_keys
 from catalog.problems import log_unexpected
 from catalog.rates import MOST_CLEARED, clear_buckets
-from plans import carriers, claims, drift, executors, recovery
+from plans import carriers, claims, drift, executors, measures, recovery
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
 
@@ -61,8 +61,10 @@ class Ticker:
     def tick(self) -> None:
         """Do everything that is due; one that fails is logged and does not stop the others."""
         self._began, self._done = clock.now(), 0
+        measures.ticked()
         for job in (
             self._renew,
+            self._measure,
             self._stop,
             self._beat,
             self._end_overdue,
@@ -99,6 +101,10 @@ class Ticker:
             steps = self._executor.working_on()
             claims.renew_leases(cursor, steps, owner=self._executor.owner, lease_until=lease_until)
         self._renewed_at = monotonic()
+
+    def _measure(self) -> None:
+        if self._executor is not None:
+            self._executor.measure()
 
     def _stop(self) -> None:
         """Tell handlers whose plan has ended, perhaps by another process, to stop."""

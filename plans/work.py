@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import monotonic
 from typing import Any
 
 from django.db import connection
@@ -40,6 +41,7 @@ class PlanFacts:
     session: str
     is_call: bool
     deadline_at: datetime | None
+    traceparent: str = ""
 
     @property
     def asker(self) -> Asker:
@@ -64,6 +66,7 @@ def facts_of(plan: Plan) -> PlanFacts:
         session=plan.session,
         is_call=plan.kind == Plan.Kind.CALL,
         deadline_at=plan.deadline_at,
+        traceparent=plan.traceparent,
     )
 
 
@@ -94,6 +97,7 @@ class Run:
     order: Order
     target_state: str | None = None
     stop: Stop = field(default_factory=Stop, compare=False)
+    began: float = field(default_factory=monotonic, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,104 @@
+"""How every log line looks, whoever writes it: Toolgate, Django, uvicorn or a tool; as text for people or as JSON.
+
+A line has its words, the ids of what it belongs to (`catalog.tracing.about`) and the facts that its writer names
+(`catalog.tracing.told`). What was raised is told by its type and where it came from: its message may hold arguments.
+Other `extra` of records is left out for the same reason. No value can end a line or paint a terminal.
+"""
+
+import logging
+import traceback
+from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+import structlog
+
+from catalog import tracing
+
+FORMATS = ("text", "json")
+MOST_CHARACTERS = 2000
+MOST_OF_A_STACK = 20_000
+OF_STRUCTLOG = frozenset({"event", "_record", "_from_structlog", "exc_info", "stack_info"})
+
+Line = MutableMapping[str, Any]
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+def configuration(style: str, level: str) -> dict[str, Any]:
+    """Return Django's LOGGING: one handler on stderr for every logger, `level` for Toolgate's own."""
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"()": "config.logs.formatter", "style": style}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        # A statement's parameters are arguments and results: what Django says of statements is never logged.
+        "loggers": {"toolgate": {"level": level}, "django.db.backends": {"level": "INFO"}},
+    }
+
+
+def formatter(style: str) -> logging.Formatter:
+    """Return the formatter of a style: `text` or `json`."""
+    renderer = structlog.processors.JSONRenderer(default=str) if style == "json" else _as_text
+    return structlog.stdlib.ProcessorFormatter(
+        processors=[structlog.contextvars.merge_contextvars, _line_of, renderer],
+    )
+
+
+def _line_of(logger: Any, method: str, event: Line) -> Line:
+    """Put a line together: when, how bad, who says so, the words, the ids, the facts, what was raised."""
+    record: logging.LogRecord = event["_record"]
+    line: Line = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "event": _cut(str(event.get("event", ""))),
+    }
+    said = {name: value for name, value in event.items() if name not in OF_STRUCTLOG}
+    facts: Mapping[str, Any] = getattr(record, "facts", {})
+    for name, value in {**tracing.ids(), **said, **facts}.items():
+        line.setdefault(name, value if isinstance(value, int | float) or value is None else _cut(str(value)))
+    if "stack" in facts:
+        line["stack"] = str(facts["stack"])[-MOST_OF_A_STACK:]
+    return line | _raised(event.get("exc_info"))
+
+
+def _raised(exc_info: ExcInfo | BaseException | bool | None) -> dict[str, str]:
+    """Return the type of what was raised and where it came from."""
+    if isinstance(exc_info, BaseException):
+        exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
+    if not isinstance(exc_info, tuple) or exc_info[0] is None:
+        return {}
+    stack = "".join(traceback.format_tb(exc_info[2]))
+    return {"error": exc_info[0].__name__, "stack": stack[-MOST_OF_A_STACK:]}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+
+
+def _as_text(logger: Any, method: str, line: Line) -> str:
+    """Render one line for people; the stack follows, each of its lines indented."""
+    stack = str(line.pop("stack", ""))
+    head = [f"{line.pop('time')} {line.pop('level').upper()} {line.pop('logger')} {_plain(line.pop('event'))}"]
+    words = [f"{_plain(str(name))}={_value(value)}" for name, value in line.items()]
+    lines = [" ".join(head + words), *(f"    {_plain(each)}" for each in stack.splitlines())]
+    return "\n".join(lines)
+
+
+def _value(value: object) -> str:
+    text = _plain(str(value))
+    return f'"{text}"' if " " in text or not text else text
+
+
+def _plain(text: str) -> str:
+    """Return text in which every character that does not print is spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

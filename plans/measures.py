@@ -1,0 +1,101 @@
+"""What this process counts and times: the instruments that /metrics shows. Labels are few and never ids.
+
+With several processes under one port each writes its numbers to files of its own in the folder that
+PROMETHEUS_MULTIPROC_DIR names, and whichever is asked adds them up; `serve --workers` makes that folder by itself.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+REGISTRY = CollectorRegistry()
+
+_step_seconds = Histogram(
+    "toolgate_step_seconds",
+    "From the start of a step's call, claimed, until its end is committed; one for each attempt.",
+    ["level", "outcome"],
+    registry=REGISTRY,
+    buckets=STEP_BUCKETS,
+)
+_step_wait_seconds = Histogram(
+    "toolgate_step_wait_seconds",
+    "How long a step whose call ran had been ready before it was claimed.",
+    registry=REGISTRY,
+    buckets=STEP_BUCKETS,
+)
+_calls = Counter("toolgate_calls", "Calls that started and ended.", ["status", "level"], registry=REGISTRY)
+_decisions = Counter("toolgate_decisions", "Reviews by their verdict.", ["verdict"], registry=REGISTRY)
+_leases_lost = Counter("toolgate_leases_lost", "Steps taken back from workers that went silent.", registry=REGISTRY)
+_sockets = Gauge("toolgate_sockets_open", "Websockets that are open.", registry=REGISTRY, multiprocess_mode="livesum")
+_threads = Gauge(
+    "toolgate_executor_threads",
+    "Threads that execute plans: busy, idle, or kept by a tool that is past its time.",
+    ["state"],
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+_ticked = Gauge(
+    "toolgate_ticker_last_tick_timestamp_seconds",
+    "When the ticker last began its round, of the process where that is longest ago; one is due each second.",
+    registry=REGISTRY,
+    multiprocess_mode="livemin",
+)
+
+
+def step_ended(level: str, outcome: str, *, seconds: float, waited: float | None) -> None:
+    """Time one attempt of a step's call; `waited` is how long the step was ready before, None when not known."""
+    _step_seconds.labels(level, outcome).observe(seconds)
+    if waited is not None:
+        _step_wait_seconds.observe(waited)
+
+
+def call_ended(status: str, level: str) -> None:
+    """Count a call that ran and has ended."""
+    _calls.labels(status, level).inc()
+
+
+def decided(verdict: str) -> None:
+    """Count a review."""
+    _decisions.labels(verdict).inc()
+
+
+def lease_lost() -> None:
+    """Count a step whose worker went silent."""
+    _leases_lost.inc()
+
+
+@contextmanager
+def socket_open() -> Iterator[None]:
+    """Count a websocket for as long as it is open."""
+    with _sockets.track_inprogress():
+        yield
+
+
+def threads(*, busy: int, idle: int, late: int) -> None:
+    """Say what the executor's threads are doing."""
+    for state, count in (("busy", busy), ("idle", idle), ("late", late)):
+        _threads.labels(state).set(count)
+
+
+def ticked() -> None:
+    """Say that the ticker begins its round now."""
+    _ticked.set_to_current_time()
+
+
+@contextmanager
+def shared_with_children() -> Iterator[None]:
+    """Let the processes that are started inside add up their numbers, in a folder that goes with this process."""
+    if os.environ.get(FOLDER):
+        yield
+        return
+    with TemporaryDirectory(prefix="toolgate-metrics-") as folder:
+        os.environ[FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER]

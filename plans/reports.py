@@ -1,0 +1,121 @@
+"""What is told of the engine's work once it is committed: log lines, measurements, the outcome on a span.
+
+Ids, names of tools, levels and durations: never arguments, results or messages. What is rolled back is not told.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+
+from django.db import transaction
+
+from catalog import tracing
+from catalog.definitions import SafetyLevel
+from catalog.facts import Fact
+from catalog.models import Call
+from catalog.tracing import told
+from plans import measures
+from plans.claims import Claimed
+from plans.work import Renewal, Resume, Run, Work
+
+log = logging.getLogger("toolgate.calls")
+ENDS = ("completed", "failed", "cancelled")
+LATE = "late"
+"""What came back when its call had ended without it: told, and not timed a second time."""
+TROUBLE = ("retrying", LATE)
+
+
+@contextmanager
+def about(work: Work) -> Iterator[None]:
+    """Let log lines and spans inside name the plan and step, and the call and its tool where there is a call."""
+    ids, traceparent = ids_of(work), work.plan.traceparent
+    trace_id = tracing.trace_id_of(traceparent)
+    with tracing.about(**ids, **({"trace_id": trace_id} if trace_id else {})), tracing.span("step", ids, traceparent):
+        yield
+
+
+def ids_of(work: Work) -> dict[str, str | int]:
+    """Return what names the work in logs and spans."""
+    ids: dict[str, str | int] = {"plan": work.plan.ref, "step": work.step.step_id, "tool": work.step.tool}
+    if isinstance(work, Run | Resume | Renewal):
+        ids["call"] = work.call.public_id
+    return ids
+
+
+def calling(run: Run) -> AbstractContextManager[None]:
+    """Open a span for the tool's code alone."""
+    ids = {"call": run.call.public_id, "tool": run.step.tool, "level": run.order.level}
+    return tracing.span("tool call", ids | {"attempt": run.call.attempt})
+
+
+def attempt_ended(run: Run, outcome: str) -> None:
+    """Tell how an attempt of a call ended: completed, failed, retrying, outcome_unknown, or late: it was not ours."""
+    transaction.on_commit(partial(_tell_end, run, outcome, monotonic()), robust=True)
+
+
+def _tell_end(run: Run, outcome: str, ended: float) -> None:
+    level, seconds = run.order.level, monotonic() - run.began
+    if outcome != LATE:
+        measures.step_ended(level, outcome, seconds=seconds, waited=_waited(run))
+    if outcome in ENDS:
+        measures.call_ended(outcome, level)
+    tracing.note(outcome=outcome, level=level)
+    loudness = _loudness(level, outcome)
+    if log.isEnabledFor(loudness):
+        facts = _ids(run.call, run.step.step_id) | {"status": outcome, "safety": level, "attempt": run.call.attempt}
+        log.log(loudness, "call ended", extra=told(**facts, duration_ms=round((ended - run.began) * 1000, 1)))
+
+
+def _loudness(level: str, outcome: str) -> int:
+    """Safe calls are many and say little; what did not end by itself is for whoever looks after the system."""
+    if outcome in TROUBLE:
+        return logging.WARNING
+    return logging.DEBUG if level == SafetyLevel.SAFE else logging.INFO
+
+
+def _waited(run: Run) -> float | None:
+    """Return the seconds that the step had been ready; both times are those of transactions."""
+    since, started = run.step.ready_since, run.call.started_at
+    if since is None or started is None:
+        return None
+    moment = datetime.fromisoformat(since) if isinstance(since, str) else since
+    if moment.tzinfo is None:  # as SQLite keeps it
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (started - moment).total_seconds())
+
+
+def lease_lost(lost: Claimed, plan_ref: str) -> None:
+    """Tell that a step was taken back from a worker that went silent."""
+    transaction.on_commit(partial(_tell_lost, lost, plan_ref), robust=True)
+
+
+def _tell_lost(lost: Claimed, plan_ref: str) -> None:
+    measures.lease_lost()
+    facts = {"plan": plan_ref, "step": lost.step_id, "tool": lost.tool, "attempt": lost.attempt}
+    log.warning("lease lost", extra=told(**facts, worker=lost.claimed_by))
+
+
+def outcome_unknown(call: Call, step: Claimed) -> None:
+    """Tell that nobody knows what a call did, and a person is to say it."""
+    level = str(call.version.safety_level)
+    transaction.on_commit(partial(_tell_unknown, call, step, level), robust=True)
+
+
+def _tell_unknown(call: Call, step: Claimed, level: str) -> None:
+    measures.call_ended("outcome_unknown", level)
+    facts = _ids(call, step.step_id) | {"safety": level, "attempt": call.attempt}
+    log.warning("outcome unknown", extra=told(**facts))
+
+
+def _ids(call: Call, step_id: int) -> dict[str, str | int]:
+    return {"plan": call.plan_ref, "step": step_id, "call": call.public_id, "tool": call.tool_name}
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: object) -> None:
+    """Count reviews, once they are committed."""
+    if fact.kind == "approval.reviewed":
+        verdict = str(fact.data.get("verdict", ""))
+        transaction.on_commit(partial(measures.decided, verdict), robust=True)
