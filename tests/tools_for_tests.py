@@ -70,6 +70,18 @@ with clean_registry():
         returned = STAGE.play("hasty_async", value, context)
         return await returned if hasattr(returned, "__await__") else returned
 
+    @tool
+    async def safe_async(value: Any = None, *, context: ToolContext) -> Any:
+        """Answer with the value, on the event loop."""
+        returned = STAGE.play("safe_async", value, context)
+        return await returned if hasattr(returned, "__await__") else returned
+
+    @tool(safety_level="cautious")
+    async def cautious_async(value: Any = None, *, context: ToolContext) -> Any:
+        """Answer with the value, noted in the audit log, on the event loop."""
+        returned = STAGE.play("cautious_async", value, context)
+        return await returned if hasattr(returned, "__await__") else returned
+
     @tool(safety_level="cautious")
     def cautious(value: Any = None, *, context: ToolContext) -> Any:
         """Answer with the value, noted in the audit log."""
@@ -119,5 +131,5 @@ with clean_registry():
 
 TOOLS = (
     *(safe, patient, keeping, hasty, hasty_async, cautious, cautious_patient, dangerous, dangerous_hasty),
-    *(limited, limited_dangerous, private),
+    *(limited, limited_dangerous, private, safe_async, cautious_async),
 )

@@ -1,0 +1,185 @@
+"""Handlers that run when their plan ends: stopped where they can be, and said to run on where they cannot."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from approvals.models import AuditEntry
+from catalog.filesystem import Filesystem
+from catalog.models import Call
+from plans import carriers
+from plans import executor as executors
+from plans.calls import CallOrder, create_call
+from plans.controls import cancel_plan
+from plans.endings import end_overdue_plans
+from plans.models import MemoryItem, Plan
+from plans.services import Requester
+from plans.settling import Settlement, settle_outcome
+from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step_of
+from tests.tools_for_tests import Stage
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("executor")
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What hanging handlers wait for; it opens when the test ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def begun(stage: Stage, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a handler runs; the handlers of the sync tools hang, and nobody waits long for one that was told."""
+    monkeypatch.setattr(executors, "STOP_SECONDS", 0.1)
+    event = threading.Event()
+    for name in ("safe", "cautious"):
+        stage.acts[name] = lambda value, context: value == "on" or (event.set(), gate.wait(60), "late")[-1]
+    return event
+
+
+def cancel(plan: Plan) -> None:
+    """Cancel the plan as its owner."""
+    cancel_plan(plan, by=Requester(plan.author))
+
+
+def cancel_once(begun: threading.Event, plan: Plan) -> None:
+    """Cancel the plan as soon as its handler runs."""
+    assert begun.wait(60)
+    cancel(plan)
+
+
+def hanging(begun: threading.Event, ended: threading.Event) -> Callable[..., Any]:
+    """Return what an async handler does that writes a file and hangs until it is cancelled."""
+
+    async def hang(context: Any) -> None:
+        context.filesystem.write_text("half.txt", "half")
+        begun.set()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.set()
+
+    return lambda value, context: hang(context)
+
+
+def test_an_async_handler_is_cancelled_with_its_plan(stage, ada, workspace):
+    """What it had changed is put back; its call and step are cancelled."""
+    begun, ended = threading.Event(), threading.Event()
+    stage.acts["safe_async"] = hanging(begun, ended)
+    plan = make_plan(ada, act(1, tool="safe_async", expected_key="kept"), act(2, dependencies=[1]))
+    cancel_once(begun, plan)
+    eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
+    call = call_of(plan)
+    assert ended.is_set() and list(workspace.iterdir()) == []
+    assert (call.status, call.error_kind, call.left_running_at) == ("cancelled", "stopped", None)
+    assert "was told to stop" in call.response_json["error"]
+    ends = ["1 call.restored", "1 call.failed", "1 tool.invoked", "1 step.cancelled"]
+    assert events_of(plan)[-6:] == ["plan.cancelled", "2 step.cancelled", *ends]
+    assert_gapless(plan)
+
+
+def test_what_may_have_had_its_effect_is_left_to_a_person(stage, ada):
+    """Its outcome is unknown, though the plan is over."""
+    begun, ended = threading.Event(), threading.Event()
+    stage.acts["cautious_async"] = hanging(begun, ended)
+    plan = make_plan(ada, act(1, tool="cautious_async"))
+    cancel_once(begun, plan)
+    eventually(lambda: step_of(plan).waiting_for == "outcome", what="the unknown outcome")
+    assert call_of(plan).status == "outcome_unknown"
+    settle_outcome(plan, 1, settlement=Settlement("did_not_happen", comment="Seen."), by=Requester(ada))
+    assert (step_of(plan).status, call_of(plan).status) == ("failed", "failed")
+    assert AuditEntry.objects.filter(action="step.outcome_unknown", plan_ref=plan.public_id).exists()
+
+
+def test_a_sync_handler_learns_of_it_by_its_deadline(stage, ada, workspace):
+    """It stops by itself; what it answers is evidence, and not the step's result."""
+    begun = threading.Event()
+
+    def watchful(value: Any, context: Any) -> str:
+        context.resources.get(Filesystem).write_text("half.txt", "half")
+        begun.set()
+        eventually(context.deadline.expired, what="the end of its time")
+        assert context.deadline.remaining() == 0
+        return "half done"
+
+    stage.acts["safe"] = watchful
+    plan = make_plan(ada, act(1, expected_key="kept"))
+    cancel_once(begun, plan)
+    eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
+    evidence = json.loads(call_of(plan).late_evidence)
+    assert (evidence["results"], evidence["restored"], call_of(plan).left_running_at) == (["half done"], True, None)
+    assert not MemoryItem.objects.filter(plan=plan, type="value").exists()
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_handler_that_cannot_be_stopped_is_said_to_run_on(stage, ada, gate, begun):
+    """Its step ends at once and others run; when it comes back that is said too, and its result counts for nothing."""
+    plan = make_plan(ada, act(1, expected_key="kept"))
+    cancel_once(begun, plan)
+    eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
+    call = call_of(plan)
+    assert (call.status, call.left_running_at is None, call.came_back_at) == ("cancelled", False, None)
+    other = make_plan(ada, act(1, "on"))
+    eventually(lambda: Plan.objects.get(pk=other.pk).status == "completed", what="the other plan's end")
+    gate.set()
+    eventually(lambda: call_of(plan).came_back_at, what="the handler's return")
+    assert json.loads(call_of(plan).late_evidence)["results"] == ["late"]
+    assert (step_of(plan).status, call_of(plan).status) == ("cancelled", "cancelled")
+    assert plan.events.get(type="tool.invoked").data_json["late"] is True
+    assert_gapless(plan)
+
+
+def test_one_that_cannot_be_stopped_and_may_have_had_its_effect(stage, ada, gate, begun):
+    """A person settles it; what it answers at last is there to be seen."""
+    plan = make_plan(ada, act(1, tool="cautious"))
+    cancel_once(begun, plan)
+    eventually(lambda: step_of(plan).waiting_for == "outcome", what="the unknown outcome")
+    assert call_of(plan).left_running_at is not None
+    gate.set()
+    eventually(lambda: call_of(plan).came_back_at, what="the handler's return")
+    assert (call_of(plan).status, '"late"' in call_of(plan).late_evidence) == ("outcome_unknown", True)
+
+
+def test_it_is_stopped_too_when_another_process_ends_the_plan(stage, ada, monkeypatch):
+    """Nobody tells this process: its own clock looks."""
+    begun, ended = threading.Event(), threading.Event()
+    stage.acts["safe_async"] = hanging(begun, ended)
+    plan = make_plan(ada, act(1, tool="safe_async"))
+    monkeypatch.setattr(carriers, "stop", lambda plan_pk: None)
+    cancel_once(begun, plan)
+    eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
+    assert ended.is_set()
+
+
+def test_the_deadline_of_a_plan_stops_what_runs(stage, ada):
+    """As a person does who cancels it."""
+    begun, ended = threading.Event(), threading.Event()
+    stage.acts["safe_async"] = hanging(begun, ended)
+    plan = make_plan(ada, act(1, tool="safe_async"), deadline_seconds=3600)
+    assert begun.wait(60)
+    end_overdue_plans(timezone.now() + timedelta(seconds=3601))
+    eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
+    assert ended.is_set() and Plan.objects.get(pk=plan.pk).status == "failed"
+
+
+def test_a_call_that_was_taken_and_has_not_begun_never_begins(stage, ada, gate, begun, monkeypatch):
+    """Its handler did nothing, so there is nothing to settle, whatever its level."""
+    monkeypatch.setattr(executors, "STOP_SECONDS", 60.0)
+    busy = [create_call(CallOrder("safe", {"value": number}), by=Requester(ada)) for number in (1, 2)]
+    eventually(lambda: len(stage.values("safe")) == 2, what="both threads at work")
+    call = create_call(CallOrder("cautious", {"value": "x"}), by=Requester(ada))
+    cancel(Plan.objects.get(public_id=call.plan_ref))
+    gate.set()
+    eventually(lambda: Call.objects.get(pk=call.pk).status == "cancelled", what="the call's end")
+    assert Call.objects.get(pk=call.pk).error_kind == "cancelled"
+    assert stage.values("cautious") == []
+    eventually(lambda: Call.objects.filter(pk__in=[each.pk for each in busy], status="completed").count() == 2)
