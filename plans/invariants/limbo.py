@@ -1,0 +1,82 @@
+"""I11: nothing is stuck. What is not over is being worked on, will be soon, or waits for something that has a name."""
+
+from collections.abc import Iterator
+
+from catalog.states import CallStatus
+from plans.claims import stamp
+from plans.invariants.base import Finding, World, each, invariant, rows, steps
+from plans.models import Plan
+from plans.states import PlanStatus, StepStatus, WaitingFor
+
+LOST = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id WHERE s.lease_until < %s
+"""
+HALF_CLAIMED = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    WHERE (s.claimed_by <> '') <> (s.lease_until IS NOT NULL)
+      OR (s.status IN ('completed', 'failed', 'cancelled') AND (s.lease_until IS NOT NULL OR s.ready_at IS NOT NULL))
+"""
+NOT_CLAIMED = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    WHERE s.ready_at < %s AND p.status = %s AND p.paused_at IS NULL
+"""
+WORKING = "SELECT 1 FROM plans_step WHERE lease_until >= %s LIMIT 1"
+NOT_WAITING = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    LEFT JOIN catalog_call c ON c.id = s.call_id
+    WHERE s.status = %s AND s.lease_until IS NULL AND s.ready_at IS NULL AND NOT (
+      (s.waiting_for = %s AND c.status = %s) OR (s.waiting_for = %s AND c.status = %s) OR s.waiting_for IN (%s, %s))
+"""
+NEVER_READY = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    WHERE s.status = %s AND s.dependencies_left = 0 AND s.ready_at IS NULL AND p.status = %s
+"""
+RUNNING = """
+    SELECT c.public_id FROM catalog_call c LEFT JOIN plans_step s ON s.call_id = c.id
+    WHERE c.status = %s AND (s.id IS NULL OR s.lease_until IS NULL)
+"""
+NOBODY_ASKED = """
+    SELECT c.public_id FROM catalog_call c LEFT JOIN approvals_approvalrequest r ON r.call_id = c.id
+    WHERE c.status = %s AND (r.id IS NULL OR r.status NOT IN ('pending', 'approved', 'rejected')
+      OR (r.applied_at IS NOT NULL))
+"""
+PAST_THEIR_TIME = """
+    SELECT public_id FROM approvals_approvalrequest WHERE (status = 'pending' AND expires_at < %s)
+      OR (status = 'approved' AND not_after < %s)
+      OR (status IN ('approved', 'rejected') AND applied_at IS NULL AND effective_at < %s)
+"""
+UNDER_WAY = """
+    SELECT p.public_id FROM plans_plan p WHERE p.status = %s AND p.kind <> %s AND NOT EXISTS (
+      SELECT 1 FROM plans_step s WHERE s.plan_id = p.id AND (s.status = %s OR s.ready_at IS NOT NULL))
+"""
+OVERDUE = "SELECT public_id FROM plans_plan WHERE status = %s AND deadline_at < %s"
+
+
+@invariant(11, "Nothing is stuck: what is not over is worked on, due soon, or waits for something that has a name.")
+def nothing_is_stuck(world: World) -> Iterator[Finding]:
+    """Look for leases, times and waits that nobody would ever come back to."""
+    yield from _steps(world)
+    yield from each("The call runs, and nobody has it.", RUNNING, str(CallStatus.RUNNING))
+    yield from each("The call is held, and nobody is asked.", NOBODY_ASKED, str(CallStatus.HELD))
+    yield from each("Its time is over, and it was not ended.", PAST_THEIR_TIME, *[world.overdue] * 3)
+    yield from _plans(world)
+
+
+def _steps(world: World) -> Iterator[Finding]:
+    yield from steps("Its lease ended, and nobody took it back.", LOST, world.overdue)
+    yield from steps("It is claimed by half.", HALF_CLAIMED)
+    in_progress = str(PlanStatus.IN_PROGRESS)
+    if not any(rows(WORKING, stamp(world.now))):
+        why = "It is ready, and nobody claims it though nobody works."
+        yield from steps(why, NOT_CLAIMED, world.overdue, in_progress)
+    waits = (WaitingFor.APPROVAL, CallStatus.HELD, WaitingFor.OUTCOME, CallStatus.OUTCOME_UNKNOWN)
+    others = (WaitingFor.INPUT, WaitingFor.CALLS)
+    names = map(str, (StepStatus.IN_PROGRESS, *waits, *others))
+    yield from steps("It is in progress and waits for nothing.", NOT_WAITING, *names)
+    yield from steps("It needs nothing more, and is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress)
+
+
+def _plans(world: World) -> Iterator[Finding]:
+    names = (PlanStatus.IN_PROGRESS, Plan.Kind.SESSION, StepStatus.IN_PROGRESS)
+    yield from each("The plan is in progress, and nothing in it is.", UNDER_WAY, *map(str, names))
+    yield from each("Its deadline passed, and it goes on.", OVERDUE, str(PlanStatus.IN_PROGRESS), world.overdue)

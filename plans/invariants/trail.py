@@ -1,0 +1,130 @@
+"""I13: the audit log is whole, and it and the tables tell of the same things."""
+
+import json
+from collections.abc import Iterator
+
+from django.contrib.auth.models import Group
+
+from approvals.models import Instance
+from approvals.roles import DELETED, GIVEN, TAKEN
+from approvals.verification import verify
+from catalog.definitions import SafetyLevel
+from catalog.states import CallStatus
+from plans.invariants.base import Finding, World, each, invariant, rows
+
+OPENED = """
+    SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest UNION ALL
+      SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'approval.opened') sides
+    GROUP BY ref HAVING SUM(n) <> 0
+"""
+REVIEWED = """
+    SELECT ref FROM (
+      SELECT r.public_id AS ref, COUNT(*) + COUNT(v.undone_at) AS n FROM approvals_review v
+        JOIN approvals_approvalrequest r ON r.id = v.request_id GROUP BY r.public_id UNION ALL
+      SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'approval.reviewed') sides
+    GROUP BY ref HAVING SUM(n) <> 0
+"""
+DECIDED = """
+    SELECT ref FROM (
+      SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest WHERE decided_at IS NOT NULL UNION ALL
+      SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'approval.decided' UNION ALL
+      SELECT object_ref, 1 FROM approvals_auditentry
+        WHERE action = 'approval.reviewed' AND details LIKE %s) sides
+    GROUP BY ref HAVING SUM(n) <> 0
+"""
+UNDONE = '%"verdict":"undone"%'
+"""In canonical text this stands nowhere but in a field: quotes inside of texts are escaped."""
+ENDED = """
+    SELECT ref FROM (
+      SELECT public_id AS ref, 'approval.' || status AS action, 1 AS n FROM approvals_approvalrequest
+        WHERE status IN ('consumed', 'expired', 'withdrawn', 'invalidated') UNION ALL
+      SELECT object_ref, action, -1 FROM approvals_auditentry
+        WHERE action IN ('approval.consumed', 'approval.expired', 'approval.withdrawn', 'approval.invalidated')) sides
+    GROUP BY ref, action HAVING SUM(n) <> 0
+"""
+STARTED = """
+    SELECT ref, SUM(n) FROM (
+      SELECT c.public_id AS ref, c.attempt AS n FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
+        WHERE v.safety_level <> %s AND c.attempt > 0 UNION ALL
+      SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'call.started') sides
+    GROUP BY ref HAVING SUM(n) <> 0
+"""
+HANDED_BACK = """
+    SELECT e.data FROM catalog_call c JOIN plans_plan p ON p.public_id = c.plan_ref
+    JOIN plans_event e ON e.plan_id = p.id AND e.type = 'step.retrying' WHERE c.public_id = %s
+"""
+FINISHED = """
+    SELECT c.public_id FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
+    LEFT JOIN (SELECT object_ref, COUNT(*) AS told FROM approvals_auditentry
+      WHERE action IN ('call.succeeded', 'call.failed', 'call.settled') GROUP BY object_ref) e
+      ON e.object_ref = c.public_id
+    WHERE v.safety_level <> %s AND c.attempt > 0 AND
+      ((c.status = %s AND COALESCE(e.told, 0) <> 1) OR (c.status = %s AND COALESCE(e.told, 0) > 1))
+"""
+TOKENS = """
+    SELECT prefix FROM catalog_apitoken t WHERE NOT EXISTS (
+      SELECT 1 FROM approvals_auditentry e WHERE e.object_ref = t.prefix AND e.action = 'token.created')
+"""
+VERSIONS = "SELECT t.name, v.number, v.fingerprint FROM catalog_toolversion v JOIN catalog_tool t ON t.id = v.tool_id"
+OF_TOOLS = "SELECT details FROM approvals_auditentry WHERE action LIKE 'tool.%%' ORDER BY seq"
+OF_ROLES = "SELECT object_ref, action, details FROM approvals_auditentry WHERE action IN (%s, %s, %s) ORDER BY seq"
+MEMBERS = "SELECT m.user_id, g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id"
+
+
+@invariant(13, "The audit log is whole, and tells of every decision, start, end, tool, token and role exactly once.")
+def audit_log_is_whole(world: World) -> Iterator[Finding]:
+    """Walk along the chain, then hold each kind of entry against the rows it is about, both ways."""
+    yield from _chain()
+    yield from each("Its opening is not there exactly once.", OPENED)
+    yield from each("Its answers are not those that the log tells of.", REVIEWED)
+    yield from each("Its decision is not there exactly once.", DECIDED, UNDONE)
+    yield from each("Its end is not there exactly once.", ENDED)
+    yield from _starts()
+    ends = (SafetyLevel.SAFE, CallStatus.COMPLETED, CallStatus.FAILED)
+    yield from each("The end of this call is not there exactly once.", FINISHED, *map(str, ends))
+    yield from each("That this token was made is not there.", TOKENS)
+    yield from _versions()
+    yield from _roles()
+
+
+def _chain() -> Iterator[Finding]:
+    try:
+        found = verify()
+    except Instance.DoesNotExist:
+        yield Finding("instance", "The row with the head of the chain is missing.")
+        return
+    if not found.intact:
+        yield Finding(f"audit#{found.first_bad}", "This entry is the first that is wrong or missing.")
+
+
+def _starts() -> Iterator[Finding]:
+    """Find calls whose starts are not in the log; a start that was handed back unbegun is no attempt."""
+    for call, difference in rows(STARTED, str(SafetyLevel.SAFE)):
+        if difference < 0:
+            told = (json.loads(data) for (data,) in rows(HANDED_BACK, call))
+            difference += sum(data.get("call") == call and data.get("error") == "worker_stopped" for data in told)
+        if difference:
+            yield Finding(call, "The starts of this call are not those that the log tells of.")
+
+
+def _versions() -> Iterator[Finding]:
+    """Find versions that no entry about a tool tells of."""
+    told = {(data.get("tool"), data.get("fingerprint")) for data in (json.loads(row[0]) for row in rows(OF_TOOLS))}
+    for tool, number, fingerprint in rows(VERSIONS):
+        if (tool, fingerprint) not in told:
+            yield Finding(f"{tool}/{number}", "The log does not tell of this version.")
+
+
+def _roles() -> Iterator[Finding]:
+    """Find people who have a role that the log does not give them, or have not one that it does."""
+    told: set[tuple[str, str]] = set()
+    for ref, action, details in rows(OF_ROLES, GIVEN, TAKEN, DELETED):
+        pairs = {(ref, str(role)) for role in json.loads(details).get("roles", ())}
+        if action == DELETED:
+            told = {pair for pair in told if pair[1] not in {role for _, role in pairs}}
+        else:
+            told = told | pairs if action == GIVEN else told - pairs
+    groups = set(Group.objects.values_list("name", flat=True))
+    there = {(f"user_{user}", str(role)) for user, role in rows(MEMBERS)}
+    for ref, _ in sorted(there ^ {pair for pair in told if pair[1] in groups}):
+        yield Finding(ref, "The log does not tell of this person's roles as they are.")

@@ -1,0 +1,201 @@
+"""A small world in which everything has happened once, made by the services alone, and one fault put into it by SQL."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils import timezone
+
+from approvals import expiry
+from approvals.decisions import Decision, decide, undo
+from approvals.requests import withdraw
+from approvals.states import Verdict
+from catalog.changes import change_tool
+from catalog.models import Call
+from catalog.tokens import SCOPES, create_token
+from plans import engine, recovery
+from plans.calls import CallOrder, create_call
+from plans.controls import cancel_plan
+from plans.engine import Turn
+from plans.models import Plan, Step
+from plans.services import Requester
+from plans.settling import Settlement, settle_outcome
+from plans.work import Run
+from tests.approvals.builders import set_rule
+from tests.builders import act, approve, make_plan, reject, request_of, step, work_off
+from tests.conftest import forget_what_was_read
+
+
+@dataclass(frozen=True)
+class People:
+    """Who lives there."""
+
+    ada: User
+    rosa: User
+    admin: User
+
+
+@dataclass(frozen=True)
+class SmallWorld:
+    """The plans by what happened in them."""
+
+    ran: Plan
+    rejected: Plan
+    expired: Plan
+    settled: Plan
+    unknown: Plan
+    waiting: Plan
+    edited: Plan
+    skipped: Plan
+    cancelled: Plan
+    tried_again: Plan
+    direct: Call
+
+
+def small_world(people: People) -> SmallWorld:
+    """Let everything happen."""
+    ada, rosa = people.ada, people.rosa
+    create_token(user=ada, kind="personal", scopes=SCOPES, name="hers")
+    change_levels(people.admin)
+    return SmallWorld(
+        ran=ran(ada, rosa),
+        rejected=rejected(ada, rosa),
+        expired=expired(ada),
+        settled=settled(ada, rosa),
+        unknown=unknown(ada, rosa),
+        waiting=waiting(people),
+        edited=edited(ada, rosa),
+        skipped=skipped(ada),
+        cancelled=cancelled(people),
+        tried_again=tried_again(ada),
+        direct=create_call(CallOrder("safe", {"value": 1}), by=Requester(ada)),
+    )
+
+
+def change_levels(admin: User) -> None:
+    """Raise a level, and lower it again with a reason."""
+    change_tool("keeping", {"safety_level": "dangerous"}, by=admin)
+    change_tool("keeping", {"safety_level": "cautious"}, by=admin, reason="It only keeps.")
+    change_tool("limited", {"enabled": False}, by=admin)
+
+
+def ran(ada: User, rosa: User) -> Plan:
+    """A plan of every level, with an approval that was undone first."""
+    steps = act(1, "a", "cautious"), act(2, "b", "dangerous", dependencies=[1]), act(3, "c", dependencies=[2])
+    plan = work_off(make_plan(ada, *steps))
+    request = request_of(plan, 2)
+    undo(decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest, channel="page")), by=rosa)
+    approve(plan, rosa, 2)
+    return work_off(plan)
+
+
+def rejected(ada: User, rosa: User) -> Plan:
+    """A plan whose dangerous step a person refused."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1])))
+    reject(plan, rosa)
+    return work_off(plan)
+
+
+def expired(ada: User) -> Plan:
+    """A plan whose request nobody answered."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    request = request_of(plan)
+    expiry.expire_if_due(request, request.expires_at)
+    return work_off(plan)
+
+
+def lose_worker(plan: Plan) -> None:
+    """Claim and start what is ready, let the worker be lost in the middle, and take back what it had."""
+    work = engine.claim(plan.pk, owner="lost")
+    while work is not None and not isinstance(work, Run):
+        work = engine.advance(work, Turn("lost", until=float("inf"), steps_left=1000))
+    Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=timezone.now())
+    recovery.take_back_lost_steps(timezone.now())
+
+
+def unknown(ada: User, rosa: User) -> Plan:
+    """A plan whose dangerous call lost its worker, and whose safe one lost it too and ran again."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "patient")))
+    approve(plan, rosa)
+    lose_worker(plan)
+    return work_off(plan)
+
+
+def tried_again(ada: User) -> Plan:
+    """A plan whose safe call lost its worker and ran a second time."""
+    plan = make_plan(ada, act(1, "x"))
+    lose_worker(plan)
+    return work_off(plan)
+
+
+def settled(ada: User, rosa: User) -> Plan:
+    """A plan whose unknown outcome a person settled."""
+    plan = unknown(ada, rosa)
+    settle_outcome(plan, 1, settlement=Settlement("happened"), by=Requester(ada))
+    return work_off(plan)
+
+
+def waiting(people: People) -> Plan:
+    """A plan that waits for a second person."""
+    revision = set_rule(stages=[{"group": "reviewer", "count": 2}])
+    forget_what_was_read()
+    plan = work_off(make_plan(people.ada, act(1, "x", "dangerous")))
+    set_rule(stages=[{"group": "reviewer", "count": 1}])
+    forget_what_was_read()
+    assert revision.pk
+    approve(plan, people.rosa)
+    return plan
+
+
+def edited(ada: User, rosa: User) -> Plan:
+    """A plan whose proposed edit was accepted in part."""
+    lines = [f"line {number}\n" for number in range(40)]
+    after = [*lines[:3], "LINE 3\n", *lines[4:30], "LINE 30\n", *lines[31:]]
+    proposal = {"path": "note.txt", "original": "".join(lines), "modified": "".join(after), "description": "Louder"}
+    (Path(settings.TOOLGATE_WORKSPACE) / "note.txt").write_text("".join(lines))
+    plan = work_off(make_plan(ada, step(1, "propose_file_edit", parameters=proposal)))
+    request = request_of(plan)
+    decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest, hunks=(0,)))
+    return work_off(plan)
+
+
+def skipped(ada: User) -> Plan:
+    """A plan whose one step was done already."""
+    return work_off(make_plan(ada, act(1, "x", expected_key="note", done_check="exists"), memory={"note": "here"}))
+
+
+def cancelled(people: People) -> Plan:
+    """A plan that its owner cancelled while it waited for people, and one whose request was withdrawn."""
+    plan = work_off(make_plan(people.ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1])))
+    cancel_plan(plan, by=Requester(people.ada))
+    other = work_off(make_plan(people.ada, act(1, "x", "dangerous")))
+    withdraw(request_of(other), by=people.ada, reason="No need.")
+    return plan
+
+
+@contextmanager
+def nothing_watches() -> Iterator[None]:
+    """Let SQL change what the database itself protects, as whoever owns it can."""
+    with connection.cursor() as cursor:
+        on_sqlite = connection.vendor == "sqlite"
+        audit = "approvals_auditentry"
+        if on_sqlite:
+            cursor.execute("SELECT sql FROM sqlite_master WHERE name = 'audit_is_append_only'")
+            [sql] = cursor.fetchone()
+            cursor.execute("DROP TRIGGER audit_is_append_only")
+        else:
+            cursor.execute(f"ALTER TABLE {audit} DISABLE TRIGGER audit_is_append_only")
+        yield
+        cursor.execute(sql if on_sqlite else f"ALTER TABLE {audit} ENABLE TRIGGER audit_is_append_only")
+
+
+def corrupt(sql: str, *parameters: Any) -> None:
+    """Change exactly one row behind the product's back."""
+    with nothing_watches(), connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        assert cursor.rowcount == 1
