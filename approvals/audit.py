@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 from pydantic_core import to_jsonable_python
 
 from approvals.models import AuditEntry, Instance
+from catalog import clock
 from catalog.canonical import canonical_text, time_text
 from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict
@@ -63,7 +63,7 @@ def append(line: Line) -> AuditEntry:
 def _entry(line: Line, instance: Instance) -> AuditEntry:
     return AuditEntry(
         seq=instance.audit_seq + 1,
-        at=timezone.now(),
+        at=clock.now(),
         actor=line.by,
         actor_name=line.actor_name or (line.by.get_username() if line.by else NOBODY),
         action=line.action,

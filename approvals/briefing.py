@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
-from django.utils import timezone
 
 from approvals.edits import part_of, progress_of
 from approvals.models import ApprovalRequest, Review
@@ -18,6 +17,7 @@ from approvals.policy import rule_of
 from approvals.private import hidden_from
 from approvals.selectors import current_round, last_review, may_decide, precedent_for, status_sentence
 from approvals.states import RequestStatus
+from catalog import clock
 from catalog.access import name_of, sees_all
 from catalog.definitions import Reversibility
 from catalog.diffs import MOST_DRAWN, Change, diff_texts
@@ -163,7 +163,7 @@ class Briefing:
     @property
     def is_open(self) -> bool:
         """Say whether an answer is still waited for and there is time to give it."""
-        return self.request.status == RequestStatus.PENDING and self.request.expires_at > timezone.now()
+        return self.request.status == RequestStatus.PENDING and self.request.expires_at > clock.now()
 
     @cached_property
     def why_not(self) -> str | None:
@@ -204,7 +204,7 @@ class Briefing:
         request, review = self.request, self.answer
         if review is None or review.person_id != self.viewer.pk or request.effective_at is None or request.applied_at:
             return 0
-        return max(0, int((request.effective_at - timezone.now()).total_seconds()))
+        return max(0, int((request.effective_at - clock.now()).total_seconds()))
 
     @cached_property
     def precedent(self) -> list[tuple[ApprovalRequest, Review | None]]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from approvals.edits import Narrowing, editor_counts, narrow, narrowing_of, refused, take_back
 from approvals.expiry import expire_if_due
@@ -16,6 +15,7 @@ from approvals.policy import rule_of
 from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, last_review, may_decide, status_sentence
 from approvals.states import RequestStatus, Verdict
+from catalog import clock
 from catalog.access import NotAllowed, name_of
 from catalog.batches import do_each
 from catalog.canonical import time_text
@@ -55,7 +55,7 @@ def decide(request: ApprovalRequest, *, by: "User", decision: Decision) -> Appro
     Raises Conflict (too late, or something changed), NotAllowed, or ParameterError for the comment or the hunks.
     """
     decision = _with_verdict(decision)
-    if expire_if_due(request, timezone.now()):
+    if expire_if_due(request, clock.now()):
         raise Conflict(f"Nobody answered this in time: it has expired. {NOT_RECORDED}")
     narrowing = _narrowing(request, by, decision)
     with transaction.atomic():
@@ -146,7 +146,7 @@ def _keep(request: ApprovalRequest, by: "User", decision: Decision) -> Review:
                 comment=decision.comment,
                 seen_digest=decision.seen_digest,
                 channel=decision.channel,
-                at=timezone.now(),
+                at=clock.now(),
             )
     except IntegrityError:
         raise Conflict(f"You have already answered this request. {NOT_RECORDED}") from None
@@ -204,7 +204,7 @@ def undo(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
         if review.person_id != by.pk:
             raise NotAllowed(f"Only {name_of(review.person)}, who decided this, may undo it.")
         _reopen(current)
-        Review.objects.filter(pk=review.pk).update(undone_at=timezone.now())
+        Review.objects.filter(pk=review.pk).update(undone_at=clock.now())
         # Told as a review, a kind of event that clients know: whoever watches sees the request wait again.
         _record("approval.reviewed", current, review, verdict=UNDONE)
         take_back(current, by=by)
@@ -214,7 +214,7 @@ def undo(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
 
 def _reopen(request: ApprovalRequest) -> None:
     undoable = ApprovalRequest.objects.filter(
-        pk=request.pk, applied_at=None, effective_at__gt=timezone.now(), call__status=CallStatus.HELD
+        pk=request.pk, applied_at=None, effective_at__gt=clock.now(), call__status=CallStatus.HELD
     )
     try:
         move(undoable, to=RequestStatus.PENDING, decided_at=None, effective_at=None, not_after=None)

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from approvals.digests import Binding, action_digest
 from approvals.gate import gate
 from approvals.models import ApprovalRequest, Round
 from approvals.policy import Rule, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
-from catalog import dispatch
+from catalog import clock, dispatch
 from catalog.canonical import canonical_text
 from catalog.definitions import SafetyLevel, Tool
 from catalog.errors import Conflict, ParameterError
@@ -157,7 +155,7 @@ def _open_round(
         policy_revision_id=rule.revision_id,
         quorum=rule.quorum,
         editor=editor,
-        created_at=timezone.now(),
+        created_at=clock.now(),
     )
     open_one = ApprovalRequest.objects.filter(pk=request.pk, digest=request.digest, status=RequestStatus.PENDING)
     if not open_one.update(digest=digest, round_number=number, policy_revision_id=rule.revision_id):

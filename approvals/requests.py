@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.db import transaction
-from django.utils import timezone
 from pydantic_core import to_jsonable_python
 
 from approvals.audit import NOBODY
@@ -16,6 +15,7 @@ from approvals.digests import Binding, action_digest, intent_digest
 from approvals.models import ApprovalRequest, Round
 from approvals.policy import Rule
 from approvals.states import RequestStatus
+from catalog import clock
 from catalog.access import name_of
 from catalog.canonical import time_text
 from catalog.facts import announce, record
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def open_request(call: Call, *, rule: Rule, preview: Preview | None) -> ApprovalRequest:
     """Ask people about a held call, on the rule's terms, in the caller's transaction."""
     announce(call)
-    now = timezone.now()
+    now = clock.now()
     binding = _binding(call, preview)
     request = ApprovalRequest.objects.create(
         call=call,
@@ -117,4 +117,4 @@ def supersede(old: Call, new: ApprovalRequest) -> None:
 
 def _cancel(request: ApprovalRequest, message: str) -> None:
     calls = Call.objects.filter(pk=request.call_id)
-    move(calls, to=CallStatus.CANCELLED, message=message, finished_at=timezone.now())
+    move(calls, to=CallStatus.CANCELLED, message=message, finished_at=clock.now())

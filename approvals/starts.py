@@ -5,8 +5,6 @@ Called inside the engine's start transaction, with the plan already locked; noth
 
 from collections.abc import Iterator
 
-from django.utils import timezone
-
 from approvals.digests import Binding, action_digest
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.gate import gate
@@ -15,6 +13,7 @@ from approvals.policy import rule_of
 from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, may_decide, status_sentence
 from approvals.states import RequestStatus
+from catalog import clock
 from catalog.access import name_of
 from catalog.definitions import SafetyLevel
 from catalog.dispatch import CallFacts, Deny, Hold
@@ -33,7 +32,7 @@ def consume(call: Call, binding: Binding) -> Round:
     Conflict when the request is not approved (any more).
     """
     request = locked(ApprovalRequest.objects.select_related("call").get(call=call))
-    now = timezone.now()
+    now = clock.now()
     if request.status != RequestStatus.APPROVED or request.applied_at is None:
         raise Conflict(status_sentence(request))
     if request.not_after is None or request.not_after <= now:

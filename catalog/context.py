@@ -3,13 +3,14 @@
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from django.conf import settings
 
+from catalog import clock
 from catalog.filesystem import Filesystem
 from catalog.stops import Stop
 
@@ -28,7 +29,7 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
         """Make the deadline that lies this many seconds ahead."""
-        return cls(datetime.now(UTC) + timedelta(seconds=seconds))
+        return cls(clock.now() + timedelta(seconds=seconds))
 
     @property
     def stopped(self) -> bool:
@@ -37,11 +38,11 @@ class Deadline:
 
     def remaining(self) -> float:
         """Return the seconds left, 0 when it has passed or the call was told to stop."""
-        return 0.0 if self.stopped else max(0.0, (self.expires_at - datetime.now(UTC)).total_seconds())
+        return 0.0 if self.stopped else max(0.0, (self.expires_at - clock.now()).total_seconds())
 
     def expired(self) -> bool:
         """Say whether it has passed, or the call was told to stop."""
-        return self.stopped or datetime.now(UTC) >= self.expires_at
+        return self.stopped or clock.now() >= self.expires_at
 
 
 @dataclass(frozen=True, slots=True)

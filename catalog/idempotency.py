@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from django.utils import timezone
 from rest_framework.exceptions import ValidationError
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog import clock
 from catalog.access import roles_of
 from catalog.canonical import canonical_text, digest
 from catalog.errors import Conflict
@@ -58,7 +58,7 @@ def act_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> 
 
 def _reserve(owner: str, key: str, body_digest: str) -> tuple[IdempotencyKey, bool]:
     keys = IdempotencyKey.objects.filter(owner=owner)
-    keys.filter(created_at__lt=timezone.now() - timedelta(hours=HOURS_KEPT)).delete()
+    keys.filter(created_at__lt=clock.now() - timedelta(hours=HOURS_KEPT)).delete()
     return keys.get_or_create(owner=owner, key=key, defaults={"body_digest": body_digest})
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
-from catalog import facts
+from catalog import clock, facts
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
 
@@ -58,7 +57,7 @@ def create_token(
             scopes=wanted,
             secret_digest=_digest(text),
             prefix=text[:SHOWN_CHARACTERS],
-            expires_at=timezone.now() + timedelta(days=days),
+            expires_at=clock.now() + timedelta(days=days),
         )
         facts.record("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=wanted)
     return token, text
@@ -75,7 +74,7 @@ def authenticate(text: str) -> ApiToken | None:
 
 def _note_use(token: ApiToken) -> None:
     """Keep when the token was last used, writing at most once a minute."""
-    now = timezone.now()
+    now = clock.now()
     long_ago = now - timedelta(seconds=SECONDS_BETWEEN_USES)
     if token.last_used_at is None or token.last_used_at < long_ago:
         not_just_now = Q(last_used_at=None) | Q(last_used_at__lt=long_ago)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import TruncDate
-from django.utils import timezone
 
+from catalog import clock
 from catalog.access import sees_all
 from catalog.models import Call, Tool
 from catalog.states import CallStatus
@@ -76,7 +76,7 @@ def since() -> datetime:
 
 
 def _last_days() -> list[date]:
-    today = timezone.now().date()
+    today = clock.now().date()
     return [today - timedelta(days=back) for back in reversed(range(DAYS))]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.utils import timezone
+from catalog import clock
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def reversibility_word(reversibility: str) -> Word:
 
 def say_ago(moment: datetime, now: datetime | None = None) -> str:
     """Say how long ago: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, the date; clock.js agrees."""
-    seconds = int(((now or timezone.now()) - moment).total_seconds())
+    seconds = int(((now or clock.now()) - moment).total_seconds())
     if seconds < 5:
         return "just now"
     for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
@@ -95,7 +95,7 @@ def say_ago(moment: datetime, now: datetime | None = None) -> str:
 
 def say_left(moment: datetime, now: datetime | None = None) -> str:
     """Say how much time is left, rounded down; clock.js says the same."""
-    seconds = int((moment - (now or timezone.now())).total_seconds())
+    seconds = int((moment - (now or clock.now())).total_seconds())
     if seconds <= 0:
         return "no time left"
     for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (2 * 86400, 3600, "h")):
@@ -106,7 +106,7 @@ def say_left(moment: datetime, now: datetime | None = None) -> str:
 
 def time_left_hue(moment: datetime, now: datetime | None = None) -> str:
     """Name the class of a time that runs out: amber under five minutes, red under one; clock.js agrees."""
-    seconds = (moment - (now or timezone.now())).total_seconds()
+    seconds = (moment - (now or clock.now())).total_seconds()
     return "t-danger" if seconds < 60 else "t-warn" if seconds < 300 else ""
 
 

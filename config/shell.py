@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from approvals.selectors import waiting_count
+from catalog import clock
 from catalog.access import ADMINISTRATOR, name_of, roles_of
 from catalog.words import say_initials
 from plans.selectors import running_plans
@@ -42,7 +42,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
 
 def shell_for(user: "User | AnonymousUser") -> Shell:
     """Collect the frame's facts for one person."""
-    now = f"{timezone.now():%Y-%m-%dT%H:%M:%S.%fZ}"
+    now = f"{clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
     if not user.is_authenticated:
         return Shell(now=now)
     roles, name = roles_of(user), name_of(user)

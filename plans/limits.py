@@ -6,8 +6,7 @@ not hold a plan or the audit log meanwhile. Calls that are tried again, or asked
 
 from datetime import timedelta
 
-from django.utils import timezone
-
+from catalog import clock
 from catalog.errors import RateLimited
 from catalog.models import ApiToken
 from catalog.rates import Ration, count_use
@@ -31,7 +30,7 @@ def is_limited(order: Order) -> bool:
 def count(order: Order, plan: PlanFacts) -> None:
     """Count the call for who asks for it. Raises RateLimited."""
     tool = order.target.tool
-    count_use(Ration(tool.rate_group, rates_for(tool), _owner(order.asker or plan.asker)), now=timezone.now())
+    count_use(Ration(tool.rate_group, rates_for(tool), _owner(order.asker or plan.asker)), now=clock.now())
 
 
 def _owner(asker: Asker) -> str:

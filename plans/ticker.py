@@ -28,6 +28,8 @@ TICK_SECONDS = 1.0
 SHORTEST_SECONDS = 0.05
 PLANS_WOKEN = 100
 CLEAR_SECONDS = 600.0
+SKEW_SECONDS = 2.0
+"""How far this process's clock may be from the database's before that is logged."""
 
 
 class Ticker:
@@ -63,6 +65,7 @@ class Ticker:
         self._began, self._done = clock.now(), 0
         measures.ticked()
         for job in (
+            self._look_at_clock,
             self._renew,
             self._measure,
             self._stop,
@@ -92,6 +95,13 @@ class Ticker:
             return TICK_SECONDS
         seconds = (due - clock.now()).total_seconds() if due else TICK_SECONDS
         return min(TICK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / 4, max(SHORTEST_SECONDS, seconds))
+
+    def _look_at_clock(self) -> None:
+        """Measure the database's clock now and then; say so when this process's own is far from it."""
+        if clock.is_stale():
+            clock.refresh()
+            if abs(clock.offset_seconds()) > SKEW_SECONDS:
+                log.warning("this machine's clock is %.1f s away from the database's", -clock.offset_seconds())
 
     def _renew(self) -> None:
         if self._executor is None or monotonic() - self._renewed_at < settings.TOOLGATE_LEASE_SECONDS / 3:

@@ -1,15 +1,17 @@
 """The cast: six people with their roles, the shipped tools in the catalog, and a real executor."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
+from django.utils import timezone
 
 from approvals import gate
-from catalog import registry, snapshot
+from catalog import clock, registry, snapshot
 from catalog.registry import initialize_tools, register_tool
 from catalog.sync import sync_tools
 from plans.executor import Executor
@@ -128,3 +130,16 @@ def executor(transactional_db: None, catalog: None, workspace: Path) -> Iterator
     yield pool
     ticker.stop()
     pool.stop(seconds=10)
+
+
+@pytest.fixture
+def set_clock(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[timedelta], None]]:
+    """A way to set this process's clock so far from where it is, as someone might while it runs."""
+    right = timezone.now
+
+    def set_by(amount: timedelta) -> None:
+        monkeypatch.setattr(timezone, "now", lambda: right() + amount)
+
+    yield set_by
+    monkeypatch.setattr(timezone, "now", right)
+    clock.refresh()

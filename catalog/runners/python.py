@@ -6,9 +6,9 @@ import inspect
 import os
 import threading
 from collections.abc import Awaitable
-from datetime import UTC, datetime
 from functools import partial
 
+from catalog import clock
 from catalog.context import Deadline
 from catalog.errors import DeadlineExceededError
 from catalog.stops import Stop
@@ -42,7 +42,7 @@ def settle(returned: object, deadline: Deadline) -> object:
     """
     if not inspect.isawaitable(returned):
         return returned
-    seconds = max(0.0, (deadline.expires_at - datetime.now(UTC)).total_seconds())
+    seconds = max(0.0, (deadline.expires_at - clock.now()).total_seconds())
     future = asyncio.run_coroutine_threadsafe(_stoppable(returned, seconds, deadline.stop), _background.running())
     try:
         return future.result(seconds + GRACE_SECONDS)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.utils import timezone
 
-from catalog import facts
+from catalog import clock, facts
 from catalog.access import ADMINISTRATOR, OPERATOR, REVIEWER, VIEWER
 from catalog.errors import Conflict
 from catalog.models import ApiToken
@@ -103,7 +102,7 @@ def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
 
 def _revoke(tokens: Iterable[ApiToken]) -> None:
     for token in tokens:
-        ApiToken.objects.filter(pk=token.pk).update(revoked_at=timezone.now())
+        ApiToken.objects.filter(pk=token.pk).update(revoked_at=clock.now())
         facts.record("token.revoked", by=token.user, token=token.prefix)
 
 

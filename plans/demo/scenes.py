@@ -12,9 +12,9 @@ import yaml
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Q
-from django.utils import timezone
 
 from approvals.expiry import expire_due
+from catalog import clock
 from catalog.models import ApiToken
 from plans.executing import executing
 from plans.models import Plan, Step
@@ -63,7 +63,7 @@ def play(agent: ApiToken) -> list[Plan]:
 
     Raises TimeoutError when a plan has done neither after a minute.
     """
-    expire_due(timezone.now())
+    expire_due(clock.now())
     missing = [scene for scene in SCENES if not scene.stands()]
     lay_out_files(replace={DRAFT} if any(scene.by_agent for scene in missing) else set())
     with executing():

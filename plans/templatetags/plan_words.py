@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 
 from django import template
-from django.utils import timezone
 from django.utils.html import format_html
 
+from catalog import clock
 from catalog.glyphs import split_hidden
 from catalog.words import say_duration
 
@@ -15,7 +15,7 @@ register = template.Library()
 @register.filter
 def running_time(moment: datetime) -> str:
     """Say how long something has lasted; clock.js counts on."""
-    seconds = max(0, int((timezone.now() - moment).total_seconds()))
+    seconds = max(0, int((clock.now() - moment).total_seconds()))
     return format_html(
         '<time datetime="{}" title="since {} UTC" data-since>{}</time>',
         f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z",

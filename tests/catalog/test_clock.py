@@ -1,0 +1,65 @@
+"""The database's time in a process whose own clock is wrong."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from catalog import clock
+
+HOUR = timedelta(hours=1)
+pytestmark = pytest.mark.django_db
+
+
+def database_time() -> Any:
+    """Return the database's time."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cursor.fetchone()[0]
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("wrong", [HOUR, -HOUR])
+def test_a_wrong_clock_changes_nothing(set_clock, wrong):
+    """Set before the first look at the database, and while the process runs."""
+    set_clock(wrong)
+    for measured in (False, True):
+        if measured:
+            clock.refresh()
+        before, now, after = database_time(), clock.now(), database_time()
+        assert before - timedelta(seconds=5) < now <= after
+        assert clock.offset_seconds() == pytest.approx(-wrong.total_seconds(), abs=60)
+
+
+@pytest.mark.service
+def test_measured_time_is_never_ahead():
+    """What this process calls due is due for the database too."""
+    clock.refresh()
+    assert all(clock.now() <= database_time() for _ in range(200))
+
+
+@pytest.mark.service
+def test_a_slow_answer_says_too_little(monkeypatch):
+    """The measurement before it is kept, and it is time for another."""
+    clock.refresh()
+    kept = clock._measured
+    assert not clock.is_stale()
+    counted = clock._count()
+    seconds = iter([counted + 100, counted + 100 + clock.SLOW_SECONDS])
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "_count", lambda: next(seconds))
+        clock.refresh()
+    assert clock._measured is kept
+    monkeypatch.setattr(clock, "_count", lambda: counted + clock.REFRESH_SECONDS + 1)
+    assert clock.is_stale()
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL has a clock of its own")
+def test_on_sqlite_there_is_one_clock(set_clock):
+    """All processes are on the machine that has the file."""
+    clock.refresh()
+    assert (clock.offset_seconds(), clock.is_stale()) == (0.0, False)
+    set_clock(HOUR)
+    assert clock.now() - timezone.now() < timedelta(seconds=60)

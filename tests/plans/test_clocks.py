@@ -1,0 +1,55 @@
+"""Processes whose clocks are wrong: nothing is lost, expires early or starts late, for the database's time counts."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from catalog import clock
+from plans.models import Plan
+from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of
+from tests.waiting import eventually
+
+HOUR = timedelta(hours=1)
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture(params=[(HOUR, True), (-HOUR, True), (HOUR, False), (-HOUR, False)])
+def wrong_clock(request, settings, set_clock):
+    """A clock that is wrong, before the database's was measured and after; and short leases."""
+    wrong, measured_anew = request.param
+    settings.TOOLGATE_LEASE_SECONDS = 1.0
+    set_clock(wrong)
+    if measured_anew:
+        clock.refresh()
+
+
+@pytest.mark.usefixtures("executor", "wrong_clock")
+def test_plans_go_on_as_if_the_clock_were_right(stage, ada, rosa):
+    """Leases are renewed and none is lost, what is to be tried again is, and an approved call starts in its window."""
+    leases: list[Any] = []
+
+    def renewed() -> bool:
+        leases.append(step_of(plan, 1).lease_until)
+        return len(set(leases)) > 3
+
+    stage.acts["cautious"] = lambda value, context: eventually(renewed, what="the third renewal")
+    stage.acts["patient"] = lambda value, context: value if context.attempt > 1 else 1 / 0
+    steps = [act(number, tool=tool) for number, tool in enumerate(("cautious", "patient", "dangerous"), 1)]
+    plan = make_plan(ada, *steps, deadline_seconds=60)
+    eventually(lambda: step_of(plan, 3).waiting_for == "approval", what="the request")
+    approve(plan, rosa, 3)
+    eventually(lambda: Plan.objects.get(pk=plan.pk).completed_at, what="the plan's end")
+    assert set(plan.steps.values_list("status", "crashes")) == {("completed", 0)}
+    assert (call_of(plan, 2).attempt, request_of(plan, 3).status) == (2, "consumed")
+    assert_gapless(plan)
+
+
+def test_events_and_moments_follow_the_database(stage, ada, set_clock):
+    """The history of a plan reads in its order, whoever wrote it."""
+    plan = make_plan(ada, act(1))
+    set_clock(-HOUR)
+    clock.refresh()
+    later = make_plan(ada, act(1))
+    first, second = (each.events.get(type="plan.created").at for each in (plan, later))
+    assert first < second < first + HOUR
