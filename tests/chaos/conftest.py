@@ -1,26 +1,89 @@
-"""A serving process for tests that kill it, and the tools that it runs."""
+"""Processes for tests that kill them, the tools that they run, and the people who ask and answer."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 
 from catalog import registry, snapshot
 from catalog.registry import register_tool
 from catalog.sync import sync_tools
+from tests import counts
+from tests.chaos.client import Client, signed_in
+from tests.chaos.history import History
+from tests.chaos.loop import places
 from tests.chaos.serving import Serving
-from tests.chaos.tools import dangerous_work, safe_work
+from tests.chaos.tools import TOOLS
+from tests.chaos.verdicts import Evidence
+
+MakeFleet = Callable[..., list[Serving]]
+MakeClient = Callable[..., Client]
 
 
 @pytest.fixture
-def serving(transactional_db: None, catalog: None, tmp_path: Path) -> Iterator[Serving]:
-    """A process that serves and executes from when it is started; it is dead when the test is over."""
-    for tool in (safe_work, dangerous_work):
+def chaos_tools(transactional_db: None, catalog: None) -> Iterator[None]:
+    """The tools that leave marks, in the catalog."""
+    for tool in TOOLS:
         register_tool(tool)
     sync_tools()
+    yield
+    for tool in TOOLS:
+        registry._TOOLS.pop(tool.name)
+    snapshot.forget()
+
+
+@pytest.fixture
+def serving(chaos_tools: None, tmp_path: Path) -> Iterator[Serving]:
+    """A process that serves and executes from when it is started; it is dead when the test is over."""
     process = Serving(tmp_path)
     yield process
     process.kill()
-    for tool in (safe_work, dangerous_work):
-        registry._TOOLS.pop(tool.name)
-    snapshot.forget()
+
+
+@pytest.fixture
+def fleet(chaos_tools: None, tmp_path: Path) -> Iterator[MakeFleet]:
+    """Make processes of these commands; all are dead when the test is over."""
+    made: list[Serving] = []
+
+    def make(*commands: tuple[str, ...], **environment: str) -> list[Serving]:
+        names = [f"{number}-{command[0]}.log" for number, command in enumerate(commands)]
+        made.extend(
+            Serving(tmp_path, command, name=name, **environment)
+            for name, command in zip(names, commands, strict=True)
+        )
+        return made
+
+    yield make
+    for process in made:
+        process.kill()
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Evidence:
+    """The sink's folder and the client's history."""
+    return Evidence(tmp_path, History(tmp_path / "history.jsonl"))
+
+
+@pytest.fixture
+def client_of(evidence: Evidence, ada: User, rosa: User) -> Iterator[MakeClient]:
+    """Make a client of a fleet: Ada asks, Rosa approves."""
+    made: list[Client] = []
+
+    def make(processes: list[Serving], seed: int) -> Client:
+        people = signed_in(ada), signed_in(rosa)
+        made.append(Client(lambda: places(processes), evidence.history, counts.dice(seed), *people))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.http.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what each scenario did, one JSON object a line."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, line in report.user_properties:
+            if name == counts.PROPERTY and report.when == "call":
+                terminalreporter.write_line(json.dumps({"passed": report.passed, **json.loads(str(line))}))

@@ -9,6 +9,7 @@ from time import sleep
 
 from catalog.testing import clean_registry
 from catalog.tools import Preview, ToolContext, tool
+from tests.chaos import points
 
 
 def effects() -> Path:
@@ -26,11 +27,15 @@ def mark(context: ToolContext, word: str) -> None:
 
 def work(context: ToolContext, seconds: float, gate: str | None) -> str:
     """Begin, last as long as it is told or until a gate is opened, and end."""
+    points.reach("effect-begins", "before")
     mark(context, "began")
+    points.reach("effect-begins", "after")
     sleep(seconds)
     while gate is not None and not (effects() / gate).exists():
         sleep(0.02)
+    points.reach("effect-done", "before")
     mark(context, "ended")
+    points.reach("effect-done", "after")
     return "done"
 
 
@@ -41,6 +46,11 @@ with clean_registry():
         """Do what may be done again."""
         return work(context, seconds, gate)
 
+    @tool(safety_level="cautious", retry_safe=False)
+    def cautious_work(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> str:
+        """Do without asking what must not be done twice."""
+        return work(context, seconds, gate)
+
     @tool(safety_level="dangerous", retry_safe=True, reversibility="restorable")
     def dangerous_work(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> str:
         """Do what must not be done twice."""
@@ -49,3 +59,8 @@ with clean_registry():
     @dangerous_work.preview
     def _(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> Preview:
         return Preview("Do it", "text", state_token="as it was")
+
+
+TOOLS = (safe_work, cautious_work, dangerous_work)
+AT_MOST_ONCE = ("cautious_work", "dangerous_work")
+"""The tools whose calls never start a second time by themselves."""

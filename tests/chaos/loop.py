@@ -1,0 +1,189 @@
+"""Kill loops: a client at work while the processes that serve it are killed, frozen, told to stop, and started again."""
+
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from plans.models import Step
+from plans.states import WaitingFor
+from tests.builders import step
+from tests.chaos.client import Client
+from tests.chaos.proxy import Proxy
+from tests.chaos.serving import Serving
+from tests.chaos.verdicts import unsettled
+
+QUIET_SECONDS = 60.0
+UP_SECONDS = 60.0
+FROZEN_SECONDS = (3.0, 10.0)
+STARTING_SECONDS = 4.0
+"""How old a process without an address is when it may be taken to work."""
+TOOLS = ("safe_work", "cautious_work", "dangerous_work", "safe_work")
+
+
+@dataclass(slots=True)
+class Killer:
+    """Ends one process after the other on a thread of its own, until it has killed so many."""
+
+    fleet: Sequence[Serving]
+    chance: random.Random
+    kills: int
+    last_at: float = 0.0
+    done: Counter[str] = field(default_factory=Counter)
+    over: threading.Event = field(default_factory=threading.Event)
+    pause: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Kill, start again, and so on."""
+        try:
+            while self.done["killed"] < self.kills:
+                victim = self.chance.choice(self.fleet)
+                self._let_it_work(victim)
+                self._end(victim)
+        finally:
+            self.last_at = monotonic()
+            self.over.set()
+
+    def _let_it_work(self, victim: Serving) -> None:
+        """Wait until it works, and a moment longer; sometimes it does not even get there."""
+        if self.chance.random() < 0.15:
+            self.pause.wait(self.chance.uniform(0.0, STARTING_SECONDS / 2))
+            return
+        ends = monotonic() + UP_SECONDS
+        while monotonic() < ends and not is_up(victim):
+            self.pause.wait(0.05)
+        self.pause.wait(self.chance.uniform(0.05, 1.2))
+
+    def _end(self, victim: Serving) -> None:
+        lot = self.chance.random()
+        if lot < 0.05:
+            victim.freeze(frozen=True)
+            self.pause.wait(self.chance.uniform(*FROZEN_SECONDS))
+            victim.freeze(frozen=False)
+            self.done["frozen"] += 1
+            return
+        if lot < 0.12:
+            self.done["told to stop" if victim.end(signal.SIGTERM) else "stopped too slowly"] += 1
+        else:
+            victim.kill()
+            self.done["killed"] += 1
+        victim.start()
+
+
+def is_up(process: Serving) -> bool:
+    """Say whether a process serves; of one that serves nothing, whether it is old enough to work."""
+    if process.command[0] == "serve":
+        return process.is_alive() and process.url() is not None
+    return process.is_alive() and process.age() > STARTING_SECONDS
+
+
+def places(fleet: Sequence[Serving]) -> list[str]:
+    """Return where processes serve right now."""
+    return [url for each in fleet if each.is_alive() and (url := each.url())]
+
+
+def a_plan(chance: random.Random) -> list[dict[str, Any]]:
+    """Return the steps of a small plan of safe, cautious and dangerous work, in chains and side by side."""
+    steps = []
+    for number in range(1, chance.randrange(2, 6)):
+        needs = [chance.randrange(1, number)] if number > 1 and chance.random() < 0.7 else []
+        parameters = {"seconds": round(chance.choice((0.0, 0.02, 0.1, 0.3, 0.6)), 2)}
+        steps.append(step(number, chance.choice(TOOLS), parameters=parameters, dependencies=needs))
+    return steps
+
+
+def work_while(client: Client, killer: Killer, *, plans: int) -> float:
+    """Create, approve and settle while the killer is at it, then until all is quiet; return the seconds to quiet."""
+    hunter = threading.Thread(target=killer.run)
+    hunter.start()
+    made = 0
+    while not killer.over.is_set() or made < plans:
+        allowed = plans if killer.over.is_set() else plans * (killer.done["killed"] + 1) // killer.kills
+        if made < min(plans, allowed):
+            made += 1
+            client.create(f"plan-{made}", a_plan(client.chance))
+        _tend(client, killer.fleet)
+    hunter.join()
+    return until_quiet(client, killer.fleet, since=killer.last_at)
+
+
+@dataclass(slots=True)
+class Faults:
+    """Named faults, one after the other: a fail point in a process, or a cut by the proxy."""
+
+    fleet: Sequence[Serving]
+    wanted: list[tuple[str, str]]
+    seed: int
+    effects: Path | None = None
+    action: str = ""
+    proxy: Proxy | None = None
+
+    def arm(self, point: str, moment: str) -> None:
+        """Ask for a fault, with every process alive."""
+        if self.proxy is not None:
+            self.proxy.order.point, self.proxy.order.moment = point, moment
+        elif self.effects is not None:
+            ready = self.effects / "arm.new"
+            ready.write_text(f"{point}:{moment}:{self.action}")
+            ready.rename(self.effects / "arm")
+        self._revive()
+
+    def wait_for_it(self, client: Client, once_more: Callable[[], object]) -> None:
+        """Be a client until the fault has happened and everything lives again; give it another plan now and then."""
+        looks, ends = 0, monotonic() + UP_SECONDS
+        while not self._has_happened():
+            assert monotonic() < ends, "the point was never reached"
+            looks += 1
+            if looks % 20 == 0 and places(self.fleet):
+                once_more()
+            _tend(client, self.fleet)
+            self._revive()
+        self._revive()
+
+    def _has_happened(self) -> bool:
+        if self.proxy is not None:
+            return not self.proxy.order.point
+        return self.effects is not None and not (self.effects / "arm").exists()
+
+    def _revive(self) -> None:
+        for process in self.fleet:
+            if not process.is_alive():
+                process.start()
+
+
+def until_quiet(client: Client, fleet: Sequence[Serving], since: float | None = None) -> float:
+    """Approve what waits until nothing is left that goes on by itself; return how many seconds after `since` that is."""
+    began = since or monotonic()
+    while monotonic() - began < QUIET_SECONDS and (client.open or unsettled() or _is_held()):
+        _tend(client, fleet, settle=False)
+    return monotonic() - began
+
+
+def _is_held() -> bool:
+    return Step.objects.filter(waiting_for=WaitingFor.APPROVAL).exists()
+
+
+def _tend(client: Client, fleet: Sequence[Serving], *, settle: bool = True) -> None:
+    """Do once what a client and the people do."""
+    client.try_again()
+    client.approve_what_waits()
+    if settle:
+        _settle_some(client, fleet)
+    threading.Event().wait(0.05)
+
+
+def _settle_some(client: Client, fleet: Sequence[Serving]) -> None:
+    """Settle half of the unknown outcomes, as a person who looks at the sink would."""
+    marks = fleet[0].marks()
+    waiting = Step.objects.filter(waiting_for=WaitingFor.OUTCOME).select_related("call", "plan")
+    for each in waiting:
+        if each.call is not None and each.pk % 2:
+            ref = each.call.public_id
+            verdict = "happened" if marks[ref, "ended"] else "did_not_happen"
+            verdict = verdict if marks[ref, "began"] else "request_again"
+            client.settle(each.plan.public_id, each.step_id, ref, verdict)

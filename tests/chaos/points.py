@@ -1,0 +1,126 @@
+"""Named fail points at the boundaries of commits, loaded into serving processes through TOOLGATE_TOOLS.
+
+The product has no hooks for this: what a transaction wrote is seen in its statements, and names the point its commit is.
+With TOOLGATE_CHAOS_POINTS=1 a process looks for the file `arm` in its folder of effects, which holds
+`<point>:<before|after>:<exit|raise|stop|sleep>`; the process that comes to that point first takes the file away and acts.
+With TOOLGATE_CHAOS_ANNOUNCE=1 each point is named to the server in a statement of its own just before COMMIT, which is
+how `tests.chaos.proxy` knows where to cut.
+"""
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.db import OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+COMMITS: dict[str, frozenset[str]] = {
+    "plan-created": frozenset({"plan.created"}),
+    "request-opened": frozenset({"approval.opened"}),
+    "request-decided": frozenset({"approval.decided"}),
+    "approval-consumed": frozenset({"approval.consumed"}),
+    "call-started": frozenset({"call.started"}),
+    "call-finished": frozenset({"call.succeeded"}),
+    "next-step-started": frozenset({"step.completed", "step.started"}),
+    "plan-completed": frozenset({"plan.completed"}),
+    "key-reserved": frozenset({"key.reserved"}),
+}
+"""The points at commits, by what a transaction wrote: all of it must be there."""
+IN_HANDLERS = ("effect-begins", "effect-done")
+"""The points inside a tool's run: before and after its first mark, before and after its last one."""
+POINTS = (*COMMITS, *IN_HANDLERS)
+
+WRITES = re.compile(r'INSERT INTO "?(plans_event|approvals_auditentry|catalog_idempotencykey)"?')
+KIND = re.compile(r"(plan|step|call|approval)\.[a-z_]+")
+SLEEP_SECONDS = 2.0
+
+_written: dict[int, set[str]] = {}
+
+
+def observe(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:  # noqa: FBT001
+    """Remember what a connection's transaction writes of events, audit entries and keys."""
+    if WRITES.match(sql):
+        kinds = {"key.reserved"} if "idempotencykey" in sql else set(filter(_is_kind, params or ()))
+        _written.setdefault(id(context["connection"]), set()).update(kinds)
+    return execute(sql, params, many, context)
+
+
+def _is_kind(value: object) -> bool:
+    return isinstance(value, str) and KIND.fullmatch(value) is not None
+
+
+def reached(written: set[str]) -> list[str]:
+    """Return the points that a commit of this is."""
+    return [name for name, kinds in COMMITS.items() if kinds <= written]
+
+
+def commit(self: BaseDatabaseWrapper) -> None:
+    """Commit as Django does, with what is to happen before and after it."""
+    points = reached(_written.pop(id(self), set()))
+    _announce(self, points)
+    for point in points:
+        reach(point, "before")
+    _commit(self)
+    for point in points:
+        reach(point, "after")
+
+
+def rollback(self: BaseDatabaseWrapper) -> None:
+    """Roll back as Django does, and forget what was written."""
+    _written.pop(id(self), None)
+    _rollback(self)
+
+
+def _announce(wrapper: BaseDatabaseWrapper, points: list[str]) -> None:
+    if points and os.environ.get("TOOLGATE_CHAOS_ANNOUNCE") and wrapper.connection is not None:
+        # A prepared statement would be sent without its text.
+        wrapper.connection.execute(f"SELECT 1 /* chaos:{','.join(points)}: */", prepare=False)
+
+
+def reach(point: str, moment: str) -> None:
+    """Do what is armed for this point and moment, if anything is, and if nobody else did it first."""
+    if not os.environ.get("TOOLGATE_CHAOS_POINTS"):
+        return
+    armed = Path(os.environ["TOOLGATE_TEST_EFFECTS"]) / "arm"
+    try:
+        wanted, when, action = armed.read_text().split(":")
+        if (wanted, when) == (point, moment):
+            armed.rename(armed.with_name(f"fired-{point}-{moment}-{action}"))
+            ACTIONS[action]()
+    except (FileNotFoundError, ValueError):
+        return
+
+
+def _raise() -> None:
+    raise OperationalError("the connection was lost (a fail point)")
+
+
+ACTIONS: dict[str, Callable[[], object]] = {
+    "exit": lambda: os._exit(137),
+    "raise": _raise,
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "sleep": lambda: threading.Event().wait(SLEEP_SECONDS),
+}
+
+_commit, _rollback = BaseDatabaseWrapper._commit, BaseDatabaseWrapper._rollback  # type: ignore[attr-defined]
+
+
+def _watch(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    if observe not in connection.execute_wrappers:
+        connection.execute_wrappers.append(observe)
+
+
+def install() -> None:
+    """Watch every connection of this process from now on."""
+    connection_created.connect(_watch, weak=False)
+    BaseDatabaseWrapper._commit = commit  # type: ignore[attr-defined]
+    BaseDatabaseWrapper._rollback = rollback  # type: ignore[attr-defined]
+
+
+if os.environ.get("TOOLGATE_CHAOS_POINTS") or os.environ.get("TOOLGATE_CHAOS_ANNOUNCE"):
+    install()

@@ -1,0 +1,85 @@
+"""A fault at each commit point, before and after it, and at each edge of a tool's run."""
+
+from functools import partial
+
+import pytest
+from django.db import connection
+
+from tests import counts
+from tests.builders import step
+from tests.chaos.loop import Faults, until_quiet
+from tests.chaos.points import COMMITS, POINTS
+from tests.chaos.proxy import Proxy
+from tests.chaos.serving import SERVE, database_url
+from tests.chaos.verdicts import assert_nothing_is_wrong
+
+ROUNDS = 3
+FEW = 4
+SECONDS = counts.seconds(1800)
+MOMENTS = ("before", "after")
+
+
+def some(points, seed):
+    """Return every point at both moments, shuffled: all of them in full, else a few."""
+    each = [(point, moment) for point in points for moment in MOMENTS]
+    counts.dice(seed).shuffle(each)
+    return each * ROUNDS if counts.FULL else each[:FEW]
+
+
+def a_chain():
+    """Return the steps of a plan that comes past every point."""
+    return [
+        step(1, "dangerous_work"),
+        step(2, "safe_work", dependencies=[1]),
+        step(3, "cautious_work", dependencies=[2]),
+    ]
+
+
+def go_through(scenario, faults, client, evidence, record_property):
+    """Meet every fault with a plan of its own, then judge and report."""
+    with evidence.kept(scenario, faults.seed):
+        for number, (point, moment) in enumerate(faults.wanted):
+            faults.arm(point, moment)
+            client.create(f"{point}-{moment}-{number}", a_chain())
+            faults.wait_for_it(client, partial(create_another, client))
+        quiet = round(until_quiet(client, faults.fleet), 1)
+        told = {"faults": len(faults.wanted), **evidence.summary(), "sent_again": client.retried}
+        counts.report(record_property, scenario, seed=faults.seed, **told, seconds_to_quiet=quiet)
+        assert_nothing_is_wrong(evidence)
+
+
+def create_another(client):
+    """Create one more plan, where the first did not come to the point."""
+    client.create(f"again-{client.history.count('invoke')}", a_chain())
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("action", ["exit", "raise"])
+def test_a_process_fails_at_a_named_point(action, fleet, client_of, evidence, record_property):
+    """It dies there, or its database says that something went wrong, though it may have been done."""
+    seed = counts.seed()
+    processes = fleet(SERVE, TOOLGATE_CHAOS_POINTS="1")
+    points = POINTS if action == "exit" else tuple(COMMITS)
+    faults = Faults(processes, some(points, seed), seed, effects=evidence.effects, action=action)
+    go_through(f"fail points, {action}", faults, client_of(processes, seed), evidence, record_property)
+
+
+@pytest.fixture
+def proxy(transactional_db):
+    """A proxy before PostgreSQL."""
+    database = connection.settings_dict
+    made = Proxy(database["HOST"], int(database["PORT"] or 5432))
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.service
+@pytest.mark.timeout(SECONDS)
+def test_the_database_is_cut_off_at_a_named_point(proxy, fleet, client_of, evidence, record_property):
+    """Before COMMIT reaches it, or after it has committed and nobody heard."""
+    seed = counts.seed()
+    environment = {"DATABASE_URL": database_url(proxy.port), "PGSSLMODE": "disable", "PGGSSENCMODE": "disable"}
+    processes = fleet(SERVE, TOOLGATE_CHAOS_ANNOUNCE="1", **environment)
+    faults = Faults(processes, some(COMMITS, seed), seed, proxy=proxy)
+    go_through("connection cut at COMMIT", faults, client_of(processes, seed), evidence, record_property)

@@ -1,0 +1,43 @@
+"""How often the tests of races and faults do what they do: in full for `make chaos`, a tenth or less otherwise.
+
+Every count that differs between the two is made here; what was done is printed at the end of the run, one JSON line a
+scenario, with the seed that makes it repeatable (TOOLGATE_CHAOS_SEED).
+"""
+
+import json
+import os
+import random
+import secrets
+from collections.abc import Callable
+
+FULL = os.environ.get("TOOLGATE_CHAOS", "") == "full"
+PROPERTY = "chaos"
+
+Report = Callable[[str, object], None]
+
+
+def count(full: int, share: int = 10) -> int:
+    """Return `full` under `make chaos`, else its `share`-th part, at least 1."""
+    return full if FULL else max(1, full // share)
+
+
+def seconds(full: float, otherwise: float = 120) -> float:
+    """Return how long a test may take before it is ended."""
+    return full if FULL else otherwise
+
+
+def seed() -> int:
+    """Return the run's seed: TOOLGATE_CHAOS_SEED, or a new one; print it, for a test that fails shows what it printed."""
+    number = int(os.environ.get("TOOLGATE_CHAOS_SEED", "0")) or secrets.randbelow(10**6) + 1
+    print(f"TOOLGATE_CHAOS_SEED={number}")  # noqa: T201
+    return number
+
+
+def dice(number: int) -> random.Random:
+    """Return the source of chance that a seed stands for."""
+    return random.Random(number)  # noqa: S311 (no secret)
+
+
+def report(record: Report, scenario: str, **counts: object) -> None:
+    """Keep what a scenario did, as the line that the end of the run prints."""
+    record(PROPERTY, json.dumps({"scenario": scenario, **counts}))
