@@ -4,6 +4,8 @@ import hmac
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django.db.models import Subquery
+
 from approvals.audit import entry_hash
 from approvals.models import AuditEntry, Instance
 
@@ -36,6 +38,24 @@ def verify() -> Verification:
         return _broken_after(last)
     stray = _first_beyond_the_head()
     return Verification(intact=stray is None, entries=last, first_bad=stray)
+
+
+def head_fault() -> str:
+    """Return what is wrong with the end of the chain, empty when nothing is; two statements, however long the log is.
+
+    Finds a log that was cut off or set back without its head, and a TOOLGATE_AUDIT_KEY that is not the one in use.
+    """
+    newest = AuditEntry.objects.order_by("-seq")
+    instances = Instance.objects.annotate(last_seq=Subquery(newest.values("seq")[:1]))
+    instance = instances.annotate(last_hash=Subquery(newest.values("hash")[:1])).filter(pk=1).first()
+    if instance is None:
+        return "this installation's row is missing"
+    if (instance.last_seq or 0, instance.last_hash or "") != (instance.audit_seq, instance.audit_head):
+        return "its last entry is not the one that its head names"
+    last = newest.filter(seq=instance.audit_seq).first()
+    if last is not None and not hmac.compare_digest(last.hash, entry_hash(last, instance.name)):
+        return "its last entry was changed, or was written with another key"
+    return ""
 
 
 def _broken_after(last: int) -> Verification:

@@ -1,75 +1,154 @@
-"""Is this process up, and may it be sent work? For load balancers and people; no secrets, no sign-in."""
+"""Is this process up, and may it be sent work? For load balancers and people: no secrets, no names, no sign-in."""
 
 from collections.abc import Callable, Mapping
+from urllib.parse import quote
 
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections
+from django.db.backends.sqlite3.base import Database as sqlite
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
-from catalog import snapshot
-from plans import carriers
+from approvals.verification import head_fault
+from catalog import clock, snapshot
+from config.fresh import Fresh
+from plans import carriers, executors
 
 GOOD = "ok"
+UNKNOWN = "unknown while the database does not answer"
+MOST_SECONDS_APART = 5.0
+SHOWN = 3
+NOT_REFUSED = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_ERROR")
+"""Why a write fails that the file would take: another is writing, or its tables are not there yet."""
 
 
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Answer: the process is up."""
+    """Answer: the process is up. Asks nothing of anyone."""
     return JsonResponse({"status": GOOD})
 
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when the process may be sent work, else 503; `checks` says what is wrong."""
-    checks = {name: check() for name, check in CHECKS.items()}
+    """Answer 200 when the process may be sent work, else 503; `checks` says what is wrong and what to do."""
+    found = _of_database.get() or {"database": "does not answer in time: see that it runs and can be reached"}
+    checks = {name: found.get(name, UNKNOWN) for name in OF_DATABASE}
+    checks |= {name: check() for name, check in OF_PROCESS.items()}
     ready = all(checks[name] == GOOD for name in REQUIRED)
     return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
 
 
+def _look() -> dict[str, str]:
+    """Ask the database everything, unless its own check fails: then the others cannot be known."""
+    answers: dict[str, str] = {}
+    for name, check in OF_DATABASE.items():
+        try:
+            answers[name] = check()
+        except DatabaseError:
+            answers[name] = UNKNOWN
+        if name == "database" and answers[name] != GOOD:
+            break
+    return answers
+
+
 def _database() -> str:
     try:
-        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-            cursor.execute("SELECT 1")
+        writable = _file_takes_writes() if settings.ON_SQLITE else _server_takes_writes()
     except DatabaseError:
-        return "cannot be reached"
-    return GOOD
+        return "cannot be reached: see that it runs, and that DATABASE_URL names it"
+    return GOOD if writable else "takes no writes: it is read-only, or a standby"
+
+
+def _server_takes_writes() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('transaction_read_only') = 'off' AND NOT pg_is_in_recovery()")
+        return bool(cursor.fetchone()[0])
+
+
+def _file_takes_writes() -> bool:
+    """Say whether the file takes a write, by one that is rolled back; who finds another writing need not try.
+
+    A connection of its own: one that is open does not notice that the file has gone or may be written no more.
+    Raises DatabaseError when there is no such file.
+    """
+    name = str(connection.settings_dict["NAME"])
+    try:
+        file = sqlite.connect(f"file:{quote(name)}?mode=rw", uri=True, timeout=0, isolation_level=None)
+    except sqlite.Error as error:
+        raise DatabaseError from error
+    try:
+        file.execute("BEGIN IMMEDIATE")
+        file.execute("UPDATE approvals_instance SET epoch = epoch")
+        file.execute("ROLLBACK")
+    except sqlite.Error as error:
+        return getattr(error, "sqlite_errorname", "").startswith(NOT_REFUSED)
+    finally:
+        file.close()
+    return True
 
 
 def _migrations() -> str:
-    try:
-        executor = MigrationExecutor(connections[DEFAULT_DB_ALIAS])
-        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    except DatabaseError:
-        return "unknown"
-    return f"{len(missing)} to be applied" if missing else GOOD
+    """Name migrations that are missing; once none is, this process does not look again."""
+    if _seen.get("migrations"):
+        return GOOD
+    executor = MigrationExecutor(connections[DEFAULT_DB_ALIAS])
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        names = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in missing[:SHOWN])
+        more = ", …" if len(missing) > SHOWN else ""
+        return f"{len(missing)} to be applied ({names}{more}): run manage.py migrate"
+    _seen["migrations"] = True
+    return GOOD
+
+
+def _audit() -> str:
+    """Say whether the audit log ends where its head says; `verify_audit` looks at all of it."""
+    fault = head_fault()
+    return (
+        f"{fault}: start nothing dangerous, keep the database as it is, run manage.py verify_audit" if fault else GOOD
+    )
+
+
+def _clock() -> str:
+    """Say whether this machine's clock agrees with the database's, to which Toolgate keeps in any case."""
+    apart = abs(clock.offset_seconds())
+    return GOOD if apart < MOST_SECONDS_APART else f"{apart:.0f} s from the database's: set this machine's clock"
 
 
 def _tools() -> str:
-    """Say which tools are other code here than in the catalog: their calls are left to other processes."""
-    try:
-        drifted = sorted(name for name, tool in snapshot.all_current().items() if tool.drifted)
-    except DatabaseError:
-        return "unknown"
-    return f"drifted: {', '.join(drifted)}" if drifted else GOOD
+    """Say how many tools are other code here than in the catalog: their calls are left to other processes."""
+    count = sum(1 for tool in snapshot.all_current().values() if tool.drifted)
+    return f"{count} drifted: restart this process, or run manage.py sync_tools, which names them" if count else GOOD
+
+
+def _cluster() -> str:
+    """Say whether anyone executes plans, here or elsewhere."""
+    return GOOD if carriers.executes() or executors.alive() else "nobody executes plans: start a worker, or a server"
 
 
 def _executor() -> str:
     """Say whether a thread is left to execute plans, where this process is one that does."""
-    return GOOD if carriers.can_execute() or not carriers.executes() else "no thread is left; see late_tools"
+    if carriers.can_execute() or not carriers.executes():
+        return GOOD
+    return "no thread is left: tools past their time keep them; restart this process"
 
 
 def _late_tools() -> str:
-    """Say which tools are past their time and still keep threads; end them, or this process."""
-    late = carriers.late_tools()
-    return f"keep {len(late)} threads: {', '.join(sorted(set(late)))}" if late else GOOD
+    """Say how many threads are kept by tools past their time; the log names the tools."""
+    count = len(carriers.late_tools())
+    return f"keep {count} threads: see the log for which, and mend them" if count else GOOD
 
 
-CHECKS: Mapping[str, Callable[[], str]] = {
+_seen: dict[str, bool] = {}
+OF_DATABASE: Mapping[str, Callable[[], str]] = {
     "database": _database,
     "migrations": _migrations,
+    "audit": _audit,
+    "clock": _clock,
     "tools": _tools,
-    "executor": _executor,
-    "late_tools": _late_tools,
+    "cluster": _cluster,
 }
-REQUIRED = ("database", "migrations", "executor")
+OF_PROCESS: Mapping[str, Callable[[], str]] = {"executor": _executor, "late_tools": _late_tools}
+REQUIRED = ("database", "migrations", "audit", "executor")
+_of_database = Fresh(_look)

@@ -9,7 +9,6 @@ import logging
 import traceback
 from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any
 
 import structlog
@@ -17,12 +16,12 @@ import structlog
 from catalog import tracing
 
 FORMATS = ("text", "json")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 MOST_CHARACTERS = 2000
 MOST_OF_A_STACK = 20_000
 OF_STRUCTLOG = frozenset({"event", "_record", "_from_structlog", "exc_info", "stack_info"})
 
 Line = MutableMapping[str, Any]
-ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 def configuration(style: str, level: str) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def _line_of(logger: Any, method: str, event: Line) -> Line:
     return line | _raised(event.get("exc_info"))
 
 
-def _raised(exc_info: ExcInfo | BaseException | bool | None) -> dict[str, str]:
+def _raised(exc_info: object) -> dict[str, str]:
     """Return the type of what was raised and where it came from."""
     if isinstance(exc_info, BaseException):
         exc_info = (type(exc_info), exc_info, exc_info.__traceback__)

@@ -9,6 +9,7 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
+from config import logs
 from config.keys import load_or_make
 from config.mail import read_email_url
 
@@ -86,6 +87,8 @@ CSRF_COOKIE_NAME = f"{_cookie_prefix}toolgate_csrf"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = TOOLGATE_HTTPS
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+# Probes and scrapes come over plain HTTP, from beside the proxy.
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if TOOLGATE_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = TOOLGATE_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TOOLGATE_HTTPS else None
@@ -130,6 +133,7 @@ if not ON_SQLITE:
     INSTALLED_APPS.append("procrastinate.contrib.django")
 PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
 MIDDLEWARE = [
+    "config.middleware.Told",
     "catalog.middleware.ApiProblems",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -246,11 +250,16 @@ EMAIL_BACKEND, DEFAULT_FROM_EMAIL, EMAIL_HOST, EMAIL_PORT = _mail.backend, _mail
 EMAIL_HOST_USER, EMAIL_HOST_PASSWORD, EMAIL_FILE_PATH = _mail.user, _mail.password, _mail.folder or None
 EMAIL_USE_TLS, EMAIL_USE_SSL, EMAIL_TIMEOUT = _mail.use_tls, _mail.use_ssl, 15
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {"toolgate": {"level": env.str("TOOLGATE_LOG_LEVEL", "INFO")}},
-}
+# --- operations ----------------------------------------------------------------------------------------------
+TOOLGATE_LOG_FORMAT = env.str("TOOLGATE_LOG_FORMAT", "text")
+TOOLGATE_LOG_LEVEL = env.str("TOOLGATE_LOG_LEVEL", "INFO").upper()
+TOOLGATE_METRICS_TOKEN = env.str("TOOLGATE_METRICS_TOKEN", "")
+for _name, _value, _choices in (
+    ("TOOLGATE_LOG_FORMAT", TOOLGATE_LOG_FORMAT, logs.FORMATS),
+    ("TOOLGATE_LOG_LEVEL", TOOLGATE_LOG_LEVEL, logs.LEVELS),
+):
+    if _value not in _choices:
+        raise ImproperlyConfigured(f"{_name} must be one of {', '.join(_choices)}.")
+if TOOLGATE_METRICS_TOKEN and len(TOOLGATE_METRICS_TOKEN) < 16:
+    raise ImproperlyConfigured("TOOLGATE_METRICS_TOKEN must have at least 16 characters, or be left out.")
+LOGGING = logs.configuration(TOOLGATE_LOG_FORMAT, TOOLGATE_LOG_LEVEL)

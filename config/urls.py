@@ -5,6 +5,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
 from config.health import healthz, readyz
+from config.metrics import metrics
 from config.views import home
 
 sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_authenticated_user=True)
@@ -12,6 +13,7 @@ sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("", home, name="home"),
     path("sign-in/", sign_in, name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),

@@ -10,9 +10,8 @@ from typing import Any
 
 WAIT_HEADER = "Toolgate-Wait"
 CALL_PATH = "/api/v1/calls/{}/"
-KEPT_HEADERS = frozenset(
-    {b"authorization", b"cookie", b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
-)
+KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", b"x-request-id"})
+KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

@@ -14,6 +14,8 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from uvicorn.supervisors import Multiprocess
 
+from plans.measures import shared_with_children
+
 APPLICATION = "config.asgi:application"
 WITHOUT_EXECUTOR = "config.asgi:application_without_executor"
 REQUESTS_END_SECONDS = 5
@@ -77,7 +79,8 @@ class Command(BaseCommand):
     def _serve_with_many(self, config: uvicorn.Config) -> None:
         listener = config.bind_socket()
         self._say(f"Toolgate serves on {address(*listener.getsockname()[:2])} with {config.workers} workers")
-        Multiprocess(config, sockets=[listener]).run()
+        with shared_with_children():
+            Multiprocess(config, sockets=[listener]).run()
 
     def _say(self, text: str) -> None:
         self.stdout.write(text)

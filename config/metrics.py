@@ -1,0 +1,128 @@
+"""/metrics, in the text format of Prometheus: what this process measured, and how things stand in the database.
+
+Nothing in it is personal, no label is an id; yet it says how much goes on here,
+so it is not for everyone: see `may_read`.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from secrets import compare_digest
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from config.fresh import Fresh
+from plans import executors, standing
+from plans.measures import FOLDER, REGISTRY
+from plans.standing import Standing
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OF_PROXIES = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
+_request_seconds = Histogram(
+    "toolgate_request_seconds",
+    "How long Django took for a request, by the view's name and the first digit of the status.",
+    ["view", "method", "status"],
+    registry=REGISTRY,
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+)
+
+
+def request_answered(view: str, method: str, status: int, seconds: float) -> None:
+    """Time one HTTP request."""
+    _request_seconds.labels(view, method, f"{status // 100}xx").observe(seconds)
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Answer all measurements to who may read them; 403 to others."""
+    if not may_read(request):
+        reason = "Measurements are read on the machine itself, or with the token that TOOLGATE_METRICS_TOKEN names.\n"
+        return HttpResponse(reason, status=403, content_type="text/plain; charset=utf-8")
+    return HttpResponse(generate_latest(exposed()), content_type=MEDIA_TYPE)
+
+
+def may_read(request: HttpRequest) -> bool:
+    """Say whether the request brings the token, or, where none is set, comes from this machine through no proxy."""
+    if token := settings.TOOLGATE_METRICS_TOKEN:
+        given = request.headers.get("Authorization", "")
+        return compare_digest(given.encode("utf-8", "replace"), f"Bearer {token}".encode())
+    try:
+        is_local = ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
+    except ValueError:
+        return False
+    return is_local and not any(name in request.headers for name in OF_PROXIES)
+
+
+def exposed() -> CollectorRegistry:
+    """Return what is to be shown: of this process, or of all that share a folder; and the database's facts."""
+    shown = CollectorRegistry(auto_describe=False)
+    folder = os.environ.get(FOLDER)
+    if folder:
+        forget_the_dead(Path(folder))
+        MultiProcessCollector(shown, folder)
+    else:
+        shown.register(REGISTRY)
+        shown.register(_process)
+    shown.register(_database)
+    return shown
+
+
+def forget_the_dead(folder: Path) -> None:
+    """Take away the gauges of processes that have ended: what they counted stays, what they held is gone."""
+    for path in folder.glob("gauge_live*_*.db"):
+        pid = path.stem.rpartition("_")[2]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class DatabaseCollector(Collector):
+    """The gauges that are facts of the database, the same whichever process is asked; absent while it is away."""
+
+    def __init__(self) -> None:
+        self.fresh = Fresh(_look)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return them, at most a second old."""
+        found = self.fresh.get()
+        yield _gauge("toolgate_database_up", "1 when the database answered in time.", 0 if found is None else 1)
+        if found is not None:
+            yield from _gauges(*found)
+
+
+def _look() -> tuple[Standing, int]:
+    return standing.look(), len(executors.alive())
+
+
+def _gauges(found: Standing, alive: int) -> Iterator[Metric]:
+    yield _gauge("toolgate_steps_ready", "Steps that may be claimed now: the depth of the queue.", found.ready)
+    yield _gauge("toolgate_steps_ready_oldest_seconds", "How long the oldest of them has waited.", found.oldest_ready)
+    yield _gauge("toolgate_steps_running", "Steps that a worker holds a lease of.", found.running)
+    yield _gauge("toolgate_approvals_waiting", "Requests that wait for people.", found.approvals)
+    yield _gauge("toolgate_approvals_oldest_seconds", "How long the oldest of them has waited.", found.oldest_approval)
+    yield _gauge("toolgate_outcomes_unknown", "Calls whose effect nobody knows until a person says.", found.unknown)
+    yield _gauge("toolgate_executors_alive", "Executing processes that were heard of in the last 15 seconds.", alive)
+
+
+def _gauge(name: str, words: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, words, value=value)
+
+
+_process = ProcessCollector(registry=None)
+_database = DatabaseCollector()

@@ -1,0 +1,80 @@
+"""What is told of every HTTP request: one log line, one measurement, one span; and the id by which they are found.
+
+Outermost of the middleware, so that it sees what the others refuse and every line that is logged inside carries the
+request's id.
+"""
+
+import logging
+import re
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from time import perf_counter
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from catalog import tracing
+from catalog.models import ApiToken
+from catalog.tracing import told
+from config import metrics
+
+SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
+QUIET = frozenset({"healthz", "readyz", "metrics", "static"})
+"""What asks so often, and says so little, that its lines are for DEBUG."""
+
+log = logging.getLogger("toolgate.http")
+
+
+class Told:
+    """Wraps everything that Django does for one request."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Answer one request, and say so. An id is taken from `X-Request-ID` if it is harmless, else made."""
+        given = request.headers.get("X-Request-ID", "")
+        request_id = given if SAFE_ID.fullmatch(given) else secrets.token_hex(8)
+        traceparent = tracing.accepted(request.headers.get("traceparent", ""))
+        ids = {"request_id": request_id}
+        if traceparent:
+            ids["trace_id"] = traceparent[3:35]
+        with ExitStack() as inside:
+            inside.enter_context(tracing.about(**ids))
+            inside.enter_context(tracing.belonging_to(traceparent))
+            inside.enter_context(tracing.span("request", ids, traceparent))
+            response = self._answer(request)
+        response["X-Request-ID"] = request_id
+        return response
+
+    def _answer(self, request: HttpRequest) -> HttpResponseBase:
+        began = perf_counter()
+        response = self._get_response(request)
+        seconds = perf_counter() - began
+        view, method = view_of(request), request.method if request.method in METHODS else "other"
+        metrics.request_answered(view, str(method), response.status_code, seconds)
+        tracing.note(**{"http.request.method": str(method), "http.route": view})
+        tracing.note(**{"http.response.status_code": response.status_code})
+        level = logging.DEBUG if view in QUIET else logging.INFO
+        if log.isEnabledFor(level):
+            facts = {"method": method, "view": view, "path": request.path, "status": response.status_code}
+            log.log(level, "request", extra=told(**facts, duration_ms=round(seconds * 1000, 1), **asker_of(request)))
+        return response
+
+
+def view_of(request: HttpRequest) -> str:
+    """Return the name of the view that was asked: never a path, of which there is no end."""
+    if request.resolver_match is not None:
+        return request.resolver_match.view_name or "unnamed"
+    return "static" if request.path_info.startswith("/static/") else "none"
+
+
+def asker_of(request: HttpRequest) -> dict[str, int]:
+    """Return who asked as far as that is known already: the user's id, or the token's; nothing is looked up."""
+    token = getattr(request, "auth", None)
+    if isinstance(token, ApiToken):
+        return {"token": token.pk, "user": token.user_id}
+    user = request.__dict__.get("_cached_user")
+    return {"user": user.pk} if user is not None and user.pk else {}
