@@ -26,6 +26,7 @@ from plans.models import Plan
 EVENT_TYPES = frozenset(
     {
         *(f"plan.{word}" for word in ("created", "started", "paused", "resumed", "completed", "failed", "cancelled")),
+        "plan.changed",
         *(f"step.{word}" for word in ("started", "skipped", "waiting", "retrying", "completed", "failed", "cancelled")),
         "step.outcome_unknown",
         *(f"call.{word}" for word in ("started", "succeeded", "failed", "restored")),

@@ -3,11 +3,13 @@
 Django writes `%s` and SQLite reads `?`; finding and replacing them took a tenth of a durable step.
 """
 
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from django.db.backends.sqlite3 import base
+from django.db.backends.utils import CursorWrapper as DjangoCursorWrapper
 
 STATEMENTS_KEPT = 1024
 
@@ -27,9 +29,28 @@ def _converted(query: str) -> str:
     return base.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%")
 
 
+class CursorWrapper(DjangoCursorWrapper):
+    """Django's cursor without the detours that only wrappers of statements and a start-up in progress need."""
+
+    def execute(self, sql: Any, params: Any = None) -> Any:
+        """Execute one statement. Raises what Django raises."""
+        if self.db.execute_wrappers or params is None or isinstance(params, Mapping):
+            return super().execute(sql, params)
+        self.db.validate_no_broken_transaction()
+        try:
+            return sqlite3.Cursor.execute(self.cursor, _converted(sql), params)
+        except sqlite3.Error:
+            with self.db.wrap_database_errors:
+                raise
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """SQLite with such cursors."""
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Open a cursor on the connection."""
         return self.connection.cursor(factory=Cursor)
+
+    def make_cursor(self, cursor: Any) -> Any:
+        """Wrap a cursor."""
+        return CursorWrapper(cursor, self)
