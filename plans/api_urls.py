@@ -3,13 +3,13 @@
 from django.urls import path
 
 from catalog.converters import PUBLIC_ID, STEP_ID
-from plans import api, calls_api
+from plans import api, calls_api, changes_api
 
 PLAN = f"plans/{PUBLIC_ID}/"
 urlpatterns = [
     path("plans/", api.PlanList.as_view(), name="api-plans"),
     path("plans/check/", api.PlanCheck.as_view(), name="api-plan-check"),
-    path(PLAN, api.PlanDetail.as_view(), name="api-plan"),
+    path(PLAN, changes_api.ChangeablePlan.as_view(), name="api-plan"),
     path(f"{PLAN}memory/", api.PlanMemory.as_view(), name="api-plan-memory"),
     path(f"{PLAN}events/", api.PlanEvents.as_view(), name="api-plan-events"),
     path(f"{PLAN}start/", api.PlanStart.as_view(), name="api-plan-start"),

@@ -44,17 +44,21 @@ class Plan(models.Model):
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True)
+    deadline_seconds = models.PositiveIntegerField(null=True, help_text="The span it was given, for one more try.")
+    cloned_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="clones", db_index=False)
     paused_at = models.DateTimeField(null=True, help_text="No step is claimed while this is set.")
     paused_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False
     )
     last_seq = models.BigIntegerField(default=0)
+    traceparent = models.CharField(max_length=55, blank=True, help_text="The W3C trace that asked for it.")
 
     class Meta:
         indexes: ClassVar = [
             models.Index(fields=["kind", "-created_at", "-id"], name="plan_list"),
             models.Index(fields=["author", "-id"], name="plan_by_author"),
             models.Index(fields=["deadline_at"], name="plan_due", condition=Q(status="in_progress")),
+            models.Index(fields=["cloned_from"], name="plan_clones", condition=Q(cloned_from__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -83,6 +87,9 @@ class Step(models.Model):
     waiting_for = models.CharField(max_length=16, choices=WaitingFor.choices, blank=True)
     waiting_since = models.DateTimeField(null=True)
     call = models.OneToOneField(Call, models.PROTECT, null=True, related_name="step")
+    retry_of = models.ForeignKey(
+        Call, models.PROTECT, null=True, related_name="+", db_index=False, help_text="The call its next call replaces."
+    )
     dependencies_left = models.PositiveIntegerField(default=0)
     ready_at = models.DateTimeField(null=True, help_text="May be claimed from then on; None: not claimable.")
     claimed_by = models.CharField(max_length=64, blank=True)
@@ -126,11 +133,28 @@ class StepDependency(models.Model):
         return f"{self.step_id} needs {self.needs_id}"
 
 
+class StepAsker(models.Model):
+    """Someone beside the plan's author who asked for a step as it is: they changed it, or had it tried again."""
+
+    step = models.ForeignKey(Step, models.CASCADE, related_name="askers", db_index=False)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+", db_index=False)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["step", "person"], name="asker_once")]
+
+    def __str__(self) -> str:
+        return f"{self.person_id} asked for {self.step_id}"
+
+
 class MemoryItem(models.Model):
-    """A plan's memory: a `value` under its key, or a note that a step was skipped or failed."""
+    """A plan's memory: a `value` under its key, or a note that a step was skipped or failed.
+
+    A `given` row keeps what the plan was given under a key that a step may write over.
+    """
 
     class Type(models.TextChoices):
         VALUE = "value"
+        GIVEN = "given"
         STEP_SKIPPED = "step_skipped"
         STEP_FAILED = "step_failed"
 

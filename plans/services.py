@@ -7,13 +7,15 @@ from datetime import timedelta
 
 from django.contrib.auth.models import User
 
-from catalog import clock, snapshot
-from catalog.canonical import Json, canonical_text
+from catalog import clock, snapshot, tracing
+from catalog.canonical import Json
 from catalog.errors import ToolError
 from catalog.models import ApiToken
 from catalog.transitions import move
 from plans import carriers
+from plans.documents import fields_of
 from plans.events import Recording, recording, recording_new
+from plans.given import keep_given
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.problems import Problem, check_plan
 from plans.spec import PlanDocument, StepDocument
@@ -53,6 +55,7 @@ def create_plan(document: PlanDocument, *, by: Requester) -> Plan:
     plan = new_plan(document.goal, by)
     plan.owner, plan.can_modify = document.owner or "agent", document.can_modify
     if document.deadline_seconds:
+        plan.deadline_seconds = document.deadline_seconds
         plan.deadline_at = plan.created_at + timedelta(seconds=document.deadline_seconds)
     with recording_new(plan) as batch:
         _store_steps(plan, document.steps)
@@ -60,6 +63,8 @@ def create_plan(document: PlanDocument, *, by: Requester) -> Plan:
             MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=batch.now)
             for key, value in (document.memory or {}).items()
         )
+        if document.memory:
+            keep_given(plan, document.steps)
         batch.add("plan.created")
         if document.start:
             start(plan, batch)
@@ -78,6 +83,7 @@ def new_plan(
         token=by.token,
         via=by.via,
         session=by.session,
+        traceparent=tracing.here(),
         created_at=clock.now(),
     )
 
@@ -91,18 +97,7 @@ def _store_steps(plan: Plan, steps: Sequence[StepDocument]) -> None:
 
 
 def _step_row(plan: Plan, step: StepDocument) -> Step:
-    return Step(
-        plan=plan,
-        step_id=step.step_id,
-        description=step.description,
-        tool=step.tool or "",
-        agent=step.agent or "",
-        parameters=canonical_text(step.parameters),
-        expected_key=step.expected_key or "",
-        output_path=json.dumps(step.output_path) if step.output_path else "",
-        done_check=step.done_check or "",
-        dependencies_left=len(step.dependencies),
-    )
+    return Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **fields_of(step))
 
 
 def start_plan(plan: Plan, *, by: Requester) -> None:

@@ -62,7 +62,7 @@ def read_draft(document: object) -> Draft:
 
 
 def _salvage(document: object, errors: Sequence[ErrorDetails]) -> Draft:
-    problems = [_problem_of(error) for error in errors[:MAX_PROBLEMS]]
+    problems = [problem_of(error) for error in errors[:MAX_PROBLEMS]]
     if not isinstance(document, dict) or any(error["loc"] == ("steps",) for error in errors):
         return Draft({}, {}, problems)
     broken: dict[int, set[str]] = {}
@@ -87,21 +87,22 @@ def _sound_part(step: dict[str, Any], broken: set[str]) -> StepDocument:
     return StepDocument.model_construct(**sound)
 
 
-def _problem_of(error: ErrorDetails) -> Problem:
+def problem_of(error: ErrorDetails, whole: type[BaseModel] = PlanDocument) -> Problem:
+    """Return what pydantic found in a document as people are told it; `whole` is what the document was to be."""
     place = [str(step) for step in error["loc"] if step != "[key]"]
     code, message, suggestion = error["type"], error["msg"], None
     if code == "extra_forbidden":
-        code, message, suggestion = _unknown_field(place)
+        code, message, suggestion = _unknown_field(place, whole)
     elif code in _MESSAGES:
         code, template = _MESSAGES[code]
         message = template.format(**error.get("ctx", {}))
     return Problem(".".join(place), code, "error", message, suggestion)
 
 
-def _unknown_field(place: Sequence[str]) -> tuple[str, str, str | None]:
+def _unknown_field(place: Sequence[str], whole: type[BaseModel]) -> tuple[str, str, str | None]:
     if place[-1] in RUN_TIME_FIELDS:
         return "run_time_field", "Toolgate fills this in while the plan runs; leave it out.", None
-    document: type[BaseModel] = StepDocument if len(place) > 2 else PlanDocument
+    document: type[BaseModel] = StepDocument if len(place) > 2 else whole
     known = list(document.model_fields)
     return "unknown_field", "There is no field of this name.", did_you_mean(place[-1], known)
 

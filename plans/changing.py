@@ -1,0 +1,282 @@
+"""Changing a plan while it runs: steps that nobody has begun are edited or removed, others added, all or nothing.
+
+The plan as it would be is checked as a whole, by the same rules as a new one, inside its lock: no step can be claimed
+between the check and the change. Whoever changes a step asks for what it does, and does not decide about it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from catalog.canonical import MAX_BYTES, check_json, size_of
+from catalog.errors import Conflict, MalformedJSON
+from plans import carriers, finishing
+from plans.askers import ask_for
+from plans.documents import Document, documents_of, fields_of, removed_from, unstarted
+from plans.events import Recording, recording
+from plans.given import keep_given
+from plans.models import MemoryItem, Plan, Step, StepDependency
+from plans.services import PlanProblems, Requester, problems_of
+from plans.shapes import Problem, problem_of
+from plans.spec import MAX_STEPS, PlanDocument, StepDocument
+from plans.states import PlanStatus, StepStatus
+
+OPEN = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
+NOTHING_CHANGED = "Nothing was changed."
+_PLACE = re.compile(r"steps\.(\d+)(.*)")
+
+Steps = Annotated[list[dict[str, Any]], Field(max_length=MAX_STEPS)]
+
+
+class PlanChange(BaseModel):
+    """What is to change: another goal, steps to add, fields of steps to edit, steps to remove.
+
+    Each edit names its step by `step_id`; null clears a field. `seen_seq` is the last event that the sender has seen:
+    a change that someone else made after it is a conflict.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    goal: str | None = None
+    add: Steps = Field(default_factory=list)
+    edit: Steps = Field(default_factory=list)
+    remove: Annotated[list[int], Field(max_length=MAX_STEPS)] = Field(default_factory=list)
+    seen_seq: int | None = Field(default=None, ge=0)
+
+
+def read_change(body: object) -> PlanChange:
+    """Return the change that a JSON body asks for. Raises PlanProblems for one of the wrong shape."""
+    try:
+        change = PlanChange.model_validate(check_json(body))
+    except MalformedJSON as malformed:
+        raise PlanProblems([_error(malformed.path, malformed.code, malformed.message)]) from None
+    except ValidationError as error:
+        raise PlanProblems([problem_of(each, PlanChange) for each in error.errors(include_url=False)]) from None
+    if change.goal is None and not (change.add or change.edit or change.remove):
+        raise PlanProblems([_error("", "required", "Say what to change: goal, add, edit or remove.")])
+    return change
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The plan as it would be: its document, where in the change each step comes from, and what was wrong already."""
+
+    document: Document
+    places: Sequence[str]
+    problems: list[Problem] = field(default_factory=list)
+
+
+def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
+    """Change a plan that may be changed and has not ended.
+
+    Raises Conflict when it is too late for the plan or for a step, and PlanProblems with all that is wrong with the
+    plan as it would be; then nothing is changed.
+    """
+    with recording(plan.pk, plan.public_id) as batch:
+        before = documents_of(plan)
+        _judge_state(plan, change, before)
+        problems, document = _judged(plan, change, before)
+        if problems:
+            raise PlanProblems(problems)
+        _Change(plan, batch, change, by).apply(PlanDocument.model_validate(document))
+
+
+def problems_of_change(plan: Plan, change: PlanChange) -> list[Problem]:
+    """Return what is wrong with a change as things stand, by the paths of its body; nothing is stored."""
+    return _judged(plan, change, documents_of(plan))[0]
+
+
+def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> None:
+    plan.refresh_from_db(fields=["status", "can_modify", "kind", "goal"])
+    if plan.kind == Plan.Kind.CALL:
+        raise Conflict("This is a single call, which cannot be changed. Withdraw it, and call again.")
+    if not plan.can_modify:
+        raise Conflict("This plan may not be changed: it was submitted with can_modify false. Clone it instead.")
+    if plan.status not in OPEN:
+        raise Conflict(f"This plan has ended ({plan.status}), so it cannot be changed. Clone it instead.")
+    if change.seen_seq is not None and plan.events.filter(type="plan.changed", seq__gt=change.seen_seq).exists():
+        raise Conflict(f"Someone else has changed this plan since you looked at it. {NOTHING_CHANGED}")
+    named = {number for number in (*_edited(change), *change.remove) if number in before}
+    started = sorted(named - set(unstarted(plan).values_list("step_id", flat=True)))
+    if started:
+        several = len(started) > 1
+        steps = f"Step{'s' * several} {', '.join(map(str, started))} {'have' if several else 'has'}"
+        raise Conflict(f"{steps} started, so {'they' if several else 'it'} cannot be changed. {NOTHING_CHANGED}")
+
+
+def _edited(change: PlanChange) -> list[int]:
+    """Return the numbers of the steps to edit, as far as they are numbers."""
+    return [each["step_id"] for each in change.edit if type(each.get("step_id")) is int]
+
+
+def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> tuple[list[Problem], Document]:
+    """Return what is wrong with the plan as it would be, by the paths of the change, and its document."""
+    keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
+    found = _numbers(change, before, removed_from(plan))
+    result = _result(change, before, {"goal": plan.goal, "memory": keys})
+    known = {_cause(problem, list(before)) for problem in _errors(_as_it_is(plan, before, keys))}
+    found += _told(_errors(result.document), result, known, change)
+    if size_of(result.document["steps"]) > MAX_BYTES:
+        found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))
+    return found, result.document
+
+
+def _as_it_is(plan: Plan, before: Mapping[int, Document], keys: Mapping[str, None]) -> Document:
+    return {"goal": plan.goal, "steps": list(before.values()), "memory": keys}
+
+
+def _errors(document: Document) -> list[Problem]:
+    return [problem for problem in problems_of(document) if problem.severity == "error"]
+
+
+def _numbers(change: PlanChange, before: Mapping[int, Document], removed: set[int]) -> list[Problem]:
+    """Return what is wrong with the numbers by which the change names steps."""
+    found, named = [], set[int]()
+    places = [(f"edit.{place}.step_id", each.get("step_id")) for place, each in enumerate(change.edit)]
+    places += [(f"remove.{place}", number) for place, number in enumerate(change.remove)]
+    for path, number in places:
+        if type(number) is not int:
+            found.append(_error(path, "required", "Name the step by its number."))
+        elif number not in before:
+            found.append(_error(path, "unknown_step", f"This plan has no step {number}."))
+        elif number in named:
+            found.append(_error(path, "duplicate_step_id", f"Step {number} is named twice; change each step once."))
+        else:
+            named.add(number)
+    for place, step in enumerate(change.add):
+        if step.get("step_id") in removed:
+            message = f"Step {step['step_id']} was removed from this plan. Numbers are not used again; take another."
+            found.append(_error(f"add.{place}.step_id", "step_id_used", message))
+    return found
+
+
+def _result(change: PlanChange, before: Mapping[int, Document], rest: Document) -> _Result:
+    """Return the plan as it would be: what stays or is edited in its order, then what is added."""
+    steps, places = [], []
+    edits = {each.get("step_id"): (place, each) for place, each in reversed(list(enumerate(change.edit)))}
+    for number, document in before.items():
+        if number in change.remove:
+            continue
+        place, edit = edits.get(number, (None, {}))
+        steps.append({**document, **edit})
+        places.append("" if place is None else f"edit.{place}")
+    steps += change.add
+    places += [f"add.{place}" for place in range(len(change.add))]
+    goal = rest["goal"] if change.goal is None else change.goal
+    return _Result({**rest, "goal": goal, "steps": steps}, places)
+
+
+def _cause(problem: Problem, numbers: Sequence[int]) -> tuple[int, str, str] | None:
+    """Say by step, field and code what is wrong: what was wrong before is not the change's fault."""
+    place = _PLACE.fullmatch(problem.path)
+    return (numbers[int(place[1])], place[2], problem.code) if place else None
+
+
+def _told(
+    problems: Sequence[Problem], result: _Result, known: set[tuple[int, str, str] | None], change: PlanChange
+) -> list[Problem]:
+    """Return the problems by the paths of the change; those of steps that stay as they were only when they are new."""
+    numbers = [step.get("step_id", 0) for step in result.document["steps"]]
+    found = []
+    for problem in problems:
+        place = _PLACE.fullmatch(problem.path)
+        if place is None:
+            if not problem.path.startswith("memory"):
+                found.append(replace(problem, path=_whole(problem, change)))
+        elif result.places[int(place[1])]:
+            found.append(replace(problem, path=result.places[int(place[1])] + place[2]))
+        elif _cause(problem, numbers) not in known:
+            message = f"Step {numbers[int(place[1])]}: {problem.message}"
+            found.append(replace(problem, path=_culprit(result, place, change), message=message))
+    return found
+
+
+def _whole(problem: Problem, change: PlanChange) -> str:
+    """Return the path of a problem with the number of steps, or with the goal."""
+    if problem.path != "steps":
+        return problem.path
+    return "add" if change.add else "remove"
+
+
+def _culprit(result: _Result, place: "re.Match[str]", change: PlanChange) -> str:
+    """Return which removal is in the way of a step that stays; empty when that cannot be told."""
+    _, name, *index = place[2].split(".")
+    if name == "dependencies" and index:
+        needed = result.document["steps"][int(place[1])]["dependencies"][int(index[0])]
+        if needed in change.remove:
+            return f"remove.{change.remove.index(needed)}"
+    return ""
+
+
+def _error(path: str, code: str, message: str) -> Problem:
+    return Problem(path, code, "error", message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change that is in order, inside the recording of its plan."""
+
+    plan: Plan
+    batch: Recording
+    change: PlanChange
+    by: Requester
+
+    def apply(self, document: PlanDocument) -> None:
+        """Write it down: rows, dependencies, what is ready now, and one event."""
+        self._remove()
+        edited, added = set(_edited(self.change)), {each["step_id"] for each in self.change.add}
+        touched = [step for step in document.steps if step.step_id in edited | added]
+        Step.objects.bulk_create(
+            Step(plan=self.plan, step_id=step.step_id, **fields_of(step)) for step in touched if step.step_id in added
+        )
+        for step in touched:
+            if step.step_id in edited and not self._rows([step.step_id]).update(**fields_of(step)):
+                raise Conflict(f"Step {step.step_id} has started. {NOTHING_CHANGED}")
+        self._connect(touched)
+        keep_given(self.plan, touched)
+        ask_for(self.plan, [step.step_id for step in touched], by=self.by)
+        self._tell(document, edited=edited, added=added)
+        carriers.hint(self.plan.pk, self._make_ready([step.step_id for step in touched]))
+        finishing.settle_plan(self.batch)
+
+    def _rows(self, numbers: Sequence[int]) -> Any:
+        return unstarted(self.plan).filter(step_id__in=numbers)
+
+    def _remove(self) -> None:
+        gone = list(self._rows(self.change.remove).values_list("pk", flat=True))
+        if len(gone) != len(self.change.remove):
+            raise Conflict(f"A step to be removed has started. {NOTHING_CHANGED}")
+        Step.objects.filter(pk__in=gone).delete()
+
+    def _connect(self, touched: Sequence[StepDocument]) -> None:
+        """Let the steps that were touched need what they say, and nothing else."""
+        pks = dict(self.plan.steps.values_list("step_id", "pk"))
+        StepDependency.objects.filter(step__in=[pks[step.step_id] for step in touched]).delete()
+        StepDependency.objects.bulk_create(
+            StepDependency(step_id=pks[step.step_id], needs_id=pks[needed])
+            for step in touched
+            for needed in step.dependencies
+        )
+
+    def _make_ready(self, numbers: Sequence[int]) -> int:
+        """Count what each touched step still waits for; return how many are ready."""
+        left = dict.fromkeys(numbers, 0)
+        waits = StepDependency.objects.filter(step__plan=self.plan, step__step_id__in=numbers)
+        for number in waits.exclude(needs__status=StepStatus.COMPLETED).values_list("step__step_id", flat=True):
+            left[number] += 1
+        goes_on = self.plan.status == PlanStatus.IN_PROGRESS
+        for count in sorted(set(left.values())):
+            ready_at = self.batch.now if goes_on and not count else None
+            those = self._rows([number for number in left if left[number] == count])
+            those.update(dependencies_left=count, ready_at=ready_at)
+        return list(left.values()).count(0) if goes_on else 0
+
+    def _tell(self, document: PlanDocument, *, edited: set[int], added: set[int]) -> None:
+        told: dict[str, Any] = {"added": sorted(added), "edited": sorted(edited), "removed": sorted(self.change.remove)}
+        if document.goal != self.plan.goal:
+            Plan.objects.filter(pk=self.plan.pk).update(goal=document.goal)
+            told["goal"] = True
+        self.batch.add("plan.changed", by=self.by.user.username, **{name: said for name, said in told.items() if said})

@@ -1,0 +1,223 @@
+"""A plan is changed while it runs: pending steps only, checked as a whole, all of it or nothing."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from approvals.decisions import Decision, decide
+from approvals.states import Verdict
+from catalog.access import NotAllowed
+from catalog.errors import Conflict
+from plans import engine
+from plans.changing import change_plan, read_change
+from plans.controls import pause_plan
+from plans.documents import documents_of
+from plans.engine import Turn
+from plans.models import Plan
+from plans.services import PlanProblems, Requester
+from tests.builders import act, assert_gapless, events_of, make_plan, request_of, step_of, work_off
+from tests.rest import Rest, agent, wrong_paths
+
+
+def change(plan: Plan, by: User | None = None, **fields: object) -> Plan:
+    """Change the plan as its author, unless someone else does; return it as it is then."""
+    change_plan(plan, read_change(fields), by=Requester(by or plan.author))
+    plan.refresh_from_db()
+    return plan
+
+
+def problems(plan: Plan, **fields: object) -> list[tuple[str, str]]:
+    """Return the paths and codes of what is wrong with a change, which then changes nothing."""
+    before = documents_of(plan)
+    with pytest.raises(PlanProblems) as refused:
+        change(plan, **fields)
+    assert documents_of(plan) == before
+    return [(problem.path, problem.code) for problem in refused.value.problems]
+
+
+def test_steps_are_added_edited_and_removed(stage, ada):
+    """What nobody has begun becomes other steps; what is done stays."""
+    first = act(1, "a", expected_key="x", output_path=["results", "0"])
+    plan = work_off(make_plan(ada, first, act(2, "b", tool="dangerous", dependencies=[1])))
+    change(plan, add=[act(3, "c", dependencies=[1, 2]), act(5, "e", dependencies=[3])])
+    change(plan, edit=[{"step_id": 3, "dependencies": [1], "parameters": {"value": "${x}!"}}], remove=[5])
+    assert list(documents_of(plan)) == [1, 2, 3]
+    assert work_off(plan).status == "in_progress"
+    assert (step_of(plan, 3).status, stage.values("safe")) == ("completed", ["a", "a!"])
+    assert [kind for kind in events_of(plan) if kind == "plan.changed"] == ["plan.changed"] * 2
+    assert_gapless(plan)
+
+
+def test_the_goal_changes(stage, ada):
+    """Alone, or with steps; a blank one is a problem."""
+    plan = make_plan(ada, act(1), start=False)
+    assert change(plan, goal="Try something else").goal == "Try something else"
+    assert plan.events.get(type="plan.changed").data_json == {"by": "ada", "goal": True}
+    assert problems(plan, goal=" ") == [("goal", "blank")]
+
+
+def test_what_depends_on_finished_steps_only_is_ready(stage, ada):
+    """Also when it was not before; in a plan that has not started nothing is."""
+    plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, "late", dependencies=[2])))
+    change(plan, edit=[{"step_id": 3, "dependencies": [1]}], add=[act(4, "new")])
+    assert (step_of(plan, 3).dependencies_left, step_of(plan, 3).ready_at is None) == (0, False)
+    work_off(plan)
+    assert stage.values("safe") == [None, "late", "new"]
+    waiting = make_plan(ada, act(1), start=False)
+    change(waiting, add=[act(2)])
+    assert not waiting.steps.exclude(ready_at=None).exists()
+
+
+def test_a_ready_step_can_be_made_to_wait(stage, ada):
+    """Nobody has claimed it."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    change(plan, add=[act(2)])
+    change(plan, edit=[{"step_id": 2, "dependencies": [1]}])
+    assert (step_of(plan, 2).dependencies_left, step_of(plan, 2).ready_at) == (1, None)
+    assert (work_off(plan).status, stage.played) == ("in_progress", [])
+
+
+@pytest.mark.parametrize("kind", ["edit", "remove"])
+def test_a_step_that_has_started_is_a_conflict(stage, ada, kind):
+    """Waiting, done or failed; the conflict names it, and nothing else of the change is done."""
+    plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, dependencies=[2])))
+    before = documents_of(plan)
+    for number in (1, 2):
+        wrong: dict[str, Any] = {
+            "edit": {"edit": [{"step_id": number, "description": "x"}]},
+            "remove": {"remove": [number]},
+        }[kind]
+        with pytest.raises(Conflict, match=f"Step {number} has started"):
+            change(plan, add=[act(9)], **wrong)
+    assert documents_of(plan) == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"remove": [2]}, [("remove.0", "unknown_dependency")]),
+        ({"remove": [7]}, [("remove.0", "unknown_step")]),
+        ({"remove": [3, 3]}, [("remove.1", "duplicate_step_id")]),
+        ({"edit": [{"description": "x"}]}, [("edit.0.step_id", "required")]),
+        ({"edit": [{"step_id": 3, "colour": 1}]}, [("edit.0.colour", "unknown_field")]),
+        ({"edit": [{"step_id": 3, "status": "completed"}]}, [("edit.0.status", "run_time_field")]),
+        ({"edit": [{"step_id": 3, "dependencies": [4]}], "add": [act(4, dependencies=[3])]},
+         [("edit.0.dependencies", "circular_dependency")]),
+        ({"edit": [{"step_id": 3, "parameters": {"value": "${z}"}}]},
+         [("edit.0.parameters.value", "unknown_reference")]),
+        ({"add": [act(2)]}, [("add.0.step_id", "duplicate_step_id")]),
+        ({"add": [act(4, tool="none_such"), act(5, dependencies=[9])]},
+         [("add.0.tool", "unknown_tool"), ("add.1.dependencies.0", "unknown_dependency")]),
+        ({"add": [act(number) for number in range(4, 503)]}, [("add", "maxItems")]),
+        ({"remove": [2, 3]}, [("remove", "minItems")]),
+    ],
+)  # fmt: skip
+def test_all_problems_are_told_by_the_paths_of_the_change(stage, ada, fields, found):
+    """The plan as it would be is checked as a whole; nothing is changed."""
+    plan = make_plan(ada, act(2), act(3, dependencies=[2]), start=False)
+    assert problems(plan, **fields) == found
+
+
+def test_what_was_wrong_before_is_not_the_changes_fault(stage, ada):
+    """A tool that was withdrawn after its step was stored keeps nobody from changing other steps."""
+    plan = make_plan(ada, act(1), act(2, tool="keeping", dependencies=[1]), start=False)
+    plan.steps.filter(step_id=2).update(tool="gone")
+    change(plan, add=[act(3)])
+    assert problems(plan, edit=[{"step_id": 2, "description": "Still gone"}]) == [("edit.0.tool", "unknown_tool")]
+
+
+def test_what_memory_holds_may_be_referred_to(stage, ada):
+    """Whoever wrote it."""
+    plan = work_off(make_plan(ada, act(1, "a", expected_key="x"), act(2, tool="dangerous"), memory={"who": "you"}))
+    change(plan, add=[act(3, "${x.success} ${who}")])
+    work_off(plan)
+    assert stage.values("safe")[-1] == "true you"
+
+
+def test_numbers_are_not_used_again(stage, ada):
+    """Not by a change, and not by a call that joins the plan."""
+    plan = make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1]))
+    change(plan, remove=[2])
+    assert problems(plan, add=[act(2)]) == [("add.0.step_id", "step_id_used")]
+    joined = Rest(ada).post("calls/", {"tool": "safe", "arguments": {}, "plan": plan.public_id}).json()
+    assert joined["step_id"] == 3
+
+
+def test_removing_the_last_step_that_was_left_ends_the_plan(stage, ada):
+    """Nothing more is to be done."""
+    plan = make_plan(ada, act(1), act(2))
+    stage.acts["safe"] = lambda value, context: pause_plan(plan, by=Requester(ada))
+    work = engine.claim(plan.pk, owner="tests")
+    assert work is not None
+    assert engine.advance(work, Turn("tests")) is None
+    change(plan, remove=[2])
+    assert (plan.status, events_of(plan)[-2:]) == ("completed", ["plan.changed", "plan.completed"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({"can_modify": False}, "may not be changed"), ({"status": "failed"}, "ended"), ({"kind": "call"}, "single call")],
+)
+def test_plans_that_cannot_be_changed(stage, ada, fields, words):
+    """The conflict says what to do instead."""
+    plan = make_plan(ada, act(1))
+    Plan.objects.filter(pk=plan.pk).update(**fields)
+    with pytest.raises(Conflict, match=words):
+        change(plan, add=[act(2)])
+
+
+def test_a_change_by_someone_else_is_a_conflict(stage, ada):
+    """For who says what they have seen; what the plan does by itself is not."""
+    plan = make_plan(ada, act(1), act(2, tool="dangerous", dependencies=[1]))
+    seen = plan.events.count()
+    work_off(plan)
+    change(plan, add=[act(3)], seen_seq=seen)
+    with pytest.raises(Conflict, match="Someone else has changed this plan"):
+        change(plan, add=[act(4)], seen_seq=seen)
+
+
+def test_who_changes_a_step_does_not_decide_about_it(stage, ada, admin):
+    """An administrator who is a reviewer too has asked for what they changed in another's plan."""
+    admin.groups.add(Group.objects.get(name="reviewer"))
+    plan = make_plan(ada, act(1, tool="dangerous"), act(2, tool="dangerous"), start=False)
+    change(plan, by=admin, edit=[{"step_id": 1, "parameters": {"value": "worse"}}])
+    Rest(ada).post(f"plans/{plan.public_id}/start/")
+    work_off(plan)
+    answer = Decision(Verdict.APPROVE, request_of(plan, 1).digest)
+    with pytest.raises(NotAllowed):
+        decide(request_of(plan, 1), by=admin, decision=answer)
+    decide(request_of(plan, 2), by=admin, decision=Decision(Verdict.APPROVE, request_of(plan, 2).digest))
+
+
+def test_over_rest(stage, ada, ben, admin):
+    """The owner and administrators change a plan; problems are named by their place in the body."""
+    plan = make_plan(ada, act(1), start=False)
+    path = f"plans/{plan.public_id}/"
+    answer = Rest(ada).patch(path, {"add": [act(2, dependencies=[1])], "seen_seq": 1})
+    assert (answer.status_code, [each["step_id"] for each in answer.json()["steps"]]) == (200, [1, 2])
+    assert Rest(admin).patch(path, {"remove": [2]}).status_code == 200
+    assert Rest(ben).patch(path, {"remove": [1]}).status_code == 403
+    refused = Rest(ada).patch(path, {"add": [act(3, tool="none_such")]})
+    assert (refused.status_code, wrong_paths(refused)) == (422, ["add.0.tool"])
+    bodies: list[Any] = [
+        {},
+        [],
+        {"steps": []},
+        {"remove": ["1"]},
+        {"add": {}},
+        {"edit": [1]},
+        {"seen_seq": -1, "goal": "x"},
+    ]
+    for body in bodies:
+        assert Rest(ada).patch(path, body).status_code == 422
+    Plan.objects.filter(pk=plan.pk).update(can_modify=False)
+    assert Rest(ada).patch(path, {"goal": "No"}).status_code == 409
+
+
+def test_an_agent_changes_its_own_plan(stage, ada, ben):
+    """Another's is not there."""
+    client = agent(ada, "plans:read", "plans:write")
+    plan = client.post("plans/", {"goal": "Try", "steps": [act(1)], "start": False}).json()["id"]
+    assert client.patch(f"plans/{plan}/", {"add": [act(2)]}).status_code == 200
+    assert agent(ada, "plans:read", "plans:write").patch(f"plans/{plan}/", {"remove": [1]}).status_code == 404
