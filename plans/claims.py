@@ -353,9 +353,9 @@ def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
 
 def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
     """Return those of the plans that have ended."""
-    keys, statuses = list(plan_pks), sorted(PLAN_TERMINAL)
+    keys, statuses = list(plan_pks), [str(status) for status in PLAN_TERMINAL]
     marks = [", ".join(["%s"] * len(each)) for each in (keys, statuses)]
-    cursor.execute(f"SELECT id FROM plans_plan WHERE id IN ({marks[0]}) AND status IN ({marks[1]})", keys + statuses)
+    cursor.execute(f"SELECT id FROM plans_plan WHERE id IN ({marks[0]}) AND status IN ({marks[1]})", [*keys, *statuses])
     return [plan_pk for (plan_pk,) in cursor.fetchall()]
 
 

@@ -112,7 +112,8 @@ def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str)
         owner=name_of(plan.author),
         may_reveal=sees_through(viewer, plan),
         tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
-        **said,
+        setback=said.get("setback", ""),
+        comment=said.get("comment", ""),
     )
 
 

@@ -197,7 +197,7 @@ def test_controls_are_the_owners_and_administrators(ada, ben, admin):
     """The others are told whose they are."""
     plan = work_off(make_plan(ada, write_step(1)))
     others = Pages(ben)
-    assert "Ada or an administrator can cancel this plan." in others.open(path_of(plan))
+    assert "Ada or an administrator can pause or cancel this plan." in others.open(path_of(plan))
     others.open("/plans/new/")
     assert "Only Ada or an administrator may do this" in others.send(path_of(plan, "cancel/"), status=403)
     administrator = Pages(admin)

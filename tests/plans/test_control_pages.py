@@ -1,0 +1,153 @@
+"""Pausing, resuming and cancelling on the plan's page and over REST, without JavaScript."""
+
+import pytest
+from django.contrib.auth.models import User
+
+from catalog.models import Call
+from plans import engine
+from plans.controls import pause_plan
+from plans.fragments import plan_subject
+from plans.models import Plan
+from plans.services import Requester
+from tests.builders import act, approve, call_of, make_plan, step_of, work_off
+from tests.pages import Pages
+from tests.rest import Rest, agent
+from tests.tools_for_tests import Stage
+
+pytestmark = pytest.mark.usefixtures("workspace")
+
+
+@pytest.fixture
+def held(stage: Stage, ada: User) -> Plan:
+    """A plan of Ada's that waits for people."""
+    return work_off(make_plan(ada, act(1, "x", tool="dangerous"), goal="Hold it"))
+
+
+def at(plan: Plan, viewer: User) -> Pages:
+    """Open the plan's page as someone."""
+    pages = Pages(viewer)
+    pages.open(path_of(plan))
+    return pages
+
+
+def path_of(plan: Plan, more: str = "") -> str:
+    """Return the address of a plan, or of something below it."""
+    return f"/plans/{plan.public_id}/{more}"
+
+
+def test_a_plan_is_paused_and_resumed_by_its_owner(held, ada):
+    """The page says who paused it, beside what it waits for, and offers what can be done."""
+    pages = at(held, ada)
+    assert 'id="pause"' in pages.html and 'id="resume"' not in pages.html
+    paused = pages.send(path_of(held, "pause/"))
+    for said in ("Paused", "by Ada", "Waiting for approval", "Resume", "The plan was paused by Ada"):
+        assert said in paused
+    assert 'id="pause"' not in pages.html and 'id="resume"' in pages.html
+    assert "The plan was resumed by Ada" in pages.send(path_of(held, "resume/"))
+    assert 'id="pause"' in pages.html
+
+
+def test_others_see_the_pause_and_may_not_end_it(held, ada, ben, admin):
+    """An administrator may."""
+    pause_plan(held, by=Requester(ada))
+    others = Pages(ben)
+    assert "Ada or an administrator can resume or cancel this plan." in others.open(path_of(held))
+    assert "Only Ada or an administrator may do this" in others.send(path_of(held, "resume/"), status=403)
+    assert "was resumed by Admin" in at(held, admin).send(path_of(held, "resume/"))
+
+
+def test_a_control_that_comes_too_late_shows_the_plan_as_it_is(held, ada):
+    """And says why."""
+    pages = at(held, ada)
+    assert "It is not paused" in pages.send(path_of(held, "resume/"), status=409)
+    pages.send(path_of(held, "pause/"))
+    assert "It is paused already" in pages.send(path_of(held, "pause/"), status=409)
+
+
+def test_a_paused_plan_has_its_chip_tab_and_mark(held, ada):
+    """In the list of plans, under its own tab, and among the running plans beside every page."""
+    pause_plan(held, by=Requester(ada))
+    pages = Pages(ada)
+    rows = pages.open("/plans/?status=paused").partition("Results")[2]
+    assert "Hold it" in rows and "Paused" in rows and "Waiting for approval" in rows
+    assert "Hold it , Paused" in pages.open("/tools/")
+    make_plan(ada, act(1), goal="Go on")
+    assert "Go on" not in pages.open("/plans/?status=paused").partition("Results")[2]
+
+
+def test_a_second_browser_is_sent_the_pause(held, ada):
+    """The chip, and word that the controls have changed."""
+    subject = plan_subject(held.public_id)
+    before = subject.draw().fragments
+    pause_plan(held, by=Requester(ada))
+    after = subject.draw()
+    assert "Paused" in after.fragments["standing"] and after.says == "Plan: Paused"
+    assert before["look-controls"] != after.fragments["look-controls"]
+
+
+def test_cancelling_asks_first_when_a_call_runs(stage, ada):
+    """Nothing is cancelled by the first press; the second does it."""
+    plan = make_plan(ada, act(1))
+    engine.claim(plan.pk, owner="someone")
+    pages = at(plan, ada)
+    asked = pages.send(path_of(plan, "cancel/"))
+    for said in ("Nothing was cancelled yet", "1 call is running", "Cancel all the same"):
+        assert said in asked
+    assert pages.field("confirmed") == "1"
+    assert Plan.objects.get(pk=plan.pk).status == "in_progress"
+    assert "Cancelled" in pages.send(path_of(plan, "cancel/"), {"confirmed": "1"})
+    assert Plan.objects.get(pk=plan.pk).status == "cancelled"
+
+
+def test_cancelling_asks_first_when_a_call_was_approved(held, ada, rosa):
+    """Someone has agreed to it."""
+    approve(held, rosa)
+    assert "1 call that was approved will not run" in at(held, ada).send(path_of(held, "cancel/"))
+    assert Plan.objects.get(pk=held.pk).status == "in_progress"
+
+
+def test_who_may_not_cancel_is_not_asked(held, ben, rosa):
+    """But refused."""
+    approve(held, rosa)
+    assert "Only Ada or an administrator" in at(held, ben).send(path_of(held, "cancel/"), status=403)
+
+
+def left_running(plan: Plan, **more: object) -> None:
+    """Make the plan's call one whose handler could not be stopped."""
+    Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=plan.created_at, **more)
+
+
+def test_a_handler_that_was_left_running_is_named(stage, ada):
+    """On the page and over REST, until it has come back and after that."""
+    plan = work_off(make_plan(ada, act(1)))
+    left_running(plan)
+    pages = Pages(ada)
+    text = pages.open(path_of(plan))
+    assert "could not be stopped and is still running" in text and "its handler still runs" in text
+    step = Rest(ada).get(f"plans/{plan.public_id}/").json()["steps"][0]
+    assert step["left_running"]["came_back_at"] is None and step["left_running"]["left_running_at"]
+    left_running(plan, came_back_at=plan.created_at)
+    assert "it has ended now" in pages.open(path_of(plan))
+    call = Rest(ada).get(f"calls/{step_of(plan).call.public_id}/").json()
+    assert call["left_running"]["came_back_at"] is not None
+
+
+def test_pause_and_resume_over_rest(held, ada):
+    """Each answers with the plan; again is 409, once more with the same key is the same answer."""
+    rest, path = Rest(ada), f"plans/{held.public_id}"
+    paused = rest.post(f"{path}/pause/")
+    assert (paused.status_code, paused.json()["paused_by"], paused.json()["status"]) == (200, "ada", "in_progress")
+    assert paused.json()["paused_at"].endswith("Z")
+    assert "paused already" in rest.post(f"{path}/pause/").json()["detail"]
+    assert rest.post(f"{path}/pause/").status_code == 409
+    assert rest.post(f"{path}/resume/").json()["paused_at"] is None
+    assert rest.post(f"{path}/resume/").status_code == 409
+    assert [each["paused_at"] for each in rest.get("plans/").json()["results"]] == [None]
+
+
+def test_who_may_pause_over_rest(held, ada, ben, vera, admin):
+    """The owner and administrators; an agent only what is its own, and the rest is not there for it."""
+    path = f"plans/{held.public_id}/pause/"
+    assert [Rest(each).post(path).status_code for each in (ben, vera)] == [403, 403]
+    assert agent(ada, "plans:write", "plans:read").post(path).status_code == 404
+    assert Rest(admin).post(path).status_code == 200
