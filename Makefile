@@ -17,7 +17,7 @@ SERVICES := env DATABASE_URL="$${DATABASE_URL:-postgres://toolgate:toolgate@127.
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo migrate test services test-services check format bench lock clean
+.PHONY: help demo migrate test services test-services check format bench bench-services lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,7 +50,10 @@ format: .venv/dev.stamp ## let the formatter and the linter mend what they can
 	$(BIN)/ruff format .
 
 bench: .venv/dev.stamp ## the figures, one JSON object a line
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(EMBEDDED) $(BIN)/python -m benchmarks $(ARGS)
+
+bench-services: .venv/dev.stamp services ## the figures again on PostgreSQL and Redis
+	$(SERVICES) $(BIN)/python -m benchmarks $(ARGS)
 
 lock: .venv/dev.stamp ## resolve the locks again (UPGRADE=1 takes the newest versions)
 	$(PIP_INSTALL) uv

@@ -19,15 +19,15 @@ def measure(runs: int) -> list[float]:
     """Return the milliseconds of each decision."""
     asks = token_for(prepare(), "plans:write")
     decides = token_for(person("reviewer"), "approvals:decide")
-    with serving() as port:
-        _fill(Client(port, asks), WAITING + runs * DECISIONS)
-        client = Client(port, decides)
+    with serving() as served:
+        let_wait(Client(served.port, asks), WAITING + runs * DECISIONS)
+        client = Client(served.port, decides)
         chosen = ApprovalRequest.objects.filter(status=RequestStatus.PENDING).order_by("?")[: runs * DECISIONS]
         return [_decide(client, request) for request in chosen]
 
 
-def _fill(client: Client, count: int) -> None:
-    """Let this many requests wait for a reviewer."""
+def let_wait(client: Client, count: int) -> None:
+    """Let this many requests wait for a reviewer, and return when all of them do."""
     steps = [step(number, tool="bench_moment") for number in range(1, STEPS + 1)]
     for _ in range(-(-count // STEPS)):
         client.post("plans/", {"goal": "Measure", "steps": steps})

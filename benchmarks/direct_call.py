@@ -12,8 +12,8 @@ WARM_UP = 50
 def measure(runs: int) -> list[float]:
     """Return the milliseconds of each call."""
     token = token_for(prepare(), "calls:create")
-    with serving() as port:
-        client = Client(port, token)
+    with serving() as served:
+        client = Client(served.port, token)
         for number in range(WARM_UP):
             _call(client, number)
         return [_call(client, number) for number in range(runs * CALLS)]

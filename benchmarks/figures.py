@@ -11,6 +11,8 @@ from statistics import median, quantiles
 
 import django
 
+from benchmarks.databases import kind_of
+
 ROOT = Path(__file__).resolve().parent.parent
 Measure = Callable[[int], list[float]]
 """Takes the number of runs and returns the values of all of them."""
@@ -18,31 +20,45 @@ Measure = Callable[[int], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: the module that measures it, which of its values counts, and the settings it needs."""
+    """A figure: the module and function that measure it, which of its values counts, and the settings it needs.
+
+    `only` names the database it is about, where it says nothing of the others.
+    """
 
     name: str
     module: str
     unit: str = "ms"
     value: str = "median"
+    function: str = "measure"
     settings: Mapping[str, str] = field(default_factory=dict)
+    only: str = ""
 
     def print(self, runs: int) -> None:
         """Measure and print the figure."""
-        measure: Measure = import_module(f"benchmarks.{self.module}").measure
+        measure: Measure = getattr(import_module(f"benchmarks.{self.module}"), self.function)
         values = measure(runs)
         found = {"median": round(median(values), 3), "p95": round(p95(values), 3), "n": len(values)}
+        kind = kind_of(os.environ["DATABASE_URL"])
         counts = found | {"max": round(max(values), 3)}
-        line = {"name": self.name, "value": counts[self.value], "unit": self.unit, **found, "database": database()}
+        line = {"name": self.name, "value": counts[self.value], "unit": self.unit, **found, "database": kind}
         print(json.dumps(line), flush=True)
 
 
 FIGURES = (
     Figure("chain_ms_per_step", "chain"),
-    Figure("chain_ms_per_step_normal", "chain", settings={"TOOLGATE_SQLITE_SYNCHRONOUS": "NORMAL"}),
+    Figure("chain_ms_per_step_normal", "chain", settings={"TOOLGATE_SQLITE_SYNCHRONOUS": "NORMAL"}, only="sqlite"),
+    Figure("chain_bare_ms_per_step", "bare"),
+    Figure("chain_ratio", "bare", unit="", function="chain_ratio"),
     Figure("fanout_ms_per_step", "fanout"),
+    Figure("fanout_ratio", "bare", unit="", function="fanout_ratio"),
     Figure("direct_call_ms", "direct_call"),
     Figure("decide_to_start_ms", "decide_to_start", value="p95", settings={"TOOLGATE_UNDO_SECONDS": "0"}),
     Figure("catalog_page_ms", "catalog_page", value="p95"),
+    Figure("plan_page_ms", "plan_page", value="p95"),
+    Figure("waiting_cost", "waiting_cost", unit="MiB"),
+    Figure("waiting_threads", "waiting_cost", unit="threads", function="threads"),
+    Figure("serve_rss_mib", "serve", unit="MiB", function="rss"),
+    Figure("serve_ready_s", "serve", unit="s", function="ready"),
     Figure("fsync_ms", "fsync"),
     Figure("validate_us", "validate", unit="us"),
     Figure("validator_us", "validator", unit="us"),
@@ -53,11 +69,6 @@ FIGURES = (
 def p95(values: list[float]) -> float:
     """Return the value that 95 of 100 do not exceed."""
     return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
-
-
-def database() -> str:
-    """Return the kind of database that was measured on."""
-    return "sqlite" if os.environ["DATABASE_URL"].startswith("sqlite") else "postgresql"
 
 
 if __name__ == "__main__":

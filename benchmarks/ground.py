@@ -6,6 +6,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -116,9 +118,29 @@ def _timed(plan: Plan, by: Requester, watch: Watch, last_seq: int) -> float:
     return milliseconds
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A serving process: where it listens, and what it takes of the machine."""
+
+    port: int
+    pid: int
+
+    def rss_mib(self) -> float:
+        """Return the memory it holds, in MiB."""
+        return int(self._status("VmRSS").split()[0]) / 1024
+
+    def threads(self) -> int:
+        """Return how many threads it has."""
+        return int(self._status("Threads"))
+
+    def _status(self, name: str) -> str:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith(f"{name}:"))
+
+
 @contextmanager
-def serving() -> Iterator[int]:
-    """Serve in another process, as users do; yields the port."""
+def serving() -> Iterator[Served]:
+    """Serve in another process, as users do."""
     command = [sys.executable, "manage.py", "serve", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 - our own
         try:
@@ -126,6 +148,6 @@ def serving() -> Iterator[int]:
             address = re.search(r"http://127\.0\.0\.1:(\d+)/", said)
             if address is None:
                 raise RuntimeError(f"The server did not say where it serves: {said!r}")
-            yield int(address[1])
+            yield Served(int(address[1]), server.pid)
         finally:
             server.terminate()

@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from catalog import clock, facts
 from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
+from catalog.keyed import note_done
 from catalog.models import Call
 from plans.claims import on_sqlite, stamp
 from plans.models import Plan
@@ -143,9 +144,15 @@ def lock_plan(plan_pk: int) -> datetime:
 
 def _flush(batch: Recording) -> None:
     """Number and write what `batch` holds, and poke the listeners once it is committed."""
-    last = _write_on_sqlite(batch) if on_sqlite() else _write_on_postgresql(batch)
+    last = write_rows(batch)
+    note_done(batch.plan_ref)
     for listener in _listeners:
         transaction.on_commit(lambda listener=listener: listener(batch.plan_ref, last), robust=True)  # type: ignore[misc]
+
+
+def write_rows(batch: Recording) -> int:
+    """Number and write the events of an open transaction; return the last number."""
+    return _write_on_sqlite(batch) if on_sqlite() else _write_on_postgresql(batch)
 
 
 def _write_on_sqlite(batch: Recording) -> int:

@@ -1,0 +1,111 @@
+"""`chain_bare_ms_per_step`: the statements and commits of a durable step in a bare loop; nothing can be faster.
+
+The driver alone writes what the engine writes for each step of a chain: no Django, no validation, no gate, no tool.
+The ratios say how many times as long the engine takes, with all that.
+"""
+
+from datetime import timedelta
+from functools import cache
+from time import perf_counter
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from benchmarks import chain, fanout
+from benchmarks.ground import prepare
+from catalog.models import Call, Tool, new_call_id
+from catalog.states import CallStatus
+from plans import claims
+from plans.claims import CallEnding, Claimed, Lease
+from plans.events import LOCK_PLAN, Recording, write_rows
+from plans.models import Plan
+from plans.services import Requester, create_plan, start_plan
+from plans.spec import PlanDocument
+
+ENDED = ("call.succeeded", "tool.invoked", "step.completed")
+STARTED = ("step.started", "call.started")
+RESPONSE = '{"query_type": null, "parameters": {"number": 1}, "results": [], "output_key": null, "success": true}'
+
+
+def measure(runs: int) -> list[float]:
+    """Return the milliseconds a step of each run."""
+    by = Requester(prepare(), via="shell")
+    document = PlanDocument.model_validate({"goal": "Measure", "steps": chain.steps(), "start": False})
+    return [_timed(create_plan(document, by=by), by) / chain.STEPS for _ in range(runs + 1)][1:]
+
+
+def chain_ratio(runs: int) -> list[float]:
+    """Return how many times as long the engine takes for a chain."""
+    return [engine / bare for engine, bare in zip(chain.measure(runs), measure(runs), strict=True)]
+
+
+def fanout_ratio(runs: int) -> list[float]:
+    """Return how many times as long the engine takes for a fan-out, which writes as much."""
+    return [engine / bare for engine, bare in zip(fanout.measure(runs), measure(runs), strict=True)]
+
+
+class Bare:
+    """The driver's own cursor, which takes statements as `plans.claims` writes them."""
+
+    def __init__(self) -> None:
+        connection.ensure_connection()
+        self._cursor = connection.connection.cursor()
+        self.fetchone, self.fetchall = self._cursor.fetchone, self._cursor.fetchall
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement changed."""
+        return int(self._cursor.rowcount)
+
+    def execute(self, statement: str, parameters: Any = ()) -> None:
+        """Execute one statement."""
+        self._cursor.execute(_in_sqlites_words(statement) if claims.on_sqlite() else statement, parameters)
+
+
+@cache
+def _in_sqlites_words(statement: str) -> str:
+    return statement.replace("%s", "?")
+
+
+def _timed(plan: Plan, by: Requester) -> float:
+    """Return the milliseconds from the start of a plan until its last step is written down."""
+    start_plan(plan, by=by)
+    cursor: Any = Bare()
+    call = Call(tool_name="bench_noop", version=Tool.objects.get(name="bench_noop").current_version)
+    call.plan_ref, call.arguments, call.requested_by = plan.public_id, '{"number":1}', by.user
+    started = perf_counter()
+    step = _write(cursor, plan, call, None)
+    while step is not None:
+        step = _write(cursor, plan, call, step)
+    return (perf_counter() - started) * 1000
+
+
+def _write(cursor: Any, plan: Plan, call: Call, step: Claimed | None) -> Claimed | None:
+    """End one step and begin the next in one transaction; return that one, None when there is none."""
+    cursor.execute("BEGIN IMMEDIATE" if claims.on_sqlite() else "BEGIN")
+    if not claims.on_sqlite():
+        cursor.execute(LOCK_PLAN, [plan.pk])
+    batch = Recording(plan.pk, plan.public_id, timezone.now(), cursor)
+    if step is not None:
+        _end(batch, call, step)
+    following = claims.claim_next(cursor, plan.pk, Lease("bare", batch.now, batch.now + timedelta(seconds=30)))
+    if following is not None:
+        _begin(batch, call, following)
+    write_rows(batch)
+    cursor.execute("COMMIT")
+    return following
+
+
+def _end(batch: Recording, call: Call, step: Claimed) -> None:
+    claims.end_call(batch.cursor, call, CallEnding(CallStatus.COMPLETED, RESPONSE, "OK", "", batch.now))
+    claims.complete_step(batch.cursor, step, now=batch.now, skipped=False)
+    claims.ready_dependents(batch.cursor, step.pk, now=batch.now)
+    batch.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in ENDED)
+
+
+def _begin(batch: Recording, call: Call, step: Claimed) -> None:
+    call.public_id, call.step_ref, call.status = new_call_id(), str(step.step_id), CallStatus.RUNNING
+    call.attempt, call.fence, call.created_at, call.started_at = 1, step.attempt, batch.now, batch.now
+    claims.give_new_call(batch.cursor, step, call)
+    batch.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in STARTED)

@@ -1,0 +1,31 @@
+"""`serve_rss_mib`, `serve_ready_s`: an idle embedded server: the memory it holds, and how soon it serves."""
+
+from time import perf_counter, sleep
+
+from benchmarks.ground import prepare, serving
+
+IDLE_SECONDS = 2.0
+
+
+def rss(runs: int) -> list[float]:
+    """Return the MiB that each of several servers holds when idle."""
+    prepare()
+    return [_rss() for _ in range(runs)]
+
+
+def ready(runs: int) -> list[float]:
+    """Return the seconds until each of several servers says that it serves."""
+    prepare()
+    return [_ready() for _ in range(runs)]
+
+
+def _rss() -> float:
+    with serving() as served:
+        sleep(IDLE_SECONDS)
+        return served.rss_mib()
+
+
+def _ready() -> float:
+    started = perf_counter()
+    with serving():
+        return perf_counter() - started
