@@ -89,7 +89,7 @@ class ApprovalReviews(ApprovalEndpoint):
     @extend_schema("approvals_review", request=ReviewBody, responses={201: ApprovalDetailSerializer})
     def post(self, request: Request, public_id: str) -> Response:
         """Give one's answer, naming the digest one saw; it takes effect at once."""
-        return answer_once(request, lambda: self._decide(public_id))
+        return answer_once(request, lambda: self._decide(public_id), lambda _: self.shown(public_id, 201))
 
     def _decide(self, public_id: str) -> Response:
         body = self.body(ReviewBody)
@@ -107,7 +107,7 @@ class ApprovalUndo(ApprovalEndpoint):
     @extend_schema("approvals_undo", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Take one's own decision back before it takes effect; 409 afterwards."""
-        return answer_once(request, lambda: self._undo(public_id))
+        return answer_once(request, lambda: self._undo(public_id), lambda _: self.shown(public_id))
 
     def _undo(self, public_id: str) -> Response:
         self.body(RemarkBody)
@@ -123,7 +123,7 @@ class ApprovalWithdraw(ApprovalEndpoint):
     @extend_schema("approvals_withdraw", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Take one's own request back: the call will not run."""
-        return answer_once(request, lambda: self._withdraw(public_id))
+        return answer_once(request, lambda: self._withdraw(public_id), lambda _: self.shown(public_id))
 
     def _withdraw(self, public_id: str) -> Response:
         comment = self.body(RemarkBody)["comment"]

@@ -1,7 +1,9 @@
 """One answer per `Idempotency-Key`: the key is reserved before the work, the first answer kept for 24 hours.
 
-A process that dies in between leaves its key reserved: better a refusal than the work done twice. An answer is for the
-roles it was given to: it may show what its reader must not see without them.
+The work's own transaction says on the key that it is done (`catalog.keyed`): a request whose answer was lost is
+answered when it is repeated, and not done again. A process that dies before that leaves its key reserved: better a
+refusal than the work done twice. An answer is for the roles it was given to: it may show what its reader must not see
+without them.
 """
 
 import json
@@ -18,6 +20,7 @@ from catalog import clock
 from catalog.access import roles_of
 from catalog.canonical import canonical_text, digest
 from catalog.errors import Conflict
+from catalog.keyed import free, working_under
 from catalog.models import ApiToken, IdempotencyKey
 from catalog.problems import MEDIA_TYPE, Problem, exception_handler
 
@@ -25,8 +28,15 @@ HOURS_KEPT = 24
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-def answer_once(request: Request, answer: Callable[[], Response]) -> Response:
-    """Return the first answer given to this key and body; without a key, a new one. 409 once the roles differ."""
+Answer = Callable[[], Response]
+Again = Callable[[str], Response]
+
+
+def answer_once(request: Request, answer: Answer, again: Again | None = None) -> Response:
+    """Return the first answer given to this key and body; without a key, a new one. 409 once the roles differ.
+
+    `again` answers for work that was done and whose answer was lost; it is given the plan that was written.
+    """
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return answer()
@@ -34,7 +44,7 @@ def answer_once(request: Request, answer: Callable[[], Response]) -> Response:
         message = "Send 1 to 255 visible ASCII characters, without spaces."
         raise ValidationError({"Idempotency-Key": [message]})
     row, is_first = _reserve(_owner(request), key, _digest(request))
-    return _first_answer(row, answer) if is_first else _later_answer(row, _digest(request))
+    return _first_answer(row, answer) if is_first else _later_answer(row, _digest(request), again)
 
 
 def act_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> str:
@@ -45,9 +55,10 @@ def act_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> 
     mine = IdempotencyKey.objects.filter(pk=row.pk)
     if is_first:
         try:
-            answer = act()
+            with working_under(row):
+                answer = act()
         except BaseException:
-            mine.delete()
+            free(row)
             raise
         mine.update(answer_status=201, answer=answer)
         return answer
@@ -71,29 +82,46 @@ def clear_keys(*, now: datetime, limit: int = 1000) -> int:
 
 def _first_answer(row: IdempotencyKey, answer: Callable[[], Response]) -> Response:
     try:
-        response = answer()
+        with working_under(row):
+            response = answer()
     except Exception as error:  # noqa: BLE001 - every way to end is an answer, and the key must not stay reserved
         response = exception_handler(error, {})
-    mine = IdempotencyKey.objects.filter(pk=row.pk)
-    if response.status_code == 429 or response.status_code >= 500:
-        mine.delete()
+    if response.status_code == 429:
+        IdempotencyKey.objects.filter(pk=row.pk).delete()
+    elif response.status_code >= 500:
+        free(row)
     else:
-        mine.update(answer_status=response.status_code, answer=_text(response))
+        _keep(row, response)
     return response
 
 
-def _later_answer(row: IdempotencyKey, body_digest: str) -> Response:
+def _keep(row: IdempotencyKey, response: Response) -> None:
+    IdempotencyKey.objects.filter(pk=row.pk).update(answer_status=response.status_code, answer=_text(response))
+
+
+def _later_answer(row: IdempotencyKey, body_digest: str, again: Again | None) -> Response:
     if row.body_digest != body_digest:
         detail = (
             "This Idempotency-Key was used for another request, or before your roles changed; look at what it has "
             "done, and take a new one for more."
         )
         return Problem(409, detail, "key_reused").response()
+    if row.answer_status is None and row.done_ref:
+        return _answer_for_done(row, again)
     if row.answer_status is None:
         detail = "The first request with this Idempotency-Key is still running."
         return Problem(409, detail, "still_running", headers={"Retry-After": "1"}).response()
     media_type = MEDIA_TYPE if row.answer_status >= 400 else None
     return Response(json.loads(row.answer), row.answer_status, content_type=media_type)
+
+
+def _answer_for_done(row: IdempotencyKey, again: Again | None) -> Response:
+    """Answer for work whose own answer was lost."""
+    if again is None:
+        return Problem(409, f"This was done; its answer was lost. Look at {row.done_ref}.", "already_done").response()
+    response = again(row.done_ref)
+    _keep(row, response)
+    return response
 
 
 def _owner(request: Request) -> str:

@@ -226,6 +226,7 @@ class IdempotencyKey(models.Model):
     body_digest = models.CharField(max_length=64)
     answer_status = models.PositiveSmallIntegerField(null=True)
     answer = models.TextField(blank=True)
+    done_ref = models.CharField(max_length=64, blank=True, help_text="The plan that was written under this key.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

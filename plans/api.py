@@ -91,7 +91,7 @@ class PlanList(PlanEndpoint):
     def post(self, request: Request) -> Response:
         """Store a plan and start it, unless it says otherwise; 422 names every problem."""
         text = text_of(request)
-        return answer_once(request, lambda: self._create(request.data, text))
+        return answer_once(request, lambda: self._create(request.data, text), lambda ref: self.shown(ref, 201))
 
     def _create(self, document: Any, text: str) -> Response:
         try:
@@ -175,7 +175,7 @@ class PlanStart(PlanAction):
     @extend_schema("plans_start", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Start a plan that has not started; 409 when it has."""
-        return answer_once(request, lambda: self.act(services.start_plan, public_id))
+        return answer_once(request, lambda: self.act(services.start_plan, public_id), self.shown)
 
 
 class PlanCancel(PlanAction):
@@ -184,7 +184,7 @@ class PlanCancel(PlanAction):
     @extend_schema("plans_cancel", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Cancel a plan: nothing more of it starts, and what runs is told to stop; 409 when it is over."""
-        return answer_once(request, lambda: self.act(controls.cancel_plan, public_id))
+        return answer_once(request, lambda: self.act(controls.cancel_plan, public_id), self.shown)
 
 
 class PlanPause(PlanAction):
@@ -193,7 +193,7 @@ class PlanPause(PlanAction):
     @extend_schema("plans_pause", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Pause a plan: no further step starts, what runs goes on; 409 when it is paused, not started or over."""
-        return answer_once(request, lambda: self.act(controls.pause_plan, public_id))
+        return answer_once(request, lambda: self.act(controls.pause_plan, public_id), self.shown)
 
 
 class PlanResume(PlanAction):
@@ -202,7 +202,7 @@ class PlanResume(PlanAction):
     @extend_schema("plans_resume", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Let a paused plan go on; 409 when it is not paused."""
-        return answer_once(request, lambda: self.act(controls.resume_plan, public_id))
+        return answer_once(request, lambda: self.act(controls.resume_plan, public_id), self.shown)
 
 
 class StepOutcome(PlanEndpoint):
@@ -213,7 +213,7 @@ class StepOutcome(PlanEndpoint):
     @extend_schema("plans_settle_outcome", request=OutcomeBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Say what became of a call that was lost while it ran."""
-        return answer_once(request, lambda: self._settle(public_id, step_id))
+        return answer_once(request, lambda: self._settle(public_id, step_id), self.shown)
 
     def _settle(self, public_id: str, step_id: int) -> Response:
         settlement = Settlement(**self.body(OutcomeBody))

@@ -51,7 +51,7 @@ class CallList(CallEndpoint):
         """Call a tool; the answer waits for the result, 10 s unless `wait_seconds` says otherwise."""
         order = self.body(CallBody)
         seconds = order.pop("wait_seconds", None)
-        response = answer_once(request, lambda: self._create(order, at_once=seconds == 0))
+        response = answer_once(request, lambda: self._create(order, at_once=seconds == 0), self._of_plan)
         if seconds is None and response.data["status"] == "running":
             seconds = USUAL_WAIT
         return waiting(response, seconds)
@@ -65,6 +65,10 @@ class CallList(CallEndpoint):
         if not at_once:
             wait_a_moment(call)
         return self.shown(call.public_id, 201)
+
+    def _of_plan(self, plan_ref: str) -> Response:
+        """Answer with the newest call of a plan, which for a direct call is its only one."""
+        return self.shown(Call.objects.filter(plan_ref=plan_ref).latest("pk").public_id, 201)
 
 
 class CallDetail(CallEndpoint):

@@ -27,7 +27,7 @@ def seconds(full: float, otherwise: float = 120) -> float:
 
 
 def seed() -> int:
-    """Return the run's seed: TOOLGATE_CHAOS_SEED, or a new one; print it, for a test that fails shows what it printed."""
+    """Return the run's seed, TOOLGATE_CHAOS_SEED or a new one; print it: a test that fails shows it."""
     number = int(os.environ.get("TOOLGATE_CHAOS_SEED", "0")) or secrets.randbelow(10**6) + 1
     print(f"TOOLGATE_CHAOS_SEED={number}")  # noqa: T201
     return number

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connections
+from django.db import OperationalError, connections
 from django.utils import timezone
 
 from catalog.models import IdempotencyKey
@@ -74,7 +74,7 @@ def test_a_role_that_was_lost_takes_its_answers_along(stage, ada, rosa):
 def test_a_request_that_still_runs_is_409_with_retry_after(ada):
     rest = Rest(ada)
     rest.post("plans/", PLAN, key="k-1")
-    IdempotencyKey.objects.update(answer_status=None)
+    IdempotencyKey.objects.update(answer_status=None, done_ref="")
     response = rest.post("plans/", PLAN, key="k-1")
 
     assert (response.status_code, response["Retry-After"]) == (409, "1")
@@ -118,3 +118,19 @@ def test_sixteen_equal_posts_at_once_make_one_plan(transactional_db, ada, catalo
     assert {answer.status_code for answer in answers} <= {201, 409}
     assert Plan.objects.count() == 1
     assert len({answer.json()["id"] for answer in answers if answer.status_code == 201}) == 1
+
+
+def test_a_request_whose_answer_was_lost_is_answered_when_it_is_repeated(ada, monkeypatch):
+    """The plan was stored and the answer broke off: the key knows the plan, and makes no second one."""
+    rest = Rest(ada)
+    with monkeypatch.context() as lost:
+        lost.setattr("plans.api.PlanEndpoint.shown", lost_answer)
+        assert rest.post("plans/", PLAN, key="k-1").status_code == 500
+    again = rest.post("plans/", PLAN, key="k-1")
+    assert (again.status_code, again.json()["id"]) == (201, Plan.objects.get().public_id)
+    assert rest.post("plans/", PLAN, key="k-1").json() == again.json()
+
+
+def lost_answer(*args, **kwargs):
+    """Break off as a lost connection does."""
+    raise OperationalError("the connection was lost")

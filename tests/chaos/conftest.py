@@ -50,8 +50,7 @@ def fleet(chaos_tools: None, tmp_path: Path) -> Iterator[MakeFleet]:
     def make(*commands: tuple[str, ...], **environment: str) -> list[Serving]:
         names = [f"{number}-{command[0]}.log" for number, command in enumerate(commands)]
         made.extend(
-            Serving(tmp_path, command, name=name, **environment)
-            for name, command in zip(names, commands, strict=True)
+            Serving(tmp_path, command, name=name, **environment) for name, command in zip(names, commands, strict=True)
         )
         return made
 

@@ -1,4 +1,4 @@
-"""Kill loops: a client at work while the processes that serve it are killed, frozen, told to stop, and started again."""
+"""Kill loops: a client at work while the processes that serve it are killed, frozen, told to stop, started again."""
 
 import random
 import signal
@@ -157,7 +157,7 @@ class Faults:
 
 
 def until_quiet(client: Client, fleet: Sequence[Serving], since: float | None = None) -> float:
-    """Approve what waits until nothing is left that goes on by itself; return how many seconds after `since` that is."""
+    """Approve what waits until nothing is left that goes on by itself; return how long after `since` that is."""
     began = since or monotonic()
     while monotonic() - began < QUIET_SECONDS and (client.open or unsettled() or _is_held()):
         _tend(client, fleet, settle=False)

@@ -1,10 +1,10 @@
 """Named fail points at the boundaries of commits, loaded into serving processes through TOOLGATE_TOOLS.
 
-The product has no hooks for this: what a transaction wrote is seen in its statements, and names the point its commit is.
-With TOOLGATE_CHAOS_POINTS=1 a process looks for the file `arm` in its folder of effects, which holds
-`<point>:<before|after>:<exit|raise|stop|sleep>`; the process that comes to that point first takes the file away and acts.
-With TOOLGATE_CHAOS_ANNOUNCE=1 each point is named to the server in a statement of its own just before COMMIT, which is
-how `tests.chaos.proxy` knows where to cut.
+The product has no hooks for this: what a transaction wrote is seen in its statements, and names the point that its
+commit is. With TOOLGATE_CHAOS_POINTS=1 a process looks for the file `arm` in its folder of effects, which holds
+`<point>:<before|after>:<exit|raise|stop|sleep>`; whichever comes to that point first takes the file away and acts. With
+TOOLGATE_CHAOS_ANNOUNCE=1 each point is named to the server in a statement of its own just before COMMIT, which is how
+`tests.chaos.proxy` knows where to cut.
 """
 
 import os
@@ -42,9 +42,9 @@ SLEEP_SECONDS = 2.0
 _written: dict[int, set[str]] = {}
 
 
-def observe(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:  # noqa: FBT001
+def observe(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
     """Remember what a connection's transaction writes of events, audit entries and keys."""
-    if WRITES.match(sql):
+    if WRITES.search(sql):
         kinds = {"key.reserved"} if "idempotencykey" in sql else set(filter(_is_kind, params or ()))
         _written.setdefault(id(context["connection"]), set()).update(kinds)
     return execute(sql, params, many, context)

@@ -1,14 +1,13 @@
 """A proxy before PostgreSQL that cuts a connection exactly before or after a COMMIT whose point has been named.
 
-It reads just enough of the wire protocol to see statements. `tests.chaos.points` names the point of the next COMMIT in a
-comment on the same connection. Before: the COMMIT never reaches the server, which rolls back. After: the server has
-committed and said so, and nobody hears it.
+It reads just enough of the wire protocol to see statements. `tests.chaos.points` names the point of the next COMMIT
+in a comment on the same connection. Before: the COMMIT never reaches the server, which rolls back. After: the server
+has committed and said so, and nobody hears it.
 """
 
 import asyncio
 import re
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 ANNOUNCED = re.compile(rb"chaos:([a-z,-]+):")
@@ -135,17 +134,19 @@ class Proxy:
 
     def drop(self) -> None:
         """Cut every connection there is."""
-        self._in_loop(lambda: [link.cut() for link in list(self._links)])
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(self._drop, done)
+        done.wait(timeout=10)
+
+    def _drop(self, done: threading.Event) -> None:
+        for link in list(self._links):
+            link.cut()
+        done.set()
 
     async def delay(self) -> None:
         """Hold a message back for as long as is set."""
         if self.delay_seconds:
             await asyncio.sleep(self.delay_seconds)
-
-    def _in_loop(self, act: Callable[[], object]) -> None:
-        done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (act(), done.set()))
-        done.wait(timeout=10)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

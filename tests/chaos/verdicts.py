@@ -36,7 +36,7 @@ class Evidence:
 
     @contextmanager
     def kept(self, scenario: str, seed: int) -> Iterator[None]:
-        """Keep the sink, the history, the logs and the rows of a scenario that fails, for whoever looks for the cause."""
+        """Keep the sink, the history, the logs and the rows of a scenario that fails."""
         try:
             yield
         except BaseException:
@@ -54,7 +54,8 @@ class Evidence:
             "plans_over": Plan.objects.filter(status__in=OVER).count(),
             "effects": sum(number for (_, word), number in marks.items() if word == "began"),
             "effects_once_only": sum(
-                marks[ref, "began"] for ref in calls.filter(tool_name__in=AT_MOST_ONCE).values_list("public_id", flat=True)
+                marks[ref, "began"]
+                for ref in calls.filter(tool_name__in=AT_MOST_ONCE).values_list("public_id", flat=True)
             ),
             "unknown_outcomes": Event.objects.filter(type="step.outcome_unknown").count(),
             "unknown_still_waiting": Step.objects.filter(waiting_for=WaitingFor.OUTCOME).count(),

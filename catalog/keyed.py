@@ -1,0 +1,35 @@
+"""The Idempotency-Key that this thread's work is done under.
+
+The work says on the key that it is done, in its own transaction: when its answer was lost or its process died, whoever
+repeats the request learns that, and nothing is done twice.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from catalog.models import IdempotencyKey
+
+_under = threading.local()
+
+
+@contextmanager
+def working_under(key: IdempotencyKey) -> Iterator[None]:
+    """Do what follows on this thread under a key."""
+    _under.key = key.pk
+    try:
+        yield
+    finally:
+        _under.key = None
+
+
+def note_done(ref: str) -> None:
+    """Keep with the key, if there is one, which plan was written; call it inside the transaction that writes it."""
+    key: int | None = getattr(_under, "key", None)
+    if key is not None:
+        IdempotencyKey.objects.filter(pk=key, done_ref="").update(done_ref=ref)
+
+
+def free(key: IdempotencyKey) -> None:
+    """Let a key be used again, unless something was done under it."""
+    IdempotencyKey.objects.filter(pk=key.pk, done_ref="").delete()
