@@ -21,6 +21,9 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
 
 ResultT = TypeVar("ResultT")
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+PROBE_THREADS = 2
+"""Kept for them: a database that is away holds all the others, which must not pass for a process that is."""
 
 
 class Handler(ASGIHandler):
@@ -30,6 +33,7 @@ class Handler(ASGIHandler):
         BaseHandler.__init__(self)
         self.load_middleware(is_async=False)
         self._threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="toolgate-web")
+        self._probed = ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="toolgate-probe")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -37,7 +41,8 @@ class Handler(ASGIHandler):
             body = await self.read_body(receive)
         except RequestAborted:
             return
-        response = await self._in_thread(self._answer, scope, body)
+        threads = self._probed if scope["path"] in PROBES else self._threads
+        response = await self._in_thread(self._answer, scope, body, threads=threads)
         if not response.streaming:
             await self.send_response(response, send)
             return
@@ -46,10 +51,12 @@ class Handler(ASGIHandler):
         finally:
             await self._in_thread(response.close)
 
-    async def _in_thread(self, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    async def _in_thread(
+        self, function: Callable[..., ResultT], *arguments: Any, threads: ThreadPoolExecutor | None = None
+    ) -> ResultT:
         """Run a function in the next free thread, in a context of its own."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, copy_context().run, function, *arguments)
+        return await loop.run_in_executor(threads or self._threads, copy_context().run, function, *arguments)
 
     def _answer(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
         """Return the response, complete unless it streams; the thread's connection is given back in any case."""

@@ -1,20 +1,23 @@
 """Is this process up, and may it be sent work? For load balancers and people: no secrets, no names, no sign-in."""
 
+import logging
+import sqlite3
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections
-from django.db.backends.sqlite3.base import Database as sqlite
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from approvals.verification import head_fault
 from catalog import clock, snapshot
+from catalog.tracing import told
 from config.fresh import Fresh
 from plans import carriers, executors
 
+log = logging.getLogger("toolgate.health")
 GOOD = "ok"
 UNKNOWN = "unknown while the database does not answer"
 MOST_SECONDS_APART = 5.0
@@ -36,7 +39,16 @@ def readyz(request: HttpRequest) -> JsonResponse:
     checks = {name: found.get(name, UNKNOWN) for name in OF_DATABASE}
     checks |= {name: check() for name, check in OF_PROCESS.items()}
     ready = all(checks[name] == GOOD for name in REQUIRED)
+    _tell_changes(sorted(name for name, answer in checks.items() if answer != GOOD))
     return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
+
+
+def _tell_changes(failing: list[str]) -> None:
+    """Log which checks fail when others do than before: probes ask every few seconds."""
+    if failing != _seen.get("failing", []):
+        _seen["failing"] = failing
+        words, level = ("checks fail", logging.WARNING) if failing else ("every check is good again", logging.INFO)
+        log.log(level, words, extra=told(checks=",".join(failing)))
 
 
 def _look() -> dict[str, str]:
@@ -74,14 +86,14 @@ def _file_takes_writes() -> bool:
     """
     name = str(connection.settings_dict["NAME"])
     try:
-        file = sqlite.connect(f"file:{quote(name)}?mode=rw", uri=True, timeout=0, isolation_level=None)
-    except sqlite.Error as error:
+        file = sqlite3.connect(f"file:{quote(name)}?mode=rw", uri=True, timeout=0, isolation_level=None)
+    except sqlite3.Error as error:
         raise DatabaseError from error
     try:
         file.execute("BEGIN IMMEDIATE")
         file.execute("UPDATE approvals_instance SET epoch = epoch")
         file.execute("ROLLBACK")
-    except sqlite.Error as error:
+    except sqlite3.Error as error:
         return getattr(error, "sqlite_errorname", "").startswith(NOT_REFUSED)
     finally:
         file.close()
@@ -140,7 +152,7 @@ def _late_tools() -> str:
     return f"keep {count} threads: see the log for which, and mend them" if count else GOOD
 
 
-_seen: dict[str, bool] = {}
+_seen: dict[str, object] = {}
 OF_DATABASE: Mapping[str, Callable[[], str]] = {
     "database": _database,
     "migrations": _migrations,

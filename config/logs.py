@@ -37,8 +37,11 @@ def configuration(style: str, level: str) -> dict[str, Any]:
         "formatters": {"line": {"()": "config.logs.formatter", "style": style}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": "WARNING"},
-        # A statement's parameters are arguments and results: what Django says of statements is never logged.
-        "loggers": {"toolgate": {"level": level}, "django.db.backends": {"level": "INFO"}},
+        "loggers": {
+            "toolgate": {"level": level},
+            # A statement's parameters are arguments and results: what Django says of statements is never logged.
+            "django.db.backends": {"level": "INFO"},
+        },
     }
 
 
@@ -65,7 +68,8 @@ def _line_of(logger: Any, method: str, event: Line) -> Line:
         line.setdefault(name, value if isinstance(value, int | float) or value is None else _cut(str(value)))
     if "stack" in facts:
         line["stack"] = str(facts["stack"])[-MOST_OF_A_STACK:]
-    return line | _raised(event.get("exc_info"))
+    line.update(_raised(event.get("exc_info")))
+    return line
 
 
 def _raised(exc_info: object) -> dict[str, str]:

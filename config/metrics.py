@@ -66,7 +66,7 @@ def exposed() -> CollectorRegistry:
     folder = os.environ.get(FOLDER)
     if folder:
         forget_the_dead(Path(folder))
-        MultiProcessCollector(shown, folder)
+        MultiProcessCollector(shown, folder)  # type: ignore[no-untyped-call] # it registers itself
     else:
         shown.register(REGISTRY)
         shown.register(_process)

@@ -57,7 +57,8 @@ class Told:
         metrics.request_answered(view, str(method), response.status_code, seconds)
         tracing.note(**{"http.request.method": str(method), "http.route": view})
         tracing.note(**{"http.response.status_code": response.status_code})
-        level = logging.DEBUG if view in QUIET else logging.INFO
+        response._has_been_logged = True  # type: ignore[attr-defined] # Django would log a bare second line
+        level = logging.DEBUG if view in QUIET else logging.ERROR if response.status_code >= 500 else logging.INFO
         if log.isEnabledFor(level):
             facts = {"method": method, "view": view, "path": request.path, "status": response.status_code}
             log.log(level, "request", extra=told(**facts, duration_ms=round(seconds * 1000, 1), **asker_of(request)))

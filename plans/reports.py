@@ -26,6 +26,7 @@ ENDS = ("completed", "failed", "cancelled")
 LATE = "late"
 """What came back when its call had ended without it: told, and not timed a second time."""
 TROUBLE = ("retrying", LATE)
+WITH_A_CALL = (Run, Resume, Renewal)
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def about(work: Work) -> Iterator[None]:
 def ids_of(work: Work) -> dict[str, str | int]:
     """Return what names the work in logs and spans."""
     ids: dict[str, str | int] = {"plan": work.plan.ref, "step": work.step.step_id, "tool": work.step.tool}
-    if isinstance(work, Run | Resume | Renewal):
+    if isinstance(work, WITH_A_CALL):
         ids["call"] = work.call.public_id
     return ids
 
