@@ -10,9 +10,12 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 from catalog.errors import MalformedJSON, TooLarge
+from plans.controls import pause_plan, resume_plan
 from plans.files import read_document
+from plans.management.commands import run_plan
 from plans.models import Plan
-from tests.builders import step, write_step
+from plans.services import Requester
+from tests.builders import approve, request_of, step, write_step
 
 GOOD = """
 goal: Say hello
@@ -51,28 +54,61 @@ def file_of(folder: Path, text: str | dict[str, Any], name: str = "plan.json") -
 
 @pytest.mark.usefixtures("installation")
 def test_a_plan_runs_to_its_end(tmp_path):
-    """A line for each event; 0."""
+    """The goal and its address, a line for each step, a summary; 0."""
     code, out, _ = run(file_of(tmp_path, GOOD, "plan.yaml"))
     assert (code, Plan.objects.get().status) == (0, "completed")
-    assert [int(line.split()[0]) for line in out.splitlines()] == list(range(1, Plan.objects.get().last_seq + 1))
-    assert out.splitlines()[-1].endswith("The plan is done")
+    lines = out.splitlines()
+    assert lines[0] == "Say hello" and lines[1].endswith(f"/plans/{Plan.objects.get().public_id}/")
+    assert any("Done" in line and line.endswith("Compose it") for line in lines)
+    assert lines[-1].startswith("Done in ") and lines[-1].endswith(": 1 done.")
 
 
 @pytest.mark.usefixtures("installation")
 def test_a_plan_that_fails_ends_with_1(tmp_path):
-    """And says which step did."""
+    """And says which step did, and why."""
     document = {"goal": "a", "steps": [step(1, "read_file", parameters={"path": "no.txt"})]}
     code, out, _ = run(file_of(tmp_path, document), "--wait")
     assert code == 1
-    assert "Step 1 failed" in out
+    assert "Failed in " in out and "Step 1: " in out.splitlines()[-1]
 
 
 @pytest.mark.usefixtures("installation")
 def test_a_plan_that_waits_for_people_is_left_to_them(tmp_path):
-    """With its address; 0, as nothing is wrong."""
-    code, _, err = run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}))
-    assert (code, Plan.objects.get().status) == (0, "in_progress")
-    assert f"/plans/{Plan.objects.get().public_id}/" in err
+    """With the addresses of the request and of the plan; 3, as it is not done."""
+    code, out, err = run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}))
+    plan = Plan.objects.get()
+    assert (code, plan.status) == (3, "in_progress")
+    assert f"/approvals/?item={request_of(plan).public_id}" in out
+    assert f"/plans/{plan.public_id}/" in err
+
+
+@pytest.mark.usefixtures("installation")
+def test_a_stored_plan_is_followed_by_its_id(tmp_path, admin, rosa):
+    """As one is left that waits for people; --json says how it stands."""
+    run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}))
+    plan = Plan.objects.get()
+    pause_plan(plan, by=Requester(admin))
+    approve(plan, rosa)
+    assert run(Path(plan.public_id))[0] == 3
+    resume_plan(plan, by=Requester(admin))
+    code, out, _ = run(Path(plan.public_id), "--wait", "--json")
+    assert (code, json.loads(out)["status"]) == (0, "completed")
+    assert run(Path("plan_none"))[0] == 2
+
+
+@pytest.mark.usefixtures("installation")
+def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch):
+    """It says so, and how to follow it."""
+    monkeypatch.setattr(run_plan, "sleep", interrupt)
+    code, _, err = run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}), "--wait")
+    plan = Plan.objects.get()
+    assert (code, plan.status) == (130, "in_progress")
+    assert "not cancelled" in err and f"run_plan {plan.public_id} --wait" in err
+
+
+def interrupt(seconds: float) -> None:
+    """Do what Ctrl+C does."""
+    raise KeyboardInterrupt
 
 
 @pytest.mark.usefixtures("installation")

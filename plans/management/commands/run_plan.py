@@ -1,17 +1,17 @@
-"""`manage.py run_plan FILE`: submit a plan from the shell and follow it, a line for each event.
+"""`manage.py run_plan FILE`: submit a plan from the shell and follow it, a line for each step.
 
-Ends with 0 when the plan completed (or, without --wait, waits for people), 1 when it failed or was cancelled, 2 when
-it cannot be stored.
+Ends with 0 only when the plan completed; 1 when it failed or was cancelled, 2 when it cannot be stored, 3 when it was
+left before its end (it waits for people or is paused, and there is no --wait), 130 after Ctrl+C.
 """
 
 import json
+import re
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, NoReturn
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Q
@@ -20,35 +20,41 @@ from pydantic import ValidationError
 from catalog import snapshot
 from catalog.access import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
-from catalog.glyphs import split_hidden
 from catalog.registry import initialize_tools
 from plans.counts import counts_of
-from plans.event_words import EventLine, line_of
 from plans.executing import executing
 from plans.files import read_document
 from plans.models import Plan
+from plans.picture import draw
 from plans.private import NOTHING
 from plans.problems import Problem, with_lines
-from plans.selectors import events_after, is_over
+from plans.progress import Progress, page_of
+from plans.selectors import is_over
 from plans.serializers import PlanDetailSerializer, ProblemSerializer
 from plans.services import PlanProblems, Requester, create_plan, problems_of
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
 
 LOOK_SECONDS = 0.1
-FAILED, REFUSED = 1, 2
+DRAWN_SECONDS = 1.0
+COMPLETED, FAILED, REFUSED, LEFT, INTERRUPTED = 0, 1, 2, 3, 130
+PLAN_ID = re.compile(r"plan_[\w-]+")
 
 
 class Command(BaseCommand):
     """Submit a plan document and follow what comes of it."""
 
-    help = "Submit a plan document (JSON or YAML) and follow it; executes it here unless a server is faster."
+    help = "Submit a plan document (JSON or YAML) and follow it; what is ready runs here, or wherever else it is taken."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the file, who asks, and how long to follow."""
-        parser.add_argument("file", type=Path, help="The plan document: .json, .yaml or .yml.")
+        parser.add_argument(
+            "file", type=Path, help="The plan document (.json, .yaml, .yml), or the id of a stored plan."
+        )
         parser.add_argument("--wait", action="store_true", help="Follow to the end, also while people are waited for.")
-        parser.add_argument("--json", action="store_true", help="Print the plan, or its problems, as one JSON object.")
+        parser.add_argument(
+            "--json", action="store_true", help="Print the plan, or its problems, as one JSON document."
+        )
         parser.add_argument("--user", help="Who asks (the first administrator).")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -56,14 +62,32 @@ class Command(BaseCommand):
         initialize_tools()
         if not snapshot.all_current():
             raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
-        plan = self._submit(options)
-        with executing():
-            self._follow(plan, wait=options["wait"], quiet=options["json"])
-        if options["json"]:
+        plan = self._stored(options["file"]) or self._submit(options)
+        try:
+            with executing():
+                self._follow(plan, wait=options["wait"], quiet=options["json"])
+        except KeyboardInterrupt:
+            plan.refresh_from_db()
+            self._print(plan, as_json=options["json"])
+            raise SystemExit(INTERRUPTED) from None
+        self._print(plan, as_json=options["json"])
+        code = {PlanStatus.COMPLETED: COMPLETED, PlanStatus.FAILED: FAILED, PlanStatus.CANCELLED: FAILED}
+        if code.get(PlanStatus(plan.status), LEFT):
+            raise SystemExit(code.get(PlanStatus(plan.status), LEFT))
+
+    def _print(self, plan: Plan, *, as_json: bool) -> None:
+        if as_json:
             shown = PlanDetailSerializer(plan, context={"counts": counts_of([plan]), "private": NOTHING}).data
             self.stdout.write(json.dumps(shown, default=str, ensure_ascii=False))
-        if plan.status in (PlanStatus.FAILED, PlanStatus.CANCELLED):
-            raise SystemExit(FAILED)
+
+    def _stored(self, file: Path) -> Plan | None:
+        """Return the plan whose id was given in place of a file, None for a file. Raises CommandError."""
+        if file.exists() or not PLAN_ID.fullmatch(str(file)):
+            return None
+        plan = Plan.objects.filter(public_id=str(file)).first()
+        if plan is None:
+            raise CommandError(f"There is neither a file nor a plan called {file}.", returncode=REFUSED)
+        return plan
 
     def _submit(self, options: dict[str, Any]) -> Plan:
         try:
@@ -91,31 +115,48 @@ class Command(BaseCommand):
         raise SystemExit(REFUSED)
 
     def _follow(self, plan: Plan, *, wait: bool, quiet: bool) -> None:
-        """Write a line for each event until the plan is over, or only people can move it and nobody waits for them."""
-        seen = 0
-        while True:
-            plan.refresh_from_db()
-            for event in events_after(plan, seen):
-                seen = event.seq
-                if not quiet:
-                    self._say(line_of(event))
-            if is_over(plan) and seen == plan.last_seq:
-                return
-            if not wait and rests_with_people(plan):
-                self.stderr.write(f"It waits for people: {settings.TOOLGATE_URL}/plans/{plan.public_id}/")
-                return
-            sleep(LOOK_SECONDS)
+        """Show the plan until it is over, or only people can move it and nobody waits for them."""
+        progress = None if quiet else self._progress()
+        seen, drawn_at = -1, float("-inf")
+        if progress is not None:
+            progress.begin(draw(plan))
+        try:
+            while True:
+                plan.refresh_from_db()
+                if progress is not None and (plan.last_seq != seen or monotonic() - drawn_at > DRAWN_SECONDS):
+                    progress.show(draw(plan))
+                    seen, drawn_at = plan.last_seq, monotonic()
+                if is_over(plan) or (not wait and rests_with_people(plan)):
+                    break
+                sleep(LOOK_SECONDS)
+        except KeyboardInterrupt:
+            self._say_how_to_follow(plan)
+            raise
+        if progress is not None:
+            progress.end(draw(plan))
+        if not is_over(plan):
+            self.stderr.write(f"It goes on without this command. Follow it at {page_of(draw(plan))}")
 
-    def _say(self, line: EventLine) -> None:
-        said = line.said
+    def _say_how_to_follow(self, plan: Plan) -> None:
+        """Say, after Ctrl+C, that the plan goes on and where to follow it."""
+        self.stderr.write(
+            "\nThe plan is not cancelled: what runs here is finished first, the rest is left to servers and workers.\n"
+            f"Follow it at {page_of(draw(plan))}\nor with `python manage.py run_plan {plan.public_id} --wait`."
+        )
+
+    def _progress(self) -> Progress:
         styles = {"ok": self.style.SUCCESS, "danger": self.style.ERROR, "human": self.style.WARNING}
-        text = " ".join(filter(None, (said.text, said.stress, said.code)))
-        shown = "".join(piece.text for piece in split_hidden(text))
-        self.stdout.write(f"{line.seq:>5}  {line.at:%H:%M:%S}  {styles.get(said.hue, str)(shown)}")
+        return Progress(self._say, styles, live=self.stdout.isatty())
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text, ending="")
+        self.stdout.flush()
 
 
 def rests_with_people(plan: Plan) -> bool:
-    """Say whether nothing of the plan runs or may be claimed: people are waited for, or its start."""
+    """Say whether nothing of the plan runs or may be claimed: people are waited for, its start, or its resume."""
+    if plan.paused_at is not None:
+        return not plan.steps.exclude(claimed_by="").exists()
     steps = list(plan.steps.filter(status="in_progress").values_list("waiting_for", "ready_at"))
     held = all(waiting_for in ("approval", "input", "outcome") and ready_at is None for waiting_for, ready_at in steps)
     return plan.status == PlanStatus.PENDING or (

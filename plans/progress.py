@@ -1,0 +1,117 @@
+"""How a plan's progress is shown in a shell: one line a step, drawn again in a terminal, else written when it changes.
+
+What stands here is text for people; everything that came from outside is shown without hidden characters.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from django.conf import settings
+
+from catalog import clock
+from catalog.glyphs import split_hidden
+from catalog.words import say_duration
+from plans.picture import Picture, StepPicture
+from plans.states import StepStatus
+
+Style = Callable[[str], str]
+WIDEST_LABEL = 28
+LEAST_ROWS = 8
+AROUND = 4
+"""Rows of a terminal that are no steps: the goal, what was left out, the summary, the cursor's."""
+BLANK_LINES = "\x1b[{count}A\x1b[J"
+"""Takes the cursor up and clears what is below it."""
+
+
+class Progress:
+    """Shows how a plan goes on; `styles` are by hue, and what is `live`, a terminal, is drawn again."""
+
+    def __init__(self, write: Callable[[str], object], styles: Mapping[str, Style], *, live: bool) -> None:
+        self._write_text = write
+        self._styles = styles
+        self._live = live
+        self._drawn = 0
+        self._said: dict[int, str] = {}
+
+    def begin(self, picture: Picture) -> None:
+        """Write what plan this is and where its page is."""
+        self._write([plain(picture.plan.goal), page_of(picture), ""])
+
+    def show(self, picture: Picture) -> None:
+        """Show where each step stands: all of them again, or those that moved."""
+        if self._live:
+            lines = self._table(picture)
+            self._write(lines, after=BLANK_LINES.format(count=self._drawn) if self._drawn else "")
+            self._drawn = len(lines)
+            return
+        for step in picture.steps:
+            if step.started and self._said.get(step.number) != step.label:
+                self._said[step.number] = step.label
+                self._write([f"{clock.now():%H:%M:%S}  {line}" for line in self._lines(step)])
+
+    def end(self, picture: Picture) -> None:
+        """Write how it ended, or where it stands: how many steps, how long, and why steps failed."""
+        label = ", ".join(word.label for word in picture.words)
+        took = f" in {say_duration(picture.elapsed_ms)}" if picture.elapsed_ms is not None else ""
+        self._write(["", self._styled(picture.words[0].hue, f"{label}{took}") + f": {picture.tally}."])
+        for step in picture.steps:
+            if step.step.error:
+                self._write([self._styled("danger", f"Step {step.number}: {plain(step.step.error)}")])
+
+    def _table(self, picture: Picture) -> list[str]:
+        """Return the lines of a terminal: as many steps as it has rows, those that are over left out first."""
+        size = shutil.get_terminal_size()
+        shown = _most_telling(picture.steps, max(LEAST_ROWS, size.lines - AROUND))
+        lines = [line for step in picture.steps if step.number in shown for line in self._lines(step, size.columns)]
+        left_out = len(picture.steps) - len(shown)
+        return [*lines, *([f"     and {left_out} more"] if left_out else [])]
+
+    def _lines(self, step: StepPicture, columns: int = 0) -> Iterator[str]:
+        label, time = step.label[:WIDEST_LABEL].ljust(WIDEST_LABEL), _time_of(step).rjust(11)
+        rest = f"  {plain(step.step.description)}"
+        room = columns - 7 - len(label) - len(time) - 1
+        rest = rest[: max(room, 0)] if columns else rest
+        yield f"{step.number:>5}  {self._styled(step.word.hue, label)}{time}{rest}"
+        address = waits_at(step)
+        if address:
+            yield f"       {address}"
+
+    def _styled(self, hue: str, text: str) -> str:
+        return self._styles.get(hue, str)(text)
+
+    def _write(self, lines: Sequence[str], after: str = "") -> None:
+        self._write_text(after + "".join(f"{line}\n" for line in lines))
+
+
+def page_of(picture: Picture) -> str:
+    """Return the address of the plan's page."""
+    return f"{settings.TOOLGATE_URL}/plans/{picture.plan.public_id}/"
+
+
+def waits_at(step: StepPicture) -> str:
+    """Return the address at which people end the step's wait for them; empty when it does not wait for people."""
+    if step.step.waiting_for == "approval" and step.step.call is not None:
+        return f"{settings.TOOLGATE_URL}/approvals/?item={step.step.call.approval.public_id}"
+    if step.step.waiting_for and step.word.hue == "human" and step.step.call is not None:
+        return f"{settings.TOOLGATE_URL}/plans/{step.step.call.plan_ref}/?step={step.number}"
+    return ""
+
+
+def plain(text: str) -> str:
+    """Return text in one line, with every character that does not show spelled out."""
+    return " ".join("".join(piece.text for piece in split_hidden(text)).split())
+
+
+def _time_of(step: StepPicture) -> str:
+    if step.took_ms is not None:
+        return say_duration(step.took_ms)
+    if step.since is None:
+        return ""
+    return say_duration(1000 * max(0.0, (clock.now() - step.since).total_seconds()))
+
+
+def _most_telling(steps: Sequence[StepPicture], rows: int) -> set[int]:
+    """Return the numbers of the steps to show: those under way or failed first, then the next, then the last done."""
+    order = {StepStatus.IN_PROGRESS: 0, StepStatus.FAILED: 1, StepStatus.PENDING: 2}
+    by_interest = sorted(steps, key=lambda step: (order.get(StepStatus(step.step.status), 3), step.number))
+    return {step.number for step in by_interest[:rows]}
