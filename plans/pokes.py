@@ -27,7 +27,8 @@ class Pokes:
         self._waiting: Poked = {}
         self._bell = asyncio.Event()
         jobs = (self._send_waiting, self._receive) if self.wanted else ()
-        self.tasks = [asyncio.ensure_future(_again_and_again(job)) for job in jobs]
+        self._missed = False
+        self.tasks = [asyncio.ensure_future(self._again_and_again(job)) for job in jobs]
 
     def send(self, poked: Poked) -> None:
         """Tell the other processes, soon and at once for many."""
@@ -46,16 +47,39 @@ class Pokes:
         self._bell.clear()
         poked, self._waiting = self._waiting, {}
         await _layer().group_send(GROUP, {"type": "poked", "plans": poked})
+        self._is_there()
 
     async def _receive(self) -> None:
         layer = _layer()
         channel = await layer.new_channel()
         await layer.group_add(GROUP, channel)
+        self._is_there()
         try:
             while _goes_on():
                 self._hear((await layer.receive(channel))["plans"])
         finally:
             await layer.group_discard(GROUP, channel)
+
+    async def _again_and_again(self, job: Callable[[], Any]) -> None:
+        """Run the job for ever; what goes wrong costs pokes, which the feed's look each second makes up for."""
+        while _goes_on():
+            try:
+                await job()
+            except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+                self._is_missed(error)
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    def _is_missed(self, error: Exception) -> None:
+        """Say once that processes cannot tell each other what is new."""
+        if not self._missed:
+            log.warning("Redis cannot be reached: pages look each second for what is new")
+            log_unexpected(error)
+        self._missed = True
+
+    def _is_there(self) -> None:
+        if self._missed:
+            log.info("Redis is back")
+        self._missed = False
 
 
 def _layer() -> Any:
@@ -66,14 +90,3 @@ def _goes_on() -> bool:
     """Say whether this task is still wanted: a client that connects may take a cancellation for a lost connection."""
     task = asyncio.current_task()
     return task is None or not task.cancelling()
-
-
-async def _again_and_again(job: Callable[[], Any]) -> None:
-    """Run the job for ever; what goes wrong costs hints, which the feed's look each second makes up for."""
-    while _goes_on():
-        try:
-            await job()
-        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("pokes between processes failed; trying again")
-            log_unexpected(error)
-            await asyncio.sleep(AGAIN_SECONDS)

@@ -1,0 +1,1 @@
+"""Several processes that work together: web and workers on PostgreSQL and Redis."""

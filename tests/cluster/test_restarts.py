@@ -1,0 +1,71 @@
+"""Workers are told to stop and started again under load, as in an upgrade."""
+
+from collections import Counter
+from functools import partial
+from signal import SIGTERM
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.decisions import Decision, decide
+from approvals.models import ApprovalRequest
+from approvals.states import RequestStatus, Verdict
+from approvals.verification import verify
+from plans import executors
+from plans.models import Event, Plan, Step
+from tests.builders import assert_gapless, make_plan, step
+from tests.chaos.serving import Serving
+from tests.cluster.conftest import WORKER, Start, is_up
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.service
+RESTARTS = 10
+PLANS = 6
+CHAIN = ("safe_work", "cautious_work", "dangerous_work", "cautious_work") * 6
+
+
+def chain() -> list[dict[str, Any]]:
+    """Return the documents of steps of every kind, each after the one before."""
+    work = {"parameters": {"seconds": 0.05}}
+    return [step(each, tool, dependencies=[each - 1] if each > 1 else [], **work) for each, tool in enumerate(CHAIN, 1)]
+
+
+def approve_what_waits(by: User) -> None:
+    """Approve every open request."""
+    for request in ApprovalRequest.objects.filter(status=RequestStatus.PENDING):
+        decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest))
+
+
+def has_come_to(share: float, by: User) -> bool:
+    """Approve what waits; say whether so much of all steps is done."""
+    approve_what_waits(by)
+    return Step.objects.filter(status="completed").count() >= share * PLANS * len(CHAIN)
+
+
+def is_replaced(new: Serving, by: User) -> bool:
+    """Approve what waits; say whether a process that is to take over is up."""
+    approve_what_waits(by)
+    return is_up(new)
+
+
+def test_restarts_one_after_another(start: Start, ada: User, rosa: User) -> None:
+    """Nothing runs twice, nothing has an unknown outcome, and every plan ends."""
+    plans = [make_plan(ada, *chain()) for _ in range(PLANS)]
+    workers = [start(WORKER), start(WORKER)]
+    for number in range(RESTARTS):
+        eventually(partial(has_come_to, number / RESTARTS / 2, rosa), what="some progress")
+        new = start(WORKER)
+        eventually(partial(is_replaced, new, rosa), what="the next worker")
+        assert workers.pop(0).end(SIGTERM)
+        workers.append(new)
+    eventually(partial(has_come_to, 1.0, rosa), what="the end of all steps")
+    eventually(lambda: not Plan.objects.exclude(status="completed").exists(), what="the end of all plans")
+    marks = workers[0].marks()
+    assert set(marks.values()) == {1}
+    assert Counter(word for _, word in marks) == {"began": PLANS * len(CHAIN), "ended": PLANS * len(CHAIN)}
+    assert not Event.objects.filter(type="step.outcome_unknown").exists()
+    assert len(executors.alive()) == len(workers)
+    assert verify().intact
+    for plan in plans:
+        assert_gapless(plan)
