@@ -10,7 +10,7 @@ from django.db.models import F
 
 from approvals.audit import Line, append
 from approvals.models import AuditEntry, Instance
-from approvals.verification import Verification, verify
+from approvals.verification import Verification, head_fault, verify
 from catalog.facts import record
 from tests.approvals.builders import held_call, make_tool
 
@@ -79,6 +79,26 @@ def test_tampering_shows(chain, tamper, first_bad):
     tamper()
     found = verify()
     assert (found.intact, found.first_bad) == (False, first_bad)
+
+
+def test_the_end_of_the_chain_is_judged_without_walking_it(chain, django_assert_num_queries):
+    """A log that is cut off or set back, and one that goes on without its head, show at once."""
+    with django_assert_num_queries(2):
+        assert head_fault() == ""
+    set_back_to(3)
+    assert head_fault().startswith("its last entry is not the one")
+    AuditEntry.objects.filter(seq__gt=3).delete()
+    assert head_fault() == ""
+    entries(3).update(action="x")
+    assert head_fault().startswith("its last entry was changed")
+    Instance.objects.all().delete()
+    assert head_fault() == "this installation's row is missing"
+
+
+def test_another_key_shows_at_the_end_of_the_chain(chain, settings):
+    """A process with the wrong key must not be sent work."""
+    settings.TOOLGATE_AUDIT_KEY = "another-key-another-key-another-key"
+    assert head_fault().startswith("its last entry was changed, or was written with another key")
 
 
 def test_another_key_makes_another_chain(chain, settings):

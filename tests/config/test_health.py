@@ -1,0 +1,170 @@
+"""Probes: what they say of a process and of its database, in time, and to whom it is no secret."""
+
+import sqlite3
+import threading
+
+import pytest
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from approvals.models import Instance
+from catalog import clock, snapshot
+from catalog.models import Tool
+from config import fresh, health
+from plans import executors
+
+NAMES = ["database", "migrations", "audit", "clock", "tools", "cluster", "executor", "late_tools"]
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    """Let every test look for itself."""
+    health._of_database.forget()
+    health._seen.clear()
+    yield
+    health._of_database.forget()
+    health._seen.clear()
+
+
+def checks(client) -> dict[str, str]:
+    """Ask anew, and return what is said."""
+    health._of_database.forget()
+    return client.get("/readyz").json()["checks"]
+
+
+def fail(*arguments: object, **options: object) -> None:
+    """Stand in for a database that is away."""
+    raise DatabaseError("to nobody: a secret")
+
+
+def test_a_process_that_answers_is_up(client):
+    """It asks no database: this test may not."""
+    assert client.get("/healthz").json() == {"status": "ok"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_with_its_database_is_ready(client, executor):
+    """Every check is named, whatever it says."""
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (200, {"ready": True, "checks": dict.fromkeys(NAMES, "ok")})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_where_nobody_executes_that_is_said(client, catalog):
+    """This process can serve all the same; an executor elsewhere is enough."""
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["ready"]) == (200, True)
+    assert response.json()["checks"]["cluster"].startswith("nobody executes plans")
+    executors.beat("elsewhere", 4)
+    assert checks(client)["cluster"] == "ok"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_drifted_tools_are_counted_and_stop_nothing(client, catalog):
+    """Their names are for those who may read the log."""
+    Tool.objects.get(name="read_file").versions.update(fingerprint="f" * 64)
+    snapshot.forget()
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["checks"]["tools"][:9]) == (200, "1 drifted")
+    assert "read_file" not in response.content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_its_database_a_process_is_not_ready(client, monkeypatch):
+    """What cannot be known is not said to be good."""
+    monkeypatch.setattr(health, "_file_takes_writes", fail)
+    monkeypatch.setattr(health, "_server_takes_writes", fail)
+    response = client.get("/readyz")
+    found = response.json()["checks"]
+    assert (response.status_code, response.json()["ready"]) == (503, False)
+    assert found["database"].startswith("cannot be reached: ")
+    assert found["migrations"] == found["audit"] == health.UNKNOWN
+    assert "secret" not in response.content.decode()
+
+
+def test_a_database_that_hangs_keeps_no_probe_for_long():
+    """The look goes on in its own thread, and is the only one."""
+    gate, looks = threading.Event(), []
+    held = fresh.Fresh(lambda: (looks.append(1), gate.wait(30)))
+    assert [held.get(0.01) for _ in range(3)] == [None] * 3
+    gate.set()
+    assert (held.get(30), len(looks)) == ((None, True), 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_takes_no_writes_is_not_ready(client, monkeypatch):
+    """A standby answers every question all the same."""
+    monkeypatch.setattr(health, "_file_takes_writes", lambda: False)
+    monkeypatch.setattr(health, "_server_takes_writes", lambda: False)
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["checks"]["database"][:15]) == (503, "takes no writes")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_real_database_is_found_writable():
+    """And by the way that fits it."""
+    assert health._file_takes_writes() if settings.ON_SQLITE else health._server_takes_writes()
+
+
+def test_a_file_tells_what_it_takes(tmp_path, monkeypatch):
+    """One that another is writing takes writes; one that has gone is not made anew."""
+    file = tmp_path / "db.sqlite3"
+    monkeypatch.setitem(connection.settings_dict, "NAME", file)
+    with pytest.raises(DatabaseError):
+        health._file_takes_writes()
+    assert not file.exists()
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("CREATE TABLE approvals_instance (epoch)")
+    assert health._file_takes_writes()
+    other.execute("BEGIN IMMEDIATE")
+    assert health._file_takes_writes()
+    other.close()
+    file.write_bytes(b"not a database at all" * 100)
+    assert not health._file_takes_writes()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_missing_migrations_are_named(client, monkeypatch):
+    """Once none is missing, nobody looks again."""
+    leaves = MigrationExecutor(connection).loader.graph.leaf_nodes("plans")
+    real = MigrationExecutor.migration_plan
+    missing = real(MigrationExecutor(connection), leaves, clean_start=True)[-4:]
+    monkeypatch.setattr(MigrationExecutor, "migration_plan", lambda *arguments: missing)
+    name = f"{missing[0][0].app_label}.{missing[0][0].name}"
+    assert checks(client)["migrations"].startswith(f"4 to be applied ({name}, ")
+    monkeypatch.setattr(MigrationExecutor, "migration_plan", lambda *arguments: [])
+    assert checks(client)["migrations"] == "ok"
+    monkeypatch.setattr(MigrationExecutor, "migration_plan", fail)
+    assert checks(client)["migrations"] == "ok"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_audit_log_that_ends_elsewhere_than_its_head_is_not_ready(client):
+    """As after a restored backup, or a hand in the tables."""
+    Instance.objects.update(audit_seq=7, audit_head="f" * 64)
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["checks"]["audit"][:14]) == (503, "its last entry")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_clock_that_is_off_is_said(client, monkeypatch):
+    """Toolgate keeps to the database's, so this process still serves."""
+    monkeypatch.setattr(clock, "offset_seconds", lambda: -61.0)
+    assert checks(client)["clock"].startswith("61 s from the database's")
+    assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_fails_is_logged_once_when_it_changes(client, executor, monkeypatch, caplog):
+    """Probes ask every few seconds."""
+    monkeypatch.setattr(clock, "offset_seconds", lambda: 61.0)
+    checks(client), checks(client)
+    monkeypatch.setattr(clock, "offset_seconds", lambda: 0.0)
+    with caplog.at_level("INFO", "toolgate.health"):
+        checks(client), checks(client)
+    lines = [record for record in caplog.records if record.name == "toolgate.health"]
+    assert [(line.message, line.facts["checks"]) for line in lines] == [  # type: ignore[attr-defined]
+        ("checks fail", "clock"),
+        ("every check is good again", ""),
+    ]

@@ -1,0 +1,153 @@
+"""/metrics: what is counted and timed, how things stand, who may read it, and that nobody is named."""
+
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from django.conf import settings as configured
+from django.db import DatabaseError
+from django.utils import timezone
+
+from approvals.models import ApprovalRequest
+from config import metrics
+from plans import standing
+from plans.measures import FOLDER
+from tests.builders import act, approve, make_plan, work_off
+from tests.rest import Rest
+
+LINE = re.compile(r'[a-z_]+(?:\{(?:[a-z]+="[A-Za-z0-9_.:+-]*",?)+\})? [0-9.e+-]+')
+
+
+def read(client, **headers: str) -> dict[str, float]:
+    """Ask for everything, looked at anew; return the value of each series."""
+    metrics._database.fresh.forget()
+    response = client.get("/metrics", headers=headers)
+    assert (response.status_code, response["Content-Type"][:10]) == (200, "text/plain")
+    lines = [line for line in response.content.decode().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not LINE.fullmatch(line)] == []
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+@pytest.fixture
+def seen(client):
+    """The values before the test; a function tells by how much one grew since."""
+    before = read(client)
+    return lambda name: read(client).get(name, 0.0) - before.get(name, 0.0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_steps_and_calls_are_counted_and_timed(client, stage, ada, seen):
+    """By level and by how they ended; waiting is timed too."""
+    stage.acts["cautious"] = lambda value, context: 1 / 0
+    work_off(make_plan(ada, act(1), act(2, tool="cautious", dependencies=[1])))
+    assert seen('toolgate_step_seconds_count{level="safe",outcome="completed"}') == 1
+    assert seen('toolgate_step_seconds_count{level="cautious",outcome="failed"}') == 1
+    assert seen('toolgate_calls_total{level="safe",status="completed"}') == 1
+    assert seen('toolgate_calls_total{level="cautious",status="failed"}') == 1
+    assert seen("toolgate_step_wait_seconds_count") == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_waits_is_counted_with_its_age(client, stage, ada, rosa, seen):
+    """Requests, and steps that nobody has claimed."""
+    plan = make_plan(ada, act(1, tool="dangerous"))
+    assert (seen("toolgate_steps_ready"), seen("toolgate_approvals_waiting")) == (1, 0)
+    work_off(plan)
+    ApprovalRequest.objects.update(opened_at=timezone.now() - timedelta(hours=1))
+    found = read(client)
+    assert (found["toolgate_steps_ready"], found["toolgate_approvals_waiting"]) == (0, 1)
+    assert 3600 <= found["toolgate_approvals_oldest_seconds"] < 4000
+    approve(plan, rosa)
+    assert (seen('toolgate_decisions_total{verdict="approve"}'), seen("toolgate_approvals_waiting")) == (1, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_how_things_stand_costs_one_statement_over_partial_indexes(stage, django_assert_num_queries):
+    """However many plans there were."""
+    with django_assert_num_queries(1):
+        found = standing.look()
+    assert (found.ready, found.running, found.unknown, found.oldest_ready) == (0, 0, 0, 0.0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_requests_are_timed_by_the_name_of_their_view(ada, client, seen):
+    """Never by their path, of which there is no end, and as one for each class of answers."""
+    Rest(ada).get("plans/plan_nowhere/")
+    client.get("/nowhere/at/all/")
+    client.generic("BREW", "/healthz")
+    assert seen('toolgate_request_seconds_count{method="GET",status="4xx",view="api-plan"}') == 1
+    assert seen('toolgate_request_seconds_count{method="GET",status="4xx",view="none"}') == 1
+    assert seen('toolgate_request_seconds_count{method="other",status="4xx",view="healthz"}') == 1
+
+
+def test_without_the_database_the_rest_is_told(client, monkeypatch):
+    """What cannot be counted is left out, not said to be nothing."""
+
+    def fail() -> None:
+        raise DatabaseError
+
+    monkeypatch.setattr(metrics._database, "fresh", metrics.Fresh(fail))
+    found = read(client)
+    assert found["toolgate_database_up"] == 0
+    assert "toolgate_steps_ready" not in found
+    assert "toolgate_sockets_open" in found
+
+
+@pytest.mark.parametrize(
+    ("address", "headers", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("::1", {}, 200),
+        ("10.0.0.7", {}, 403),
+        ("", {}, 403),
+        ("127.0.0.1", {"X-Forwarded-For": "127.0.0.1"}, 403),
+        ("127.0.0.1", {"X-Forwarded-Proto": "https"}, 403),
+        ("127.0.0.1", {"Forwarded": "for=10.0.0.7"}, 403),
+    ],
+)
+def test_without_a_token_only_this_machine_may_read(client, db, address, headers, status):
+    """A proxy beside the process speaks for others, and says so."""
+    assert client.get("/metrics", headers=headers, REMOTE_ADDR=address).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [(None, 403), ("Bearer wrong", 403), ("Bearer ", 403), ("Bearer scrape-scrape-scrape", 200), ("Bearer é", 403)],
+)
+def test_where_a_token_is_set_it_is_asked_for(client, db, settings, given, status):
+    """From wherever; this machine needs it too."""
+    settings.TOOLGATE_METRICS_TOKEN = "scrape-scrape-scrape"
+    headers = {"Authorization": given} if given else {}
+    assert client.get("/metrics", headers=headers, REMOTE_ADDR="10.0.0.7").status_code == status
+    assert client.get("/metrics").status_code == 403
+
+
+COUNT = """
+import os, django; django.setup()
+from plans import measures
+measures.call_ended("completed", "safe"); measures.threads(busy=1, idle=3, late=0)
+"""
+ADD_UP = """
+import django; django.setup()
+from prometheus_client import generate_latest
+from config import metrics
+metrics.DatabaseCollector.collect = lambda self: []
+print(generate_latest(metrics.exposed()).decode())
+"""
+
+
+def test_processes_that_share_a_folder_are_added_up(tmp_path):
+    """What a process counted stays when it has ended; what it held is gone."""
+    environment = {**os.environ, FOLDER: str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
+
+    def run(code: str) -> str:
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, cwd=configured.BASE_DIR, env=environment, capture_output=True, text=True).stdout
+
+    run(COUNT), run(COUNT)
+    found = run(ADD_UP)
+    assert 'toolgate_calls_total{level="safe",status="completed"} 2.0' in found
+    assert 'toolgate_executor_threads{state="busy"}' not in found
