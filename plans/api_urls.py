@@ -15,6 +15,7 @@ urlpatterns = [
     path(f"{PLAN}start/", api.PlanStart.as_view(), name="api-plan-start"),
     path(f"{PLAN}pause/", api.PlanPause.as_view(), name="api-plan-pause"),
     path(f"{PLAN}resume/", api.PlanResume.as_view(), name="api-plan-resume"),
+    path(f"{PLAN}retry/", changes_api.PlanRetry.as_view(), name="api-plan-retry"),
     path(f"{PLAN}cancel/", api.PlanCancel.as_view(), name="api-plan-cancel"),
     path(f"{PLAN}steps/{STEP_ID}/outcome/", api.StepOutcome.as_view(), name="api-step-outcome"),
     path("calls/", calls_api.CallList.as_view(), name="api-calls"),

@@ -63,19 +63,28 @@ def _waiting(who: str, data: Data) -> Said:
     return Said("hand", "human", f"{who} is", "waiting for approval", str(data.get("approval", "")))
 
 
+WHY_TRIED_AGAIN = {
+    "worker_stopped": ("retry", "is handed to another worker: the one that had it stopped"),
+    "worker_lost": ("retry", "lost its worker and is tried again"),
+    "rate_limited": ("clock", "waits {seconds} s: its tool may not be used more often"),
+    "definition_changed": ("retry", "is asked about again: its tool has changed"),
+    "drifted": ("retry", "is left to a process that has loaded the current version of its tool"),
+}
+TRIED_AGAIN = ("retry", "failed and is tried again in {seconds} s ({attempt} of {of})")
+
+
 def _retrying(who: str, data: Data) -> Said:
-    if data.get("error") == "worker_stopped":
-        return Said("retry", "warn", f"{who} is handed to another worker: the one that had it stopped")
-    if data.get("error") == "worker_lost":
-        return Said("retry", "warn", f"{who} lost its worker and is tried again")
-    if data.get("error") == "rate_limited":
-        return Said("clock", "warn", f"{who} waits {data.get('seconds')} s: its tool may not be used more often")
-    if data.get("error") == "definition_changed":
-        return Said("retry", "warn", f"{who} is asked about again: its tool has changed")
-    if data.get("error") == "drifted":
-        return Said("retry", "warn", f"{who} is left to a process that has loaded the current version of its tool")
-    tries = f"{data.get('attempt')} of {data.get('of')}"
-    return Said("retry", "warn", f"{who} failed and is tried again in {data.get('seconds')} s ({tries})")
+    if data.get("by"):
+        return Said("retry", "human", f"{who} is tried again: {data['by']} asked for it")
+    icon, words = WHY_TRIED_AGAIN.get(str(data.get("error")), TRIED_AGAIN)
+    numbers = {name: data.get(name) for name in ("seconds", "attempt", "of")}
+    return Said(icon, "warn", f"{who} {words.format(**numbers)}")
+
+
+def _skipped(who: str, data: Data) -> Said:
+    if data.get("by"):
+        return Said("skip", "human", f"{who} was skipped by {data['by']}: {data.get('reason', '')}")
+    return Said("skip", "idle", f"{who} skipped, already true:", code=str(data.get("done_check", "")))
 
 
 def _completed(who: str, data: Data) -> Said:
@@ -105,7 +114,9 @@ def _call_failed(who: str, data: Data) -> Said:
 def _invoked(who: str, data: Data) -> Said:
     worked = bool(data.get("success"))
     if data.get("late"):
-        return Said("clock", "warn", f"{who}: the handler that could not be stopped has come back", code=str(data["tool"]))
+        return Said(
+            "clock", "warn", f"{who}: the handler that could not be stopped has come back", code=str(data["tool"])
+        )
     return Said("tools", "ok" if worked else "danger", f"{who} invoked", code=str(data.get("tool", "")))
 
 
@@ -151,7 +162,7 @@ SAYERS: Mapping[str, Sayer] = {
     "plan.failed": _ended("fail", "danger", "over: it failed"),
     "plan.cancelled": _ended("stop", "idle", "cancelled"),
     "step.started": _started,
-    "step.skipped": _fixed("skip", "idle", "skipped, already true:", name="done_check"),
+    "step.skipped": _skipped,
     "step.waiting": _waiting,
     "step.retrying": _retrying,
     "step.completed": _completed,

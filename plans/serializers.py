@@ -17,12 +17,14 @@ from catalog.intake import (
     Seconds,
     StrictSerializer,
     Text,
+    Whole,
 )
 from catalog.models import Call
 from catalog.states import PUBLIC_STATUS
 from plans.models import Plan, Step
 from plans.private import PrivateParts
 from plans.selectors import steps_of
+from plans.spec import MAX_STEP_ID
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
 MAX_WAIT = 60.0
@@ -78,6 +80,12 @@ class CallBody(StrictSerializer):
 
 class ActionBody(StrictSerializer):
     """An action that needs nothing said."""
+
+
+class RetryBody(StrictSerializer):
+    """Which failed step is to be tried again; all of them when none is named."""
+
+    step_id = Whole(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
 
 
 class OutcomeBody(StrictSerializer):

@@ -108,7 +108,8 @@ def start_plan(plan: Plan, *, by: Requester) -> None:
 
 def start(plan: Plan, batch: Recording) -> None:
     """Start a plan inside its recording: the steps that need nothing become ready."""
-    move(Plan.objects.filter(pk=plan.pk), to=PlanStatus.IN_PROGRESS, started_at=batch.now)
+    new = Plan.objects.filter(pk=plan.pk, status=PlanStatus.PENDING)
+    move(new, to=PlanStatus.IN_PROGRESS, started_at=batch.now)
     first = Step.objects.filter(plan=plan, status=StepStatus.PENDING, dependencies_left=0)
     ready = first.update(ready_at=batch.now)
     batch.add("plan.started")

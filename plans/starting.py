@@ -25,6 +25,7 @@ from catalog.states import TERMINAL, CallStatus
 from plans import carriers, claims, conditions, drift, finishing, limits, references
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
+from plans.models import Step
 from plans.work import Asker, Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
 
 _BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concrete_fields}
@@ -102,10 +103,20 @@ def _skip_reason(start: Start) -> _Check:
 
 def _order(start: Start) -> Order:
     """Resolve references and validate the arguments against the tool as it is now."""
-    parameters = json.loads(start.step.parameters)
-    if not start.plan.is_call and "${" in start.step.parameters:
+    text, old = start.step.parameters, _call_before(start.step)
+    parameters = json.loads(text)
+    is_literal = start.plan.is_call or (old is not None and old.arguments == text)
+    if not is_literal and "${" in text:
         parameters = references.resolve(parameters, Memory(start.step.plan_pk))
-    return order_for(start.step.tool, parameters, plan_ref=start.plan.ref)
+    order = order_for(start.step.tool, parameters, plan_ref=start.plan.ref)
+    return order if old is None else replace(order, replaces=old, asker=asker_of(old))
+
+
+def _call_before(step: Claimed) -> Call | None:
+    """Return the call that a retried step had before, and that its next call is to replace."""
+    if step.attempt == 1:
+        return None
+    return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replaced_by=None).first()
 
 
 def order_for(tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None) -> Order:

@@ -1,10 +1,16 @@
 """The states of plans and steps. Waiting and paused are overlays, never states; skipped is completed with a flag.
 
 plan:  pending ──► in_progress ──► completed | failed | cancelled
-step:  pending ──► in_progress ──► completed | failed | cancelled
-          │          │     ▲
-          │          └─────┘  (claimed again: after a wait for a person, or a lost lease)
+          │             ▲                        │
+          │             └────────────────────────┘  (retried)
           └──► cancelled
+step:  pending ──► in_progress ──► completed | failed | cancelled
+          │ ▲        │     ▲                     │        │
+          │ │        └─────┘  (claimed again)    │        │
+          │ └────────────────────────────────────┴────────┘  (retried)
+          └──► cancelled | completed (skipped by a person)
+
+What has ended may be retried: nothing of it goes on by itself. A cancelled plan, and its steps, stay as they are.
 """
 
 from django.db import models
@@ -44,17 +50,17 @@ PLAN_MOVES: dict[str, frozenset[str]] = {
     PlanStatus.PENDING: frozenset({PlanStatus.IN_PROGRESS, PlanStatus.CANCELLED}),
     PlanStatus.IN_PROGRESS: frozenset({PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.CANCELLED}),
     PlanStatus.COMPLETED: frozenset(),
-    PlanStatus.FAILED: frozenset(),
+    PlanStatus.FAILED: frozenset({PlanStatus.IN_PROGRESS}),
     PlanStatus.CANCELLED: frozenset(),
 }
 STEP_MOVES: dict[str, frozenset[str]] = {
-    StepStatus.PENDING: frozenset({StepStatus.IN_PROGRESS, StepStatus.CANCELLED}),
+    StepStatus.PENDING: frozenset({StepStatus.IN_PROGRESS, StepStatus.COMPLETED, StepStatus.CANCELLED}),
     StepStatus.IN_PROGRESS: frozenset(
         {StepStatus.IN_PROGRESS, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED}
     ),
-    StepStatus.FAILED: frozenset(),
+    StepStatus.FAILED: frozenset({StepStatus.PENDING}),
     StepStatus.COMPLETED: frozenset(),
-    StepStatus.CANCELLED: frozenset(),
+    StepStatus.CANCELLED: frozenset({StepStatus.PENDING}),
 }
 PLAN_TERMINAL = frozenset({PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.CANCELLED})
 STEP_TERMINAL = frozenset({StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED})

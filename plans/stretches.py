@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils.dateparse import parse_datetime
+
 from plans.models import Event, Step
 from plans.timeline import Interval
 
@@ -14,10 +16,13 @@ def stretches(steps: Iterable[Step], retries: Mapping[int, Sequence[Event]]) -> 
 
 
 def _of_step(step: Step, retries: Sequence[Event]) -> list[Interval]:
+    found = [each for retry in retries for each in _earlier_try(retry)]
     if step.started_at is None or step.skipped:
-        return []
-    begun, found = step.started_at, []
+        return found
+    begun = step.started_at
     for retry in retries:
+        if retry.at < begun:
+            continue
         found.append(Interval(step.step_id, "retry", begun, retry.at))
         begun = retry.at + timedelta(seconds=float(retry.data_json.get("seconds", 0)))
     wait = _wait_of(step)
@@ -26,6 +31,12 @@ def _of_step(step: Step, retries: Sequence[Event]) -> list[Interval]:
     found += _stretch(step, begun, wait.begin)
     found.append(Interval(step.step_id, "waiting", wait.begin, wait.end or step.completed_at))
     return found if wait.end is None else [*found, *_stretch(step, wait.end, step.completed_at)]
+
+
+def _earlier_try(retry: Event) -> list[Interval]:
+    """Return the try that had failed when a person had the step tried again."""
+    began, ended = (parse_datetime(str(retry.data_json.get(name, ""))) for name in ("began", "ended"))
+    return [Interval(retry.step_id or 0, "retry", began, ended)] if began and ended else []
 
 
 def _stretch(step: Step, begin: datetime, end: datetime | None) -> list[Interval]:

@@ -112,6 +112,8 @@ class Replay:
 
     def _move_step(self, kind: str, step_id: int) -> bool:
         before, to = self.steps.get(step_id, StepStatus.PENDING), STEP_STATES[kind]
+        if kind == "step.retrying" and before in (StepStatus.FAILED, StepStatus.CANCELLED):  # by a person
+            to = StepStatus.PENDING
         self.steps[step_id] = to
         if kind == "step.started":
             self.claims[step_id] += 1

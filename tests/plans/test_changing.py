@@ -20,14 +20,14 @@ from tests.builders import act, assert_gapless, events_of, make_plan, request_of
 from tests.rest import Rest, agent, wrong_paths
 
 
-def change(plan: Plan, by: User | None = None, **fields: object) -> Plan:
+def change(plan: Plan, by: User | None = None, **fields: Any) -> Plan:
     """Change the plan as its author, unless someone else does; return it as it is then."""
     change_plan(plan, read_change(fields), by=Requester(by or plan.author))
     plan.refresh_from_db()
     return plan
 
 
-def problems(plan: Plan, **fields: object) -> list[tuple[str, str]]:
+def problems(plan: Plan, **fields: Any) -> list[tuple[str, str]]:
     """Return the paths and codes of what is wrong with a change, which then changes nothing."""
     before = documents_of(plan)
     with pytest.raises(PlanProblems) as refused:
