@@ -27,9 +27,9 @@ def this_instance() -> Instance:
     return Instance.objects.get(pk=1)
 
 
-def action_digest(call: Call, binding: Binding, rule: Rule) -> str:
-    """Return the digest over everything an approval of `call`, held by `rule`, is bound to."""
-    instance = this_instance()
+def action_digest(call: Call, binding: Binding, rule: Rule, instance: Instance | None = None) -> str:
+    """Return the digest over everything an approval of `call`, held by `rule`, is bound to: here, unless told where."""
+    instance = instance or this_instance()
     return digest(
         ACTION,
         instance.name,

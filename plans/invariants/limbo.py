@@ -24,8 +24,9 @@ WORKING = "SELECT 1 FROM plans_step WHERE lease_until >= %s LIMIT 1"
 NOT_WAITING = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
     LEFT JOIN catalog_call c ON c.id = s.call_id
-    WHERE s.status = %s AND s.lease_until IS NULL AND s.ready_at IS NULL AND NOT (
-      (s.waiting_for = %s AND c.status = %s) OR (s.waiting_for = %s AND c.status = %s) OR s.waiting_for IN (%s, %s))
+    WHERE s.status = %s AND s.lease_until IS NULL AND s.ready_at IS NULL AND s.waiting_for NOT IN (%s, %s)
+      AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
+      AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
 """
 NEVER_READY = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
@@ -71,7 +72,7 @@ def _steps(world: World) -> Iterator[Finding]:
         yield from steps(why, NOT_CLAIMED, world.overdue, in_progress)
     waits = (WaitingFor.APPROVAL, CallStatus.HELD, WaitingFor.OUTCOME, CallStatus.OUTCOME_UNKNOWN)
     others = (WaitingFor.INPUT, WaitingFor.CALLS)
-    names = map(str, (StepStatus.IN_PROGRESS, *waits, *others))
+    names = map(str, (StepStatus.IN_PROGRESS, *others, *waits))
     yield from steps("It is in progress and waits for nothing.", NOT_WAITING, *names)
     yield from steps("It needs nothing more, and is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress)
 

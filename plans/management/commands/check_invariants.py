@@ -39,6 +39,17 @@ class Command(BaseCommand):
         )  # fmt: skip
         parser.add_argument("--effects", type=Path, metavar="FILE", help="what tools did, a line each: I10")
         parser.add_argument("--history", type=Path, metavar="FILE", help="what a client was told, in JSON lines: I14")
+        parser.add_argument(
+            "--captures", type=Path, action="append", default=[], metavar="FILE",
+            help="a file or folder of what was logged, answered, sent or shown: I15",
+        )  # fmt: skip
+        parser.add_argument(
+            "--canary", action="append", default=[], metavar="TEXT",
+            help="personal data that was planted: belongs where payloads are, nowhere else",
+        )  # fmt: skip
+        parser.add_argument(
+            "--secret", action="append", default=[], metavar="TEXT", help="a secret that was planted: belongs nowhere"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, say what was found, and exit with what it means."""
@@ -59,12 +70,17 @@ class Command(BaseCommand):
     def _world(self, options: dict[str, Any]) -> World:
         if not 0 <= options["grace"] <= 10**6:
             raise CannotCheck("--grace takes 0 to 1,000,000 seconds.")
+        if options["captures"] and not (options["canary"] or options["secret"]):
+            raise CannotCheck("--captures says where to look; say with --canary or --secret what to look for.")
         return World(
             now=clock.now(),
             lease_seconds=settings.TOOLGATE_LEASE_SECONDS,
             grace_seconds=options["grace"],
             effects=options["effects"],
             history=options["history"],
+            captures=options["captures"],
+            canaries=options["canary"],
+            secrets=options["secret"],
         )
 
     def _progress(self, invariant: Invariant) -> None:

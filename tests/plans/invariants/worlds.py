@@ -54,6 +54,7 @@ class SmallWorld:
     skipped: Plan
     cancelled: Plan
     tried_again: Plan
+    kept: Plan
     direct: Call
 
 
@@ -73,6 +74,7 @@ def small_world(people: People) -> SmallWorld:
         skipped=skipped(ada),
         cancelled=cancelled(people),
         tried_again=tried_again(ada),
+        kept=work_off(make_plan(ada, act(1, "x", "keeping"))),
         direct=create_call(CallOrder("safe", {"value": 1}), by=Requester(ada)),
     )
 
@@ -166,7 +168,9 @@ def edited(ada: User, rosa: User) -> Plan:
 
 def skipped(ada: User) -> Plan:
     """A plan whose one step was done already."""
-    return work_off(make_plan(ada, act(1, "x", expected_key="note", done_check="exists"), memory={"note": "here"}))
+    return work_off(
+        make_plan(ada, act(1, "x", expected_key="note", done_check="note is not None"), memory={"note": "here"})
+    )
 
 
 def cancelled(people: People) -> Plan:
@@ -178,24 +182,24 @@ def cancelled(people: People) -> Plan:
     return plan
 
 
-@contextmanager
-def nothing_watches() -> Iterator[None]:
-    """Let SQL change what the database itself protects, as whoever owns it can."""
-    with connection.cursor() as cursor:
-        on_sqlite = connection.vendor == "sqlite"
-        audit = "approvals_auditentry"
-        if on_sqlite:
-            cursor.execute("SELECT sql FROM sqlite_master WHERE name = 'audit_is_append_only'")
-            [sql] = cursor.fetchone()
-            cursor.execute("DROP TRIGGER audit_is_append_only")
-        else:
-            cursor.execute(f"ALTER TABLE {audit} DISABLE TRIGGER audit_is_append_only")
-        yield
-        cursor.execute(sql if on_sqlite else f"ALTER TABLE {audit} ENABLE TRIGGER audit_is_append_only")
-
-
 def corrupt(sql: str, *parameters: Any) -> None:
     """Change exactly one row behind the product's back."""
     with nothing_watches(), connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         assert cursor.rowcount == 1
+
+
+@contextmanager
+def nothing_watches() -> Iterator[None]:
+    """Let SQL change the audit log, as whoever owns the database can."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("SELECT sql FROM sqlite_master WHERE name = 'audit_is_append_only'")
+            [again] = cursor.fetchone()
+            cursor.execute("DROP TRIGGER audit_is_append_only")
+        else:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute("ALTER TABLE approvals_auditentry DISABLE TRIGGER audit_is_append_only")
+            again = "ALTER TABLE approvals_auditentry ENABLE TRIGGER audit_is_append_only"
+        yield
+        cursor.execute(again)

@@ -1,0 +1,111 @@
+"""I7: safety levels are lowered by administrators who say why, and what ran was in force.
+
+The audit log tells of each version that a tool had, and from when on; so levels are followed along the log.
+"""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+
+from approvals.models import AuditEntry
+from approvals.roles import GIVEN
+from catalog.access import ADMINISTRATOR
+from catalog.definitions import SafetyLevel
+from catalog.models import Call, Tool, ToolVersion
+from plans.invariants.base import CHUNK, Finding, World, invariant
+
+TAKES_EFFECT_SECONDS = 10.0
+"""How long processes may take to see that the catalog changed."""
+UNEXPLAINED = "Its level was lowered, and no administrator said why."
+
+
+@dataclass(slots=True)
+class Timeline:
+    """What the log tells of one tool: its version, and whether it was in use, from each entry on."""
+
+    at: list[datetime] = field(default_factory=list)
+    states: list[tuple[int, bool]] = field(default_factory=list)
+    enabled: bool = True
+    registered: bool = True
+    allowed: set[tuple[int, str]] = field(default_factory=set)
+    """Versions with the level that an administrator gave a reason for."""
+
+    def add(self, entry: AuditEntry, details: dict[str, Any]) -> None:
+        """Take in one entry about the tool."""
+        self.enabled = {"tool.enabled": True, "tool.disabled": False}.get(entry.action, self.enabled)
+        self.registered = {"tool.removed": False, "tool.changed": True}.get(entry.action, self.registered)
+        self.at.append(entry.at)
+        version = int(details.get("version") or (self.states[-1][0] if self.states else 0))
+        self.states.append((version, self.enabled and self.registered))
+
+    def allows(self, version: int, moment: datetime) -> bool:
+        """Say whether the version was in force and in use then, or so shortly before that not everyone knew."""
+        slack = timedelta(seconds=TAKES_EFFECT_SECONDS)
+        first = max(bisect_left(self.at, moment - slack) - 1, 0)
+        return (version, True) in self.states[first : bisect_right(self.at, moment + slack)]
+
+
+@invariant(7, "No safety level was lowered but by an administrator with a reason, and what ran was in force.")
+def levels_are_lowered_with_a_reason(world: World) -> Iterator[Finding]:
+    """Follow every tool's versions along the log, up to the present one; then look at when calls started.
+
+    A version that is new is in force for a process a moment later: the check allows some seconds.
+    """
+    timelines = _timelines()
+    levels = {(name, number): SafetyLevel(level) for name, number, level in _versions()}
+    for name, current in Tool.objects.order_by("name").values_list("name", "current_version__number"):
+        line = timelines.get(name)
+        if line is None:
+            continue
+        numbers = [version for version, _ in line.states]
+        for before, after in pairwise([*numbers, current or numbers[-1]]):
+            old, new = levels.get((name, before)), levels.get((name, after))
+            if old and new and new.rank < old.rank and (after, str(new)) not in line.allowed:
+                yield Finding(f"{name}/{after}", UNEXPLAINED)
+        if len(set(line.states)) > 1:
+            yield from _out_of_force(name, line)
+
+
+def _versions() -> Iterator[tuple[str, int, str]]:
+    yield from ToolVersion.objects.values_list("tool__name", "number", "safety_level").iterator(CHUNK)
+
+
+def _out_of_force(name: str, line: Timeline) -> Iterator[Finding]:
+    """Find calls that started on a version long after another had taken its place, or of a tool switched off."""
+    calls = Call.objects.filter(tool_name=name, started_at__isnull=False)
+    for call, version, moment in calls.values_list("public_id", "version__number", "started_at").iterator(CHUNK):
+        if moment is not None and not line.allows(version, moment):
+            yield Finding(call, "The call started on a version that was not in force, or of a tool that was off.")
+
+
+def _timelines() -> dict[str, Timeline]:
+    """Return what the log tells of each tool, by its name."""
+    found: dict[str, Timeline] = {}
+    administrators = _administrators()
+    entries = AuditEntry.objects.filter(Q(action__startswith="tool.") | Q(action=GIVEN)).order_by("seq")
+    for entry in entries.iterator(CHUNK):
+        details = json.loads(entry.details)
+        if entry.action == GIVEN:
+            administrators |= (
+                {entry.object_ref} if {ADMINISTRATOR, "superuser"} & set(details.get("roles", ())) else set()
+            )
+            continue
+        line = found.setdefault(entry.tool_name, Timeline())
+        line.add(entry, details)
+        explained = str(details.get("reason", "")).strip() and f"user_{entry.actor_id}" in administrators
+        if entry.action == "tool.level_set" and explained:
+            line.allowed.add((line.states[-1][0], str(details.get("after"))))
+    return found
+
+
+def _administrators() -> set[str]:
+    """Return who administers now, as the log names people; those it gave the role before are added along it."""
+    people = User.objects.filter(Q(groups__name=ADMINISTRATOR) | Q(is_superuser=True))
+    return {f"user_{pk}" for pk in people.values_list("pk", flat=True)}

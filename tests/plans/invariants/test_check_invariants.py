@@ -1,0 +1,119 @@
+"""`manage.py check_invariants`: what it says, what it ends with, and that it changes nothing."""
+
+import json
+import threading
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import DatabaseError, connection
+
+from plans.invariants.base import known_invariants
+from plans.invariants.seeing import one_view
+from plans.models import Plan
+from tests.builders import act, make_plan, work_off
+from tests.plans.invariants.worlds import corrupt
+
+GIVEN = ["I10", "I14", "I15"]
+
+
+def check(*options: str) -> tuple[int, str]:
+    """Run the command; return what it ends with and what it says."""
+    said = StringIO()
+    try:
+        call_command("check_invariants", *options, stdout=said)
+    except SystemExit as end:
+        return int(end.code or 0), said.getvalue()
+    return 0, said.getvalue()
+
+
+@pytest.fixture
+def plan(stage: Any, ada: Any) -> Plan:
+    """A plan that is over."""
+    return work_off(make_plan(ada, act(1, "x")))
+
+
+def test_it_says_that_everything_holds(plan, monkeypatch):
+    """Roles aside: the cast has them past the log."""
+    monkeypatch.setattr("plans.invariants.trail.MEMBERS", "SELECT 1, 'x' FROM plans_plan WHERE 1 = 0")
+    code, said = check("--json")
+    every = [each.id for each in known_invariants()]
+    checked = [each for each in every if each not in GIVEN]
+    assert every == [f"I{number}" for number in range(1, 21)]
+    assert (code, json.loads(said)) == (0, {"ok": True, "checked": checked, "not_checked": GIVEN, "violations": []})
+
+
+def test_it_says_what_does_not(plan):
+    """The invariant, ids, how many and in what way; for people one line each, with what a check needs."""
+    corrupt("UPDATE plans_plan SET status = 'failed' WHERE id = %s", plan.pk)
+    code, said = check("--json")
+    why = "The plan is not what its events lead to."
+    told = {"invariant": "I8", "ids": [plan.public_id], "count": 1, "reasons": {why: 1}}
+    assert code == 1 and told in json.loads(said)["violations"]
+    code, said = check()
+    assert (code, len([line for line in said.splitlines() if line.startswith("I")])) == (1, 20)
+    assert "I8  1 broken" in said and f"    1: {why}\n    {plan.public_id}\n" in said
+    assert "I10 not checked" in said and "Give --effects FILE" in said
+
+
+def test_long_lists_are_cut(plan):
+    """All are counted, a hundred are named."""
+    Plan.objects.bulk_create(
+        Plan(goal="x", author=plan.author, created_at=plan.created_at, last_seq=3) for _ in range(150)
+    )
+    found = next(each for each in json.loads(check("--json")[1])["violations"] if each["invariant"] == "I9")
+    assert (found["count"], len(found["ids"])) == (150, 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--effects", "not-there"], "cannot be read"),
+        (["--grace", "-1"], "0 to 1,000,000"),
+        (["--grace", "nan"], "0 to 1,000,000"),
+        (["--captures", "x"], "say with --canary"),
+        (["--canary", "abc"], "fewer than 6"),
+        (["--canary", "long enough", "--captures", "not-there"], "cannot be read"),
+    ],
+)
+def test_what_it_cannot_check_it_says(db, options, why):
+    """With an exit code of its own."""
+    with pytest.raises(CommandError, match=why) as refusal:
+        check(*options)
+    assert refusal.value.returncode == 2
+
+
+def test_a_database_that_is_not_there(db, monkeypatch):
+    """Is no violation."""
+    monkeypatch.setattr("plans.invariants.numbering.NUMBERED", "SELECT x FROM not_there")
+    with pytest.raises(CommandError, match="cannot be read") as refusal:
+        check()
+    assert refusal.value.returncode == 2
+
+
+def test_it_sees_one_moment_and_writes_nothing(transactional_db, catalog, ada):
+    """Whoever writes meanwhile is neither seen nor kept waiting."""
+
+    def write() -> None:
+        make_plan(ada, {"step_id": 1, "description": "Think"})
+        connection.close()
+
+    with one_view():
+        before = Plan.objects.count()
+        writer = threading.Thread(target=write)
+        writer.start()
+        writer.join(timeout=30)
+        assert (writer.is_alive(), Plan.objects.count()) == (False, before)
+        with pytest.raises(DatabaseError):
+            Plan.objects.update(goal="changed")
+    assert Plan.objects.get().goal == "Try it"
+    Plan.objects.update(goal="changed")
+
+
+def test_the_file_of_effects_may_be_empty(db, tmp_path: Path):
+    """Nothing happened then."""
+    (tmp_path / "sink").touch()
+    assert "I10" in json.loads(check("--json", "--effects", str(tmp_path / "sink"))[1])["checked"]

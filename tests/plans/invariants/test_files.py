@@ -1,0 +1,143 @@
+"""What was seen outside of the database: effects, a client's history, captures. And files of another shape."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.models import Call
+from plans.invariants.base import CannotCheck
+from plans.models import Event
+from tests.builders import call_of, request_of
+from tests.invariants import assert_invariants, broken
+from tests.plans.invariants.worlds import SmallWorld, corrupt
+
+CANARY = "Ms <Canary> of 12 Wharf Lane"
+
+
+def file_of(folder: Path, *lines: str) -> Path:
+    """Return a file with these lines."""
+    path = folder / "lines"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def whole(call: Call, *, digest: str = "") -> list[str]:
+    """Return the lines of an effect from its beginning to its end."""
+    return [f"{call.public_id} {call.attempt} {word}{digest}" for word in ("began", "ended")]
+
+
+def told(kind: str, action: str, **more: object) -> str:
+    """Return a line of a client's history."""
+    return json.dumps({"type": kind, "f": action, **more})
+
+
+@pytest.fixture
+def effects(small: SmallWorld) -> list[str]:
+    """The lines of the dangerous calls' effects: one ran, one is unknown, one was settled without an end."""
+    ran = call_of(small.ran, 2)
+    digest = f" {hashlib.sha256(ran.arguments.encode()).hexdigest()}"
+    left = [f"{call_of(plan).public_id} 1 began" for plan in (small.unknown, small.settled)]
+    return [*whole(ran, digest=digest), *left]
+
+
+def test_effects_that_match(small, effects, tmp_path):
+    """An effect without an end is an unknown outcome, or was settled."""
+    assert_invariants(effects=file_of(tmp_path, *effects))
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        ("ran", "{call} 1 began"),
+        ("ran", "{call} 2 began"),
+        ("rejected", "{call} 1 began"),
+        ("waiting", "{call} 1 began"),
+        ("unknown", "{call} 1 began " + "0" * 64),
+        ("unknown", "call_gone 1 began"),
+    ],
+)
+def test_effects_that_do_not_match(small, effects, tmp_path, plan, line):
+    """Twice, without a start, refused, held, with other arguments, of a call that is not there."""
+    step_id = 2 if plan == "ran" else 1
+    line = line.format(call=call_of(getattr(small, plan), step_id).public_id)
+    assert broken(effects=file_of(tmp_path, *effects, line)) == {"I10": [line.split()[0]]}
+
+
+def test_a_call_without_an_effect(small, effects, tmp_path):
+    """It is completed; the file has other calls of its tool, and not this one, or not its end."""
+    ref = call_of(small.ran, 2).public_id
+    assert broken(effects=file_of(tmp_path, *effects[2:])) == {"I10": [ref]}
+    assert broken(effects=file_of(tmp_path, effects[0], *effects[2:])) == {"I10": [ref]}
+
+
+def test_what_was_acknowledged_is_there(small, tmp_path):
+    """Under one resource a key; what was refused is not; of what nobody knows, either may be."""
+    request = request_of(small.ran, 2)
+    lines = [
+        told("invoke", "plan", key="k1"),
+        told("ok", "plan", key="k1", id=small.ran.public_id),
+        told("ok", "plan", key="k1", id=small.ran.public_id),
+        told("ok", "review", key="k2", id=request.public_id, digest=request.digest),
+        told("fail", "plan", key="k3", status="422"),
+        told("info", "plan", key="k4"),
+        json.dumps({"op": "call", "status": "ok", "id": "7", "resource": small.direct.public_id}),
+    ]
+    assert_invariants(history=file_of(tmp_path, *lines))
+
+
+def test_what_was_told_otherwise_is_found(small, tmp_path):
+    """Lost, different, doubled, and there after all."""
+    refs = [small.ran.public_id, small.rejected.public_id, small.direct.public_id]
+    lines = [
+        told("ok", "plan", key="k0", id="plan_gone"),
+        told("ok", "call", key="k1", id=refs[2], digest="0" * 64),
+        told("ok", "plan", key="k2", id=refs[0]),
+        told("ok", "plan", key="k2", id=refs[1]),
+        told("fail", "plan", key="k3", id=refs[0]),
+    ]
+    assert broken(history=file_of(tmp_path, *lines)) == {"I14": ["plan_gone", refs[2], refs[1], refs[0]]}
+
+
+def test_a_leak_is_found(small, tmp_path):
+    """In an event, and in a file, however it is written there; not where payloads belong."""
+    corrupt("UPDATE plans_memoryitem SET value = %s WHERE plan_id = %s AND type = 'value'", CANARY, small.skipped.pk)
+    (tmp_path / "clean").write_text("nothing here")
+    given: dict[str, Any] = {"captures": [tmp_path], "canaries": ["nowhere at all", CANARY]}
+    assert_invariants(**given)
+    event = Event.objects.get(plan=small.ran, seq=1)
+    corrupt("UPDATE plans_event SET data = %s WHERE id = %s", json.dumps({"goal": CANARY}), event.pk)
+    (tmp_path / "page").write_text("<p>Ms &lt;Canary&gt; of 12 Wharf Lane</p>")
+    assert broken(**given) == {"I15": [str(tmp_path / "page"), f"plans_event.data:{event.pk}"]}
+
+
+def test_a_secret_belongs_nowhere(small, tmp_path):
+    """Not even where payloads are."""
+    corrupt("UPDATE plans_memoryitem SET value = %s WHERE plan_id = %s AND type = 'value'", CANARY, small.skipped.pk)
+    [place] = broken(secrets=[CANARY])["I15"]
+    assert place.startswith("plans_memoryitem.value:")
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "why"),
+    [
+        ("effects", b"call_x one began\n", "line 1: a line is"),
+        ("effects", b"\xff\xfe\n", "line 1: this is not UTF-8"),
+        ("effects", b"x" * 70_000, "line 1: a line has at most"),
+        ("history", b'{"type": "ok", "f": "plan"}\n[1]\n', "line 2: this is not a JSON object"),
+        ("history", b"{\n", "line 1: this is not JSON"),
+        ("history", b"[" * 50_000, "line 1: this is not JSON"),
+        ("history", b'{"type": "perhaps", "f": "plan"}\n', "line 1: type must be one of"),
+        ("history", b'{"type": "ok"}\n', "line 1: type must be one of"),
+        ("history", None, "cannot be read"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused(db, tmp_path, option, content, why):
+    """With its line and what is wrong with it; nothing of it is repeated."""
+    path = tmp_path / "given"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CannotCheck, match=why):
+        broken(**{option: path})
