@@ -1,0 +1,119 @@
+"""The plans in docs/examples/plans, each run by the real command to its end."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+
+from catalog.registry import _TOOLS, initialize_tools
+from catalog.sync import sync_tools
+from plans.changing import change_plan, read_change
+from plans.models import Plan, Step
+from plans.services import Requester
+from tests.builders import approve, assert_gapless, events_of
+from tests.conftest import forget_what_was_read
+from tests.waiting import eventually
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+SAID = {
+    "chain": ("sentence", "Apple's revenue changed by +7.8% in fiscal 2022."),
+    "diamond": ("comparison", "In fiscal 2022, Apple took 394328 and Microsoft 198270 million dollars."),
+    "wide": ("report", "; ".join(f"station {number} is well" for number in range(1, 9)) + "."),
+    "retrying": ("said", "Here are figures, fetched at try 2 and notes, fetched at try 2."),
+}
+
+
+@pytest.fixture
+def examples(transactional_db: None, workspace: Path, admin: User, monkeypatch: Any, settings: Any) -> Iterator[None]:
+    """An installation that names the module of example tools, with someone to ask."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    settings.TOOLGATE_TOOLS = ["slow_and_shaky"]
+    initialize_tools()
+    forget_what_was_read()
+    sync_tools()
+    yield
+    for name in ("fetch_shakily", "take_time"):
+        _TOOLS.pop(name)
+    forget_what_was_read()
+
+
+def run(name: str) -> str:
+    """Run one of the plans as the README says; return what was shown. Raises SystemExit unless it completed."""
+    out = io.StringIO()
+    call_command("run_plan", str(EXAMPLES / "plans" / f"{name}.yaml"), "--wait", stdout=out, stderr=out)
+    return out.getvalue()
+
+
+def run_apart(name: str) -> tuple[threading.Thread, list[str]]:
+    """Run one of the plans on a thread of its own; return it, and where what it showed will be."""
+    shown: list[str] = []
+
+    def work() -> None:
+        try:
+            shown.append(run(name))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, shown
+
+
+def value_of(key: str) -> Any:
+    """Return what the one plan remembers under a key."""
+    return Plan.objects.get().memory.get(type="value", key=key).value_json
+
+
+@pytest.mark.usefixtures("examples")
+@pytest.mark.parametrize("name", SAID)
+def test_a_plan_completes_and_says_what_it_should(name):
+    shown = run(name)
+    key, said = SAID[name]
+    assert value_of(key) == said
+    assert shown.splitlines()[-1].startswith("Done in ")
+    assert_gapless(Plan.objects.get())
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_shaky_ones_were_tried_twice():
+    shown = run("retrying")
+    assert "Retrying" in shown
+    assert {f"{step} step.retrying" for step in (1, 2)} <= set(events_of(Plan.objects.get()))
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
+    thread, shown = run_apart("waiting")
+    steps = Step.objects.filter(waiting_for="approval")
+    waiting = eventually(steps.select_related("plan").first, what="the request")
+    approve(waiting.plan, rosa, 2)
+    thread.join(timeout=60)
+    assert (workspace / "examples" / "greeting.txt").read_text() == "Hello, Rosa."
+    assert "Waiting for approval" in shown[0] and "/approvals/?item=apr_" in shown[0]
+    assert "3 done, 1 skipped" in shown[0].splitlines()[-1]
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_one_that_is_changed_does_what_was_wanted_at_last(admin):
+    change = read_change(json.loads((EXAMPLES / "plans" / "changed.patch.json").read_text()))
+    thread, shown = run_apart("changed")
+    running = Step.objects.filter(step_id=1, call__status="running").select_related("plan")
+    plan = eventually(running.first, what="the slow step").plan
+    change_plan(plan, change, by=Requester(admin))
+    thread.join(timeout=60)
+    assert value_of("again") == "Wanted now, after the slow part. Again."
+    assert list(plan.steps.values_list("step_id", flat=True)) == [1, 2, 4]
+    assert shown[0].splitlines()[-1].endswith(": 3 done.")
+
+
+def test_the_readme_names_every_plan():
+    text = (EXAMPLES / "plans" / "README.md").read_text()
+    files = sorted((EXAMPLES / "plans").glob("*.yaml"))
+    assert len(files) == 6 and all(f"`{file.name}`" in text for file in files)
