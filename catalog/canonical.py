@@ -5,6 +5,7 @@ Owns what counts as JSON in Toolgate; knows nothing of schemas, tools or request
 
 import hashlib
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NoReturn
@@ -42,12 +43,24 @@ def with_whole_numbers(value: Any) -> Any:
     if kind is float:
         return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else value
     if kind is dict:
-        members = {key: with_whole_numbers(each) for key, each in value.items()}
-        return members if any(members[key] is not each for key, each in value.items()) else value
+        changed = _changed(value.items())
+        return value | changed if changed else value
     if kind is list:
-        items = [with_whole_numbers(each) for each in value]
-        return items if any(new is not each for new, each in zip(items, value, strict=True)) else value
+        changed = _changed(enumerate(value))
+        return [changed.get(index, each) for index, each in enumerate(value)] if changed else value
     return value
+
+
+_MAY_DIFFER = frozenset({float, dict, list})
+
+
+def _changed(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return the items, by key or index, that read otherwise in canonical text, as they read there."""
+    changed = {}
+    for key, each in items:
+        if type(each) in _MAY_DIFFER and (read := with_whole_numbers(each)) is not each:
+            changed[key] = read
+    return changed
 
 
 def canonical_text(value: object) -> str:
