@@ -11,6 +11,7 @@ from environs import Env
 
 from config import logs
 from config.keys import load_or_make
+from config.limits import read_tool_limits
 from config.mail import read_email_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -233,6 +234,8 @@ TOOLGATE_LEASE_SECONDS = env.float("TOOLGATE_LEASE_SECONDS", 30.0)
 TOOLGATE_UNDO_SECONDS = env.float("TOOLGATE_UNDO_SECONDS", 5.0)
 TOOLGATE_APPROVAL_TTL_SECONDS = env.int("TOOLGATE_APPROVAL_TTL_SECONDS", 24 * 3600)
 TOOLGATE_RUN_WINDOW_SECONDS = env.int("TOOLGATE_RUN_WINDOW_SECONDS", 15 * 60)
+TOOLGATE_MAX_RUNNING_PER_PLAN = env.int("TOOLGATE_MAX_RUNNING_PER_PLAN", 16)
+TOOLGATE_MAX_RUNNING_PER_TOOL = read_tool_limits(env.str("TOOLGATE_MAX_RUNNING_PER_TOOL", ""))
 _YEAR = 366 * 24 * 3600
 for _name, _number, _least, _most in (
     ("TOOLGATE_LEASE_SECONDS", TOOLGATE_LEASE_SECONDS, 1, 3600),
@@ -240,6 +243,7 @@ for _name, _number, _least, _most in (
     ("TOOLGATE_APPROVAL_TTL_SECONDS", TOOLGATE_APPROVAL_TTL_SECONDS, 1, _YEAR),
     ("TOOLGATE_RUN_WINDOW_SECONDS", TOOLGATE_RUN_WINDOW_SECONDS, 1, _YEAR),
     ("TOOLGATE_THREADS", TOOLGATE_THREADS, 1, 256),
+    ("TOOLGATE_MAX_RUNNING_PER_PLAN", TOOLGATE_MAX_RUNNING_PER_PLAN, 0, 10_000),
 ):
     if not _least <= _number <= _most:
         raise ImproperlyConfigured(f"{_name} must lie between {_least} and {_most}.")

@@ -15,7 +15,7 @@ from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.results import Preview
 from catalog.states import CallStatus
-from plans import carriers, claims, engine, limits, starting
+from plans import caps, carriers, claims, engine, limits, starting
 from plans.carriers import Desk
 from plans.documents import removed_from
 from plans.events import Recording, recording, recording_new
@@ -130,7 +130,7 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
         if claimed is None:
             raise Conflict("The step was taken before its call could be held.")
         return engine.store_held(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
-    desk = carriers.desk()
+    desk = carriers.desk() if caps.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1) else None
     if desk is not None:
         return _start_here(batch, facts, order, step, desk)
     call = starting.new_call(facts, step_id, order, status=CallStatus.CREATED)

@@ -4,12 +4,12 @@ Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.
 `catalog.transitions` this is the only module that writes statuses; both take their conditions from the MOVES tables.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
@@ -17,7 +17,7 @@ from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
 from catalog.transitions import Moves, sources
-from plans.states import PLAN_TERMINAL, STEP_MOVES, StepStatus
+from plans.states import STEP_MOVES, StepStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,13 @@ CLAIM = (
     f"UPDATE plans_step SET status = '{StepStatus.IN_PROGRESS}', claimed_by = %s, lease_until = %s, "
     "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = ready_at, "
     "started_at = COALESCE(started_at, %s) "
-    f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED} "
+    f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED}{{limit}} "
     f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}"
 )
 NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
+NOT_FULL = (
+    " AND (SELECT COUNT(*) FROM plans_step AS busy WHERE busy.plan_id = %s AND busy.lease_until IS NOT NULL) < %s"
+)
 FENCED = "WHERE id = %s AND claimed_by = %s AND attempt = %s AND "
 COMPLETE_STEP = (
     f"UPDATE plans_step SET status = '{StepStatus.COMPLETED}', completed_at = %s, skipped = %s, lease_until = NULL, "
@@ -141,20 +144,26 @@ class Lease:
 
 
 def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | None:
-    """Claim the plan's next ready step; None when none is ready, or the plan is paused."""
+    """Claim the plan's next ready step; None when none is, the plan is paused, or as many run as may at once."""
+    statement = _next_statement(settings.TOOLGATE_MAX_RUNNING_PER_PLAN)
+    limit = [plan_pk, settings.TOOLGATE_MAX_RUNNING_PER_PLAN] if settings.TOOLGATE_MAX_RUNNING_PER_PLAN else []
+    return _claim(cursor, statement, [plan_pk, stamp(lease.now), *limit], lease)
+
+
+@cache
+def _next_statement(limit: int) -> str:
     skip = "" if on_sqlite() else " FOR UPDATE SKIP LOCKED"
-    which = NEXT_READY.replace("{skip}", skip)
-    return _claim(cursor, which, [plan_pk, stamp(lease.now)], lease)
+    return CLAIM.format(which=NEXT_READY.format(skip=skip), limit=NOT_FULL if limit else "")
 
 
 def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> Claimed | None:
     """Claim this very step; None when it is not ready, or its plan is paused."""
-    return _claim(cursor, "%s", [step_pk], lease)
+    return _claim(cursor, CLAIM.format(which="%s", limit=""), [step_pk], lease)
 
 
-def _claim(cursor: CursorWrapper, which: str, parameters: list[Any], lease: Lease) -> Claimed | None:
+def _claim(cursor: CursorWrapper, statement: str, parameters: list[Any], lease: Lease) -> Claimed | None:
     moment = stamp(lease.now)
-    cursor.execute(CLAIM.replace("{which}", which), [lease.owner, stamp(lease.until), moment, *parameters])
+    cursor.execute(statement, [lease.owner, stamp(lease.until), moment, *parameters])
     row = cursor.fetchone()
     return Claimed(*row) if row else None
 
@@ -337,26 +346,10 @@ def renew_lease(cursor: CursorWrapper, step: Claimed, *, until: datetime) -> boo
     return _won(cursor)
 
 
-def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[int]:
-    """Return plans that have a ready step nobody claimed: hints that were lost, or delays that are over."""
-    cursor.execute(
-        f"SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s AND {NOT_PAUSED} LIMIT %s", [stamp(now), limit]
-    )
-    return [plan_pk for (plan_pk,) in cursor.fetchall()]
-
-
 def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
     """Say whether the plan is paused: what was claimed before may not start its call any more."""
     cursor.execute("SELECT 1 FROM plans_plan WHERE id = %s AND paused_at IS NOT NULL", [plan_pk])
     return cursor.fetchone() is not None
-
-
-def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
-    """Return those of the plans that have ended."""
-    keys, statuses = list(plan_pks), [str(status) for status in PLAN_TERMINAL]
-    marks = [", ".join(["%s"] * len(each)) for each in (keys, statuses)]
-    cursor.execute(f"SELECT id FROM plans_plan WHERE id IN ({marks[0]}) AND status IN ({marks[1]})", [*keys, *statuses])
-    return [plan_pk for (plan_pk,) in cursor.fetchall()]
 
 
 def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[Claimed]:

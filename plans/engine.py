@@ -26,7 +26,7 @@ from catalog.results import Preview
 from catalog.states import CallStatus
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
-from plans import carriers, claims, drift, finishing, limits, reports, starting
+from plans import caps, carriers, claims, drift, finishing, limits, reports, starting
 from plans.askers import askers_of
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
@@ -140,6 +140,7 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
         if turn.abandoned and finishing.come_back(batch, run, outcome):
             return None
         ready = finishing.finish(batch, run, outcome)
+        caps.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
         if not turn.goes_on():
             finishing.settle_plan(batch)
             carriers.hint(run.plan.pk)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from catalog.keyed import note_done
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from pydantic_core import to_json
@@ -19,7 +20,6 @@ from pydantic_core import to_json
 from catalog import clock, facts
 from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
-from catalog.keyed import note_done
 from catalog.models import Call
 from plans.claims import on_sqlite, stamp
 from plans.models import Plan

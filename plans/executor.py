@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 from time import monotonic, sleep
 
 from django.db import connection
@@ -20,6 +19,7 @@ from catalog.problems import log_unexpected
 from catalog.tracing import told
 from plans import carriers, engine, measures, recovery
 from plans.claims import on_sqlite
+from plans.hints import Hints
 from plans.reports import ids_of
 from plans.work import Run, Work
 
@@ -91,7 +91,7 @@ class Executor:
     def __init__(self, threads: int) -> None:
         self.owner = f"{socket.gethostname()[:24]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.threads = threads
-        self._hints: SimpleQueue[int | Run | None] = SimpleQueue()
+        self._hints = Hints(threads)
         self._taken: dict[int, Run] = {}
         self._seats: set[Seat] = set()
         self._written_off: set[Seat] = set()

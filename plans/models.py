@@ -102,7 +102,7 @@ class Step(models.Model):
         constraints: ClassVar = [models.UniqueConstraint(fields=["plan", "step_id"], name="step_once")]
         indexes: ClassVar = [
             models.Index(fields=["plan", "id"], name="step_ready", condition=Q(ready_at__isnull=False)),
-            models.Index(fields=["lease_until"], name="step_leased", condition=Q(lease_until__isnull=False)),
+            models.Index(fields=["plan", "lease_until"], name="step_running", condition=Q(lease_until__isnull=False)),
         ]
 
     def __str__(self) -> str:

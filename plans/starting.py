@@ -22,7 +22,7 @@ from catalog.models import Call, new_call_id
 from catalog.problems import log_unexpected
 from catalog.registry import unknown_tool
 from catalog.states import TERMINAL, CallStatus
-from plans import carriers, claims, conditions, drift, finishing, limits, references
+from plans import caps, carriers, claims, conditions, drift, finishing, limits, references
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
 from plans.models import Step
@@ -45,7 +45,7 @@ class Start:
 def next_work(batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
     """Claim the plan's ready steps until one is work; None when none is ready (any more)."""
     for _ in range(SETTLED_AT_ONCE):
-        step = claims.claim_next(batch.cursor, plan.pk, lease(owner, batch))
+        step = caps.claim_next(batch.cursor, plan.pk, lease(owner, batch))
         if step is None:
             return None
         work = _begin(Start(batch, plan, step))

@@ -19,7 +19,7 @@ from catalog import clock
 from catalog.idempotency import clear_keys
 from catalog.problems import log_unexpected
 from catalog.rates import MOST_CLEARED, clear_buckets
-from plans import carriers, claims, drift, executors, measures, recovery
+from plans import carriers, claims, drift, executors, looks, measures, recovery
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
 
@@ -42,6 +42,7 @@ class Ticker:
         self._cleared_at = self._beaten_at = float("-inf")
         self._began = clock.now()
         self._done = 0
+        self._woken_to = 0
         self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
 
     def start(self) -> None:
@@ -122,7 +123,7 @@ class Ticker:
         if self._executor is None or not plans:
             return
         with connection.cursor() as cursor:
-            self._executor.stop_plans(claims.ended_plans(cursor, plans))
+            self._executor.stop_plans(looks.ended_plans(cursor, plans))
 
     def _beat(self) -> None:
         """Let other processes know that this one executes."""
@@ -155,8 +156,10 @@ class Ticker:
         recovery.take_back_lost_steps(clock.now())
 
     def _wake(self) -> None:
+        """Tell of plans that have something ready: hints that were lost, delays that are over. They take turns too."""
         with connection.cursor() as cursor:
-            due = claims.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN)
+            due = looks.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN, after=self._woken_to)
+        self._woken_to = due[-1] if len(due) == PLANS_WOKEN else 0
         for plan_pk in due:
             if not drift.is_left(plan_pk):
                 carriers.send(plan_pk)

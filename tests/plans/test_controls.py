@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from approvals import expiry
 from catalog.errors import Conflict
-from plans import claims, engine
+from plans import engine, looks
 from plans.calls import CallOrder, create_call
 from plans.controls import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.engine import Turn
@@ -146,9 +146,9 @@ def test_the_clock_wakes_no_paused_plan(stage, ada):
     plan = make_plan(ada, act(1))
     soon = timezone.now() + timedelta(seconds=1)
     with engine.connection.cursor() as cursor:
-        assert claims.due_plans(cursor, now=soon, limit=10) == [plan.pk]
+        assert looks.due_plans(cursor, now=soon, limit=10) == [plan.pk]
         pause(plan)
-        assert claims.due_plans(cursor, now=soon, limit=10) == []
+        assert looks.due_plans(cursor, now=soon, limit=10) == []
 
 
 def test_only_a_plan_under_way_is_paused(stage, ada):
