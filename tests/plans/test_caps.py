@@ -1,0 +1,136 @@
+"""How many steps run at once, of one plan and of one tool: counted across processes, and nobody is left behind."""
+
+from collections.abc import Iterator
+from time import sleep
+
+import pytest
+from django.db.models import Max
+
+from plans import carriers, engine
+from plans.calls import CallOrder, create_call
+from plans.engine import Turn
+from plans.executor import Executor
+from plans.models import Event, Plan, Step
+from plans.services import Requester, start_plan
+from plans.work import Run
+from tests.builders import act, assert_gapless, make_plan, work_off
+from tests.racing import at_once
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def no_clock(transactional_db: None, workspace: object) -> Iterator[Executor]:
+    """Threads without a ticker: what no hint wakes stays where it is."""
+    pool = Executor(threads=2)
+    pool.start()
+    yield pool
+    pool.stop(seconds=10)
+
+
+def claim(plan: Plan, owner: str = "tests") -> Run | None:
+    """Claim a plan's next step as any worker does."""
+    work = engine.claim(plan.pk, owner=owner)
+    assert work is None or isinstance(work, Run)
+    return work
+
+
+def running() -> int:
+    """Count the steps that run."""
+    return Step.objects.filter(lease_until__isnull=False).count()
+
+
+def have_ended(plans: list[Plan]) -> bool:
+    """Say whether all of them are completed."""
+    return Plan.objects.filter(pk__in=[plan.pk for plan in plans], status="completed").count() == len(plans)
+
+
+def test_a_plan_runs_no_more_steps_at_once_than_it_may(stage, ada, settings):
+    """The next one is claimed by whoever ends one, in the same transaction."""
+    settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 2
+    plan = make_plan(ada, *(act(number) for number in range(1, 6)))
+    first, second = claim(plan), claim(plan)
+    assert first and second
+    assert (claim(plan), running()) == (None, 2)
+    assert isinstance(engine.advance(first, Turn("tests")), Run)
+    assert (running(), Plan.objects.get(pk=plan.pk).status) == (2, "in_progress")
+    settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 0
+    assert claim(plan)
+    assert running() == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_claims_at_the_same_moment_are_counted_too(stage, ada, settings):
+    """Of one plan, and of one tool in many plans; whoever was passed over finds the room that is left."""
+    settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 3
+    wide = make_plan(ada, *(act(number) for number in range(1, 9)))
+    runs = at_once(*[lambda: claim(wide)] * 8)
+    assert (len([run for run in runs if run]), running()) == (3, 3)
+    settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 3}
+    plans = [make_plan(ada, act(1, tool="patient")) for _ in range(8)]
+    at_once(*[lambda plan=plan: claim(plan) for plan in plans])
+    assert 3 < running() <= 6
+    for plan in plans:
+        claim(plan)
+    assert running() == 6
+
+
+def test_a_step_that_must_wait_keeps_no_other_back(stage, ada, settings):
+    """Its plan goes on with steps of other tools; a limit for every tool is not one for notes."""
+    settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "*": 2}
+    held = make_plan(ada, act(1, tool="patient"))
+    assert claim(held)
+    plan = make_plan(ada, act(1, tool="patient"), act(2), act(3), act(4), act(5, tool=None, parameters={}))
+    assert [run.step.step_id for run in (claim(plan), claim(plan)) if run] == [2, 3]
+    assert claim(plan) is None
+    assert list(plan.steps.exclude(status="pending").values_list("step_id", flat=True)) == [2, 3, 5]
+
+
+@pytest.mark.parametrize("limits", [{"patient": 1}, {"*": 2}])
+def test_the_end_of_a_call_wakes_who_waits_for_its_tool(no_clock, stage, ada, settings, limits):
+    """Other plans, without any clock; and no more run than may."""
+    settings.TOOLGATE_MAX_RUNNING_PER_TOOL, seen = limits, []
+    stage.acts["patient"] = lambda value, context: seen.append(running())
+    plans = [make_plan(ada, *(act(number, tool="patient") for number in (1, 2, 3))) for _ in range(6)]
+    eventually(lambda: have_ended(plans), what="the end of all plans")
+    assert (len(seen), max(seen) <= max(limits.values())) == (18, True)
+    assert_gapless(plans[0])
+
+
+def test_a_direct_call_waits_its_turn(no_clock, stage, ada, settings):
+    """It is stored and claimed as a step is; where a plan is full, so is a call that joins it."""
+    settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"cautious": 1}
+    by = Requester(ada)
+    calls = [create_call(CallOrder("cautious", {"value": number}), by=by) for number in (1, 2, 3)]
+    assert [call.status for call in calls] == ["created"] * 3
+    eventually(lambda: len(stage.values("cautious")) == 3, what="the calls")
+    carriers.close_desk(no_clock)
+    settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 1
+    carriers.open_desk(no_clock)
+    plan = make_plan(ada, act(1, tool="dangerous"), act(2, tool="dangerous"))
+    eventually(lambda: plan.steps.filter(waiting_for="approval").count() == 2, what="the requests")
+    joined = create_call(CallOrder("safe", {"value": "x"}, plan_ref=plan.public_id), by=by)
+    eventually(lambda: stage.values("safe") == ["x"], what="the call that joined")
+    assert joined.step_ref == "3"
+
+
+def test_small_plans_end_long_before_a_wide_one_that_began_first(executor, stage, ada):
+    """Plans take turns, whatever the number of their ready steps."""
+    stage.acts["keeping"] = lambda value, context: sleep(0.01)
+    wide = make_plan(ada, *(act(number, number, "keeping") for number in range(1, 201)), start=False)
+    small = [make_plan(ada, act(1), act(2, dependencies=[1]), start=False) for _ in range(20)]
+    for plan in (wide, *small):
+        start_plan(plan, by=Requester(ada))
+    eventually(lambda: have_ended([wide, *small]), what="the end of all plans")
+    last_small = Event.objects.filter(plan__in=small).aggregate(at=Max("at"))["at"]
+    done = Event.objects.filter(plan=wide, type="step.completed", at__lte=last_small).count()
+    assert done < 150
+    assert_gapless(wide)
+
+
+def test_nothing_is_passed_over_for_ever_when_everything_is_full(stage, ada, settings):
+    """Both limits at once."""
+    settings.TOOLGATE_MAX_RUNNING_PER_PLAN, settings.TOOLGATE_MAX_RUNNING_PER_TOOL = 1, {"*": 1}
+    plans = [make_plan(ada, act(1), act(2, tool="patient"), act(3, tool="dangerous")) for _ in range(3)]
+    assert [work_off(plan).status for plan in plans] == ["in_progress"] * 3
+    assert (len(stage.values("safe")), len(stage.values("patient"))) == (3, 3)
+    assert set(Step.objects.filter(step_id=3).values_list("waiting_for", flat=True)) == {"approval"}

@@ -1,0 +1,39 @@
+"""The queue of an executor's threads, and the ticker's look for lost hints: plans take turns in both."""
+
+from queue import Empty
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from plans import carriers, looks, ticker
+from plans.hints import Hints
+from tests.builders import act, make_plan
+
+
+def test_a_plan_with_many_hints_stands_in_the_queue_once():
+    """It goes to the end when one was taken; more than there are threads are dropped."""
+    hints = Hints(threads=3)
+    for plan in (1, 1, 1, 1, 1, 2, 1, 3, 2):
+        hints.put(plan)
+    assert hints.qsize() == 3
+    assert [hints.get() for _ in range(6)] == [1, 2, 3, 1, 2, 1]
+    with pytest.raises(Empty):
+        hints.get_nowait()
+    hints.put(1)
+    hints.put(None)
+    assert (hints.get_nowait(), hints.get()) == (1, None)
+
+
+def test_lost_hints_are_found_in_turns(stage, ada, monkeypatch):
+    """However many plans always have something ready: each is looked at."""
+    plans = [make_plan(ada, act(1)).pk for _ in range(5)]
+    told: list[int] = []
+    monkeypatch.setattr(ticker, "PLANS_WOKEN", 2)
+    monkeypatch.setattr(carriers, "send", lambda plan_pk, count=1: told.append(plan_pk))
+    looker = ticker.Ticker(None)
+    for _ in range(4):
+        looker._wake()
+    assert told == [*plans, *plans[:2]]
+    with connection.cursor() as cursor:
+        assert looks.due_plans(cursor, now=timezone.now(), limit=9, after=plans[2]) == plans[3:]
