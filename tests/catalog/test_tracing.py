@@ -1,0 +1,112 @@
+"""Traces: what comes in is checked, what is made belongs together, and spans name ids alone."""
+
+import sys
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from catalog import otel, tracing
+from tests.builders import act, approve, call_of, make_plan, work_off
+from tests.rest import Rest
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+GIVEN = f"00-{TRACE}-{PARENT}-01"
+SECRET = "yrano-canary-72"
+
+
+@pytest.fixture
+def spans(monkeypatch) -> InMemorySpanExporter:
+    """What a collector would be sent."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(tracing, "tracer", otel.OtelTracer(provider))
+    return exporter
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (GIVEN, GIVEN),
+        (GIVEN.replace("00-", "cc-", 1), GIVEN),
+        (f"cc-{TRACE}-{PARENT}-01-what-the-future-brings", GIVEN),
+        ("", ""),
+        (f"00-{TRACE}-{PARENT}-01-more", ""),
+        (f"ff-{TRACE}-{PARENT}-01", ""),
+        (f"00-{'0' * 32}-{PARENT}-01", ""),
+        (f"00-{TRACE}-{'0' * 16}-01", ""),
+        (GIVEN.upper(), ""),
+        (f"{GIVEN}\n", ""),
+        (f" {GIVEN}", ""),
+        (GIVEN[:-1], ""),
+    ],
+)
+def test_a_traceparent_is_taken_as_the_standard_says(given, kept):
+    """Anything else counts as none."""
+    assert tracing.accepted(given) == kept
+
+
+def test_what_is_made_here_belongs_to_the_trace_that_came_in():
+    """Else to a new one."""
+    with tracing.belonging_to(GIVEN):
+        assert tracing.here() == GIVEN
+    made = tracing.here()
+    assert tracing.accepted(made) == made
+    assert tracing.trace_id_of(made) not in (TRACE, tracing.trace_id_of(tracing.here()))
+    assert tracing.trace_id_of("") is None
+
+
+def test_without_a_collector_nothing_is_made(monkeypatch):
+    """The packages may be installed all the same."""
+    for name in tracing.ENDPOINTS:
+        monkeypatch.delenv(name, raising=False)
+    assert (tracing.start(), tracing.tracer) == ("", None)
+    with tracing.span("step", {"step": 1}):
+        tracing.note(outcome="completed")
+
+
+def test_a_collector_without_the_packages_is_said(monkeypatch):
+    """Serving goes on without spans."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setitem(sys.modules, otel.EXPORTER, None)
+    assert "extra otel" in tracing.start()
+    assert tracing.tracer is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_request_its_steps_and_their_calls_are_one_trace(spans, stage, ada):
+    """Though the steps run later, and elsewhere: the plan kept where it belongs."""
+    body = {"goal": "Try it", "steps": [act(1, SECRET), act(2, SECRET, tool="cautious", dependencies=[1])]}
+    plan_ref = Rest(ada).post("plans/", body, traceparent=GIVEN).json()["id"]
+    plan = work_off(ada.plans.get(public_id=plan_ref))
+    request, *rest = spans.get_finished_spans()
+    assert [span.name for span in rest] == ["tool call", "step", "tool call", "step"]
+    assert (request.name, request.parent.span_id) == ("request", int(PARENT, 16))
+    assert {span.context.trace_id for span in (request, *rest)} == {int(TRACE, 16)}
+    assert [span.parent.span_id for span in rest[1::2]] == [request.context.span_id] * 2
+    assert [span.parent.span_id for span in rest[0::2]] == [span.context.span_id for span in rest[1::2]]
+    assert dict(rest[3].attributes) == {
+        "toolgate.plan": plan_ref, "toolgate.step": 2, "toolgate.tool": "cautious", "toolgate.outcome": "completed",
+        "toolgate.call": call_of(plan, 2).public_id, "toolgate.level": "cautious",
+    }  # fmt: skip
+    assert request.attributes["http.route"] == "api-plans"
+    assert request.attributes["http.response.status_code"] == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_spans_hold_no_argument_result_or_message(spans, stage, ada, rosa):
+    """Not of what fails either."""
+
+    def fail(value, context):
+        raise ValueError(SECRET)
+
+    stage.acts |= {"safe": fail, "dangerous": lambda value, context: SECRET}
+    plan = make_plan(ada, act(1, SECRET), act(2, SECRET, tool="dangerous"))
+    work_off(plan)
+    approve(plan, rosa, step_id=2)
+    work_off(plan)
+    told = [span.to_json() for span in spans.get_finished_spans()]
+    assert len(told) == 6
+    assert [span for span in told if SECRET in span] == []

@@ -1,0 +1,168 @@
+"""Log lines: the same from every logger, text or JSON, without arguments, results or messages of exceptions."""
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+import structlog
+
+from catalog.problems import log_unexpected
+from catalog.tracing import about, told
+from config import logs
+from tests.builders import act, approve, make_plan, reject, work_off
+from tests.rest import Rest
+
+CANARY = "yrano-canary-71"
+HOSTILE = "a\nb\r\x1b[31m\u202e\u2028\x00"
+
+
+class Captured:
+    """Everything that is logged, at every level, as one style renders it."""
+
+    def __init__(self, style: str) -> None:
+        self.stream = io.StringIO()
+        self.handler = logging.StreamHandler(self.stream)
+        self.handler.setFormatter(logs.formatter(style))
+
+    @property
+    def text(self) -> str:
+        """All lines so far."""
+        return self.stream.getvalue()
+
+    def json(self) -> list[dict[str, object]]:
+        """Each line as the object that it is."""
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+def capture(*styles: str) -> Iterator[list[Captured]]:
+    """Let the root logger and Toolgate's take everything down in each style."""
+    root, own = logging.getLogger(), logging.getLogger("toolgate")
+    before = root.level, own.level
+    captured = [Captured(style) for style in styles]
+    for each in captured:
+        root.addHandler(each.handler)
+    root.setLevel(logging.DEBUG), own.setLevel(logging.DEBUG)
+    yield captured
+    root.setLevel(before[0]), own.setLevel(before[1])
+    for each in captured:
+        root.removeHandler(each.handler)
+
+
+@pytest.fixture
+def both() -> Iterator[list[Captured]]:
+    """All lines, as text and as JSON."""
+    yield from capture("text", "json")
+
+
+@pytest.fixture
+def lines() -> Iterator[Captured]:
+    """All lines as JSON."""
+    for [captured] in capture("json"):
+        yield captured
+
+
+@pytest.fixture
+def words() -> Iterator[Captured]:
+    """All lines as text."""
+    for [captured] in capture("text"):
+        yield captured
+
+
+def fail() -> None:
+    """Raise what holds an argument."""
+    raise ValueError(CANARY)
+
+
+def raised() -> ValueError:
+    """Return such an exception with where it came from."""
+    try:
+        fail()
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def test_a_line_of_json_has_when_who_what_ids_and_facts(lines):
+    """In this order; the time is UTC."""
+    with about(request_id="r1", plan="plan_1"):
+        logging.getLogger("toolgate.calls").info("call %s", "ended", extra=told(call="call_1", duration_ms=1.5))
+    [line] = lines.json()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(line["time"]))
+    assert datetime.fromisoformat(str(line.pop("time"))).utcoffset() is not None
+    assert line == {
+        "level": "info", "logger": "toolgate.calls", "event": "call ended",
+        "request_id": "r1", "plan": "plan_1", "call": "call_1", "duration_ms": 1.5,
+    }  # fmt: skip
+
+
+def test_a_line_of_text_reads_the_same(words):
+    """What has a space in it stands in quotes."""
+    with about(plan="plan_1"):
+        logging.getLogger("uvicorn.error").warning("so it is", extra=told(tool="a b", nothing=""))
+    assert words.text[25:] == 'WARNING uvicorn.error so it is plan=plan_1 tool="a b" nothing=""\n'
+
+
+def test_no_value_ends_a_line_or_paints_a_terminal(both):
+    """Wherever it stands, in either style."""
+    with about(request_id=HOSTILE):
+        logging.getLogger("toolgate.x").error("it was %s", HOSTILE, extra=told(tool=HOSTILE))
+    for captured in both:
+        assert captured.text.count("\n") == 1
+        assert captured.text.rstrip("\n").isprintable()
+
+
+def test_what_is_too_long_is_cut(both):
+    """A line is for reading."""
+    logging.getLogger("toolgate.x").error("x" * 100_000, extra=told(tool="y" * 100_000))
+    assert [len(captured.text) < 5000 for captured in both] == [True, True]
+
+
+def test_what_was_raised_is_told_without_its_message(both):
+    """By its type and where it came from, whoever logs it, also with everything `extra` that others add."""
+    error = raised()
+    log_unexpected(error)
+    logging.getLogger("django.request").error("broken", exc_info=error, extra={"request": CANARY})
+    structlog.get_logger("toolgate.x").error("broken", exc_info=error)
+    for captured in both:
+        assert CANARY not in captured.text
+        assert captured.text.count("ValueError") >= 3
+        assert captured.text.count("in fail") == 3
+
+
+def test_lines_of_structlog_come_out_the_same(lines):
+    """Tools may write them; what they bind is theirs."""
+    with structlog.contextvars.bound_contextvars(job="j1"):
+        structlog.get_logger("toolgate.mine").warning("done", count=3)
+    [line] = lines.json()
+    assert (line["level"], line["logger"], line["event"], line["job"], line["count"]) == (
+        "warning", "toolgate.mine", "done", "j1", 3,
+    )  # fmt: skip
+
+
+def test_statements_are_never_logged(settings):
+    """Their parameters are arguments and results."""
+    assert settings.LOGGING["loggers"]["django.db.backends"]["level"] == "INFO"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_canary_in_arguments_results_and_errors_is_in_no_line(both, stage, ada, rosa):
+    """Of calls that run, fail, wait, are refused or are invalid: at every level, in both styles."""
+    stage.acts |= {"safe": lambda value, context: CANARY, "cautious": lambda value, context: fail()}
+    stage.acts["patient"] = lambda value, context: fail()
+    stage.previews["dangerous"] = lambda value, context: fail()
+    tools = ("safe", "cautious", "patient", "dangerous", "safe_async")
+    plan = make_plan(ada, *(act(number, CANARY, tool=tool) for number, tool in enumerate(tools, 1)))
+    work_off(plan)
+    reject(plan, rosa, step_id=4)
+    other = work_off(make_plan(ada, act(1, CANARY, tool="dangerous")))
+    approve(other, rosa)
+    work_off(other)
+    Rest(ada).post("calls/", {"tool": "safe", "arguments": {"value": CANARY, CANARY: 1}}, **{"X-Request-ID": "r1"})
+    Rest(ada).post("calls/", {"tool": "safe", "arguments": {"value": CANARY}}, Accept=CANARY)
+    for captured in both:
+        assert [line for line in captured.text.splitlines() if CANARY in line] == []
+        assert captured.text.count("call ended") >= 5

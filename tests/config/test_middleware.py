@@ -1,0 +1,98 @@
+"""One line for each HTTP request, and the id by which its other lines are found."""
+
+import json
+import logging
+import re
+
+import pytest
+from django.test import Client
+from django.urls import path
+
+from config.urls import urlpatterns as real
+from tests.config.test_logs import CANARY, Captured, fail, lines
+from tests.rest import Rest
+
+__all__ = ["lines"]
+
+
+def broken(request):
+    """End as no view should, saying something of its own first."""
+    logging.getLogger("toolgate.mine").info("inside")
+    fail()
+
+
+urlpatterns = [*real, path("broken/", broken, name="broken")]
+
+
+def requests(lines: Captured) -> list[dict[str, object]]:
+    """Return the lines about requests."""
+    return [line for line in lines.json() if line["logger"] == "toolgate.http"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_request_leaves_one_line(lines, ada):
+    """Who asked is told by number, the path without its query."""
+    rest = Rest(ada)
+    rest.get("tools/", q=CANARY)
+    [line] = requests(lines)
+    assert {name: line[name] for name in ("level", "event", "method", "view", "path", "status")} == {
+        "level": "info", "event": "request", "method": "GET", "view": "api-tools", "path": "/api/v1/tools/",
+        "status": 200,
+    }  # fmt: skip
+    assert (line["user"], line["token"]) == (ada.pk, rest.token.pk)
+    assert isinstance(line["duration_ms"], float)
+    assert CANARY not in lines.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_has_signed_in_is_told_too(lines, ada, client):
+    """Once the page has looked who it is; who has not is nobody."""
+    client.get("/sign-in/")
+    client.force_login(ada)
+    client.get("/plans/")
+    anonymous, signed_in = requests(lines)
+    assert ("user" in anonymous, signed_in["user"]) == (False, ada.pk)
+
+
+@pytest.mark.parametrize("given", ["a", "0123-ABC_x.y", "x" * 64])
+def test_a_harmless_id_is_kept_and_sent_back(client, lines, given):
+    """So that lines of several systems are found by one id."""
+    assert client.get("/healthz", headers={"X-Request-ID": given})["X-Request-ID"] == given
+    assert [line["request_id"] for line in requests(lines)] == [given]
+
+
+@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a\tb", "é", "a/b", '"'])
+def test_any_other_is_replaced(client, lines, given):
+    """Nothing hostile goes into the log or back."""
+    made = client.get("/healthz", headers={"X-Request-ID": given})["X-Request-ID"]
+    assert re.fullmatch("[0-9a-f]{16}", made)
+    assert [line["request_id"] for line in requests(lines)] == [made]
+
+
+@pytest.mark.urls("tests.config.test_middleware")
+def test_lines_inside_carry_the_id_and_what_broke_is_told_once(lines, db):
+    """Without its message."""
+    Client(raise_request_exception=False).get("/broken/", headers={"X-Request-ID": "r1"})
+    found = [(line["logger"], line["level"], line["request_id"]) for line in lines.json()]
+    assert found == [
+        ("toolgate.mine", "info", "r1"), ("django.request", "error", "r1"), ("toolgate.http", "error", "r1"),
+    ]  # fmt: skip
+    assert CANARY not in lines.text
+    assert "ValueError" in lines.text
+
+
+def test_probes_are_for_who_debugs(client, lines, db):
+    """What asks every few seconds says little; what is not there is no probe."""
+    client.get("/healthz"), client.get("/static/nothing.css"), client.get("/nowhere/\x1b")
+    assert [(line["view"], line["level"], line["status"]) for line in requests(lines)] == [
+        ("healthz", "debug", 200), ("static", "debug", 404), ("none", "info", 404),
+    ]  # fmt: skip
+    assert json.loads(lines.text.splitlines()[-1])["path"] == "/nowhere/\x1b"
+
+
+def test_a_trace_that_comes_in_is_named(client, lines):
+    """A broken one is none."""
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    client.get("/healthz", headers={"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"})
+    client.get("/healthz", headers={"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01\n{CANARY}"})
+    assert [line.get("trace_id") for line in requests(lines)] == [trace_id, None]
