@@ -17,6 +17,7 @@ ACTIONS = {
     "call.restored": Word("Put the files back", "undoable", "warn"),
     "call.revealed": Word("Revealed a private value", "info", "warn"),
     "call.released": Word("Let the call run", "play", "run"),
+    "call.skipped": Word("Skipped the step", "skip", "human"),
     "call.settled": Word("Settled an outcome", "check", "ok"),
     "step.outcome_unknown": Word("Outcome unknown", "hand", "human"),
     "role.given": Word("Gave a role", "human", "warn"),

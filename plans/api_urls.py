@@ -17,6 +17,7 @@ urlpatterns = [
     path(f"{PLAN}resume/", api.PlanResume.as_view(), name="api-plan-resume"),
     path(f"{PLAN}retry/", changes_api.PlanRetry.as_view(), name="api-plan-retry"),
     path(f"{PLAN}cancel/", api.PlanCancel.as_view(), name="api-plan-cancel"),
+    path(f"{PLAN}steps/{STEP_ID}/skip/", changes_api.StepSkip.as_view(), name="api-step-skip"),
     path(f"{PLAN}steps/{STEP_ID}/outcome/", api.StepOutcome.as_view(), name="api-step-outcome"),
     path("calls/", calls_api.CallList.as_view(), name="api-calls"),
     path(f"calls/{PUBLIC_ID}/", calls_api.CallDetail.as_view(), name="api-call"),

@@ -7,13 +7,15 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog.access import NotAllowed, agent_token_of
 from catalog.idempotency import answer_once
 from plans.api import PlanDetail, PlanEndpoint, refused, text_of
 from plans.changing import PlanChange, change_plan, read_change
 from plans.models import Step
 from plans.retrying import retry_plan
-from plans.serializers import PlanDetailSerializer, RetryBody
+from plans.serializers import PlanDetailSerializer, RetryBody, SkipBody
 from plans.services import PlanProblems
+from plans.skipping import skip_step
 
 
 class ChangeablePlan(PlanDetail):
@@ -47,6 +49,28 @@ class PlanRetry(PlanEndpoint):
         body = self.body(RetryBody)
         try:
             retry_plan(self.own_plan(public_id), body["step_id"], by=self.requester)
+        except Step.DoesNotExist:
+            raise Http404 from None
+        return self.shown(public_id)
+
+
+class StepSkip(PlanEndpoint):
+    """Skips a step."""
+
+    required_scopes: ClassVar = {"POST": ["plans:write"]}
+
+    @extend_schema("plans_skip_step", request=SkipBody, responses=PlanDetailSerializer)
+    def post(self, request: Request, public_id: str, step_id: int) -> Response:
+        """Complete a pending or waiting step without its tool, with a reason; 409 when it has started or ended."""
+        return answer_once(request, lambda: self._skip(public_id, step_id))
+
+    def _skip(self, public_id: str, step_id: int) -> Response:
+        body = self.body(SkipBody)
+        plan = self.own_plan(public_id)
+        if agent_token_of(self.user) is not None:
+            raise NotAllowed("A person has to skip a step: agents' tokens never do. Give it a done_check instead.")
+        try:
+            skip_step(plan, step_id, body["reason"], by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
         return self.shown(public_id)

@@ -218,12 +218,19 @@ def skip(batch: Recording, step: Claimed) -> None:
     """Complete a step whose done_check holds: keep the value under its key, or write that it was skipped."""
     if not claims.complete_step(batch.cursor, step, now=batch.now, skipped=True):
         return
-    reason = "Success criterion already satisfied"
+    note_skip(batch, step, "Success criterion already satisfied")
+    _wake_dependents(batch, step)
+    batch.add("step.skipped", step.step_id, done_check=step.done_check)
+
+
+def note_skip(batch: Recording, step: Claimed, reason: str, *, by: str = "") -> None:
+    """Leave behind what a skipped step does: a note, and a value under its key unless there is one."""
     note = {
         "description": step.description,
         "output_path": json.loads(step.output_path) if step.output_path else None,
         "done_check": step.done_check,
         "tool": step.tool or None,
+        **({"by": by, "reason": reason} if by else {}),
     }
     MemoryItem.objects.create(
         plan_id=step.plan_pk, type=MemoryItem.Type.STEP_SKIPPED, key=step.expected_key, value=json.dumps(note),
@@ -237,8 +244,6 @@ def skip(batch: Recording, step: Claimed) -> None:
         )  # fmt: skip
         if made:
             batch.add("memory.written", step.step_id, key=step.expected_key)
-    _wake_dependents(batch, step)
-    batch.add("step.skipped", step.step_id, done_check=step.done_check)
 
 
 def _wake_dependents(batch: Recording, step: Claimed) -> None:

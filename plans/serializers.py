@@ -88,6 +88,12 @@ class RetryBody(StrictSerializer):
     step_id = Whole(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
 
 
+class SkipBody(StrictSerializer):
+    """Why a person skips a step."""
+
+    reason = Text(max_length=MAX_REASON)
+
+
 class OutcomeBody(StrictSerializer):
     """What a person says of a call whose outcome nobody knows."""
 

@@ -85,12 +85,14 @@ def test_a_dangerous_step_asks_anew(stage, ada, rosa):
     used, old = request_of(plan), call_of(plan)
     assert work_off(retry(plan)).status == "in_progress"
     used.refresh_from_db()
+    assert call_of(plan).replaces == old
     assert (used.status, used.superseded_by, request_of(plan).status) == ("consumed", request_of(plan), "pending")
     reject(plan, rosa)
     assert work_off(plan).status == "failed"
+    refused = call_of(plan)
     stage.acts.clear()
     work_off(retry(plan))
-    assert (call_of(plan).replaces.replaces, len(stage.played)) == (old, 1)
+    assert (call_of(plan).replaces, len(stage.played)) == (refused, 1)
     approve(plan, rosa)
     assert (work_off(plan).status, len(stage.played)) == ("completed", 2)
 

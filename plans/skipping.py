@@ -1,0 +1,88 @@
+"""Skipping: a person completes a step that nobody works on, with a reason. Its tool is not called.
+
+A skip is no approval: what people were asked about the step is withdrawn, and its call is cancelled.
+"""
+
+from django.db.models import Q
+
+from approvals import requests
+from approvals.states import OPEN
+from catalog import facts
+from catalog.errors import Conflict, ParameterError
+from catalog.models import Call
+from catalog.states import CallStatus
+from catalog.transitions import try_move
+from plans import carriers, claims, finishing
+from plans.events import Recording, recording
+from plans.models import Plan, Step
+from plans.services import Requester
+from plans.states import PlanStatus, StepStatus, WaitingFor
+
+MAX_REASON = 2000
+WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT)
+IDLE = Q(status=StepStatus.PENDING) | Q(status=StepStatus.IN_PROGRESS, waiting_for__in=WAITS, claimed_by="")
+"""Steps that nobody works on and nobody has to settle."""
+
+
+def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
+    """Complete a pending or waiting step as skipped, and let go on what needs it.
+
+    Raises Step.DoesNotExist, ParameterError without a reason, and Conflict when it is too late.
+    """
+    reason = _checked(reason)
+    with recording(plan.pk, plan.public_id) as batch:
+        status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
+        step = plan.steps.select_related("call__version", "call__approval").get(step_id=step_id)
+        _complete(step, status, batch)
+        _leave_behind(step, reason, batch, by)
+        if status == PlanStatus.PENDING:  # the start makes ready what is
+            plan.steps.exclude(ready_at=None).update(ready_at=None)
+        if step.call is not None:
+            _end_call(step.call, reason, batch, by)
+        finishing.settle_plan(batch)
+
+
+def _checked(reason: str) -> str:
+    text = reason.replace("\r\n", "\n").strip()
+    if text and len(text) <= MAX_REASON and "\0" not in text:
+        return text
+    message = f"Say why the step is skipped, in at most {MAX_REASON:,} characters: it is kept in the plan's history."
+    problem = {"path": "reason", "code": "required" if not text else "invalid", "message": message}
+    raise ParameterError(message, {"field": "reason", "errors": [problem]})
+
+
+def _complete(step: Step, status: str, batch: Recording) -> None:
+    """Complete the step, in one conditional UPDATE."""
+    if status not in (PlanStatus.PENDING, PlanStatus.IN_PROGRESS):
+        raise Conflict(f"The plan has ended ({status}): none of its steps can be skipped. Retry or clone it.")
+    idle = Step.objects.filter(IDLE, pk=step.pk)
+    cleared = {"ready_at": None, "waiting_for": "", "waiting_since": None}
+    if not try_move(idle, to=StepStatus.COMPLETED, skipped=True, completed_at=batch.now, **cleared):
+        raise Conflict(_why_not(step))
+
+
+def _why_not(step: Step) -> str:
+    if step.waiting_for == WaitingFor.OUTCOME:
+        return f"Nobody knows whether the call of step {step.step_id} took effect: say what happened instead."
+    if step.status == StepStatus.IN_PROGRESS:
+        return f"Step {step.step_id} has started: it can be skipped no more."
+    if step.status == StepStatus.FAILED:
+        return f"Step {step.step_id} has failed: retry it."
+    return f"Step {step.step_id} has ended: it is {step.get_status_display().lower()}."
+
+
+def _leave_behind(step: Step, reason: str, batch: Recording, by: Requester) -> None:
+    """Note who skipped it and why, and make ready what needed it."""
+    username = by.user.username
+    finishing.note_skip(batch, claims.look_at(batch.cursor, step.pk), reason, by=username)
+    carriers.hint(batch.plan_pk, claims.ready_dependents(batch.cursor, step.pk, now=batch.now))
+    batch.add("step.skipped", step.step_id, by=username, reason=reason)
+
+
+def _end_call(call: Call, reason: str, batch: Recording, by: Requester) -> None:
+    """End the call that the step waited with: the step is completed already, whatever becomes of its request."""
+    message = f"The step was skipped: {reason}"
+    if hasattr(call, "approval") and call.approval.status in OPEN:
+        requests.withdraw(call.approval, by=by.user, reason=message)
+    elif try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=message, finished_at=batch.now):
+        facts.record("call.skipped", call=call, by=by.user, reason=reason)
