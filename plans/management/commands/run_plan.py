@@ -5,6 +5,7 @@ left before its end (it waits for people or is paused, and there is no --wait), 
 """
 
 import json
+import logging
 import re
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from catalog import snapshot
 from catalog.access import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.registry import initialize_tools
+from plans import carriers
 from plans.counts import counts_of
 from plans.executing import executing
 from plans.files import read_document
@@ -38,6 +40,9 @@ from plans.states import PlanStatus
 LOOK_SECONDS = 0.1
 DRAWN_SECONDS = 1.0
 COMPLETED, FAILED, REFUSED, LEFT, INTERRUPTED = 0, 1, 2, 3, 130
+ENDED: dict[str, int] = {PlanStatus.COMPLETED: COMPLETED, PlanStatus.FAILED: FAILED, PlanStatus.CANCELLED: FAILED}
+LOGGED = 2
+"""The verbosity from which on log lines are written beside the display."""
 PLAN_ID = re.compile(r"plan_[\w-]+")
 
 
@@ -59,26 +64,21 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Store the plan, follow it, end with its exit code."""
+        if options["verbosity"] < LOGGED:  # the display says it, and a log line would be drawn into it
+            logging.getLogger("toolgate").setLevel(logging.ERROR)
         initialize_tools()
         if not snapshot.all_current():
             raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
-        plan = self._stored(options["file"]) or self._submit(options)
-        try:
-            with executing():
-                self._follow(plan, wait=options["wait"], quiet=options["json"])
-        except KeyboardInterrupt:
-            plan.refresh_from_db()
-            self._print(plan, as_json=options["json"])
-            raise SystemExit(INTERRUPTED) from None
-        self._print(plan, as_json=options["json"])
-        code = {PlanStatus.COMPLETED: COMPLETED, PlanStatus.FAILED: FAILED, PlanStatus.CANCELLED: FAILED}
-        if code.get(PlanStatus(plan.status), LEFT):
-            raise SystemExit(code.get(PlanStatus(plan.status), LEFT))
-
-    def _print(self, plan: Plan, *, as_json: bool) -> None:
-        if as_json:
+        with executing():  # first, so that its threads hear of the plan
+            plan = self._stored(options["file"]) or self._submit(options)
+            interrupted = self._follow(plan, wait=options["wait"], quiet=options["json"])
+        plan.refresh_from_db()
+        if options["json"]:
             shown = PlanDetailSerializer(plan, context={"counts": counts_of([plan]), "private": NOTHING}).data
             self.stdout.write(json.dumps(shown, default=str, ensure_ascii=False))
+        code = INTERRUPTED if interrupted else ENDED.get(plan.status, LEFT)
+        if code:
+            raise SystemExit(code)
 
     def _stored(self, file: Path) -> Plan | None:
         """Return the plan whose id was given in place of a file, None for a file. Raises CommandError."""
@@ -87,6 +87,7 @@ class Command(BaseCommand):
         plan = Plan.objects.filter(public_id=str(file)).first()
         if plan is None:
             raise CommandError(f"There is neither a file nor a plan called {file}.", returncode=REFUSED)
+        carriers.send(plan.pk, carriers.HINTS_AT_MOST)
         return plan
 
     def _submit(self, options: dict[str, Any]) -> Plan:
@@ -114,8 +115,8 @@ class Command(BaseCommand):
             self.stderr.write(f"{problem.severity}: {place}: {problem.message}{more}")
         raise SystemExit(REFUSED)
 
-    def _follow(self, plan: Plan, *, wait: bool, quiet: bool) -> None:
-        """Show the plan until it is over, or only people can move it and nobody waits for them."""
+    def _follow(self, plan: Plan, *, wait: bool, quiet: bool) -> bool:
+        """Show the plan until it is over, or only people can move it and nobody waits; True when Ctrl+C ended that."""
         progress = None if quiet else self._progress()
         seen, drawn_at = -1, float("-inf")
         if progress is not None:
@@ -131,11 +132,12 @@ class Command(BaseCommand):
                 sleep(LOOK_SECONDS)
         except KeyboardInterrupt:
             self._say_how_to_follow(plan)
-            raise
+            return True
         if progress is not None:
             progress.end(draw(plan))
         if not is_over(plan):
             self.stderr.write(f"It goes on without this command. Follow it at {page_of(draw(plan))}")
+        return False
 
     def _say_how_to_follow(self, plan: Plan) -> None:
         """Say, after Ctrl+C, that the plan goes on and where to follow it."""
