@@ -13,11 +13,14 @@ SERVICES := env DATABASE_URL="$${DATABASE_URL:-postgres://toolgate:toolgate@127.
 	REDIS_URL="$${REDIS_URL:-redis://127.0.0.1:6379/0}" \
 	SECRET_KEY="$${SECRET_KEY:-$(TEST_KEY)}" TOOLGATE_AUDIT_KEY="$${TOOLGATE_AUDIT_KEY:-$(TEST_KEY)}"
 
+# One after the other: each of them wants the machine for itself.
+CHAOS := TOOLGATE_CHAOS=full $(PYTEST) -q tests/chaos tests/races
+
 # More for pytest or the benchmarks, such as: make test ARGS="tests/plans -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo migrate test services test-services check format bench bench-services lock clean
+.PHONY: help demo migrate test services test-services chaos check format bench bench-services lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -36,6 +39,9 @@ services: ## start PostgreSQL and Redis unless they answer on localhost already
 
 test-services: .venv/dev.stamp services ## the suite again on PostgreSQL and Redis
 	$(SERVICES) $(PYTEST) -n 2 $(ARGS)
+
+chaos: .venv/dev.stamp services ## kills, cuts, lost Redis and races at full count, on both databases; an hour or two
+	$(EMBEDDED) $(CHAOS) $(ARGS); embedded=$$?; $(SERVICES) $(CHAOS) $(ARGS) && exit $$embedded
 
 check: .venv/dev.stamp ## formatter, linter, types, migrations, deploy check, house rules
 	$(BIN)/ruff format --check --output-format concise .

@@ -12,6 +12,8 @@ from django.db import connections
 from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
 from pytest_django.plugin import DjangoDbBlocker
 
+from tests import counts
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -85,7 +87,9 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many tests of each kind ran: CI refuses none."""
+    """Print how many tests of each kind ran (CI refuses none), and what races and faults did."""
     for marker in OFFERS:
         ran = sum(marker in report.keywords for report in terminalreporter.getreports("passed"))
         terminalreporter.write_line(f"{ran} {marker} test{'' if ran == 1 else 's'} ran")
+    for outcome in ("passed", "failed"):
+        counts.tell(terminalreporter.write_line, terminalreporter.getreports(outcome), passed=outcome == "passed")

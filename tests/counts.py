@@ -8,7 +8,8 @@ import json
 import os
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 FULL = os.environ.get("TOOLGATE_CHAOS", "") == "full"
 PROPERTY = "chaos"
@@ -36,6 +37,14 @@ def seed() -> int:
 def dice(number: int) -> random.Random:
     """Return the source of chance that a seed stands for."""
     return random.Random(number)  # noqa: S311 (no secret)
+
+
+def tell(write_line: Callable[[str], None], reports: Iterable[Any], *, passed: bool) -> None:
+    """Print what each scenario of these reports did, one JSON object a line."""
+    for each in reports:
+        for name, line in each.user_properties:
+            if name == PROPERTY and each.when == "call":
+                write_line(json.dumps({"passed": passed, **json.loads(line), "seconds": round(each.duration, 1)}))
 
 
 def report(record: Report, scenario: str, **counts: object) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from django.db import connection
 
 from catalog.errors import ToolgateError
+from tests import counts
 
 Act = Callable[[], Any]
 
@@ -36,7 +37,7 @@ def rounds_at_once(rounds: Sequence[Sequence[Act]]) -> list[list[Any]]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=120)
+        thread.join(timeout=counts.seconds(1800))
     return results
 
 

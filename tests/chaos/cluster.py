@@ -1,6 +1,6 @@
-"""The processes of a cluster: until workers of their own exist, two that serve and execute."""
+"""The processes of a cluster: one that serves, two workers that execute."""
 
 from tests.chaos.serving import SERVE
 
-COMMANDS: tuple[tuple[str, ...], ...] = (SERVE, SERVE)
-ENVIRONMENT: dict[str, str] = {}
+COMMANDS: tuple[tuple[str, ...], ...] = (SERVE, ("worker",), ("worker",))
+ENVIRONMENT = {"TOOLGATE_EXECUTOR": "procrastinate"}

@@ -1,6 +1,5 @@
 """Processes for tests that kill them, the tools that they run, and the people who ask and answer."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -78,11 +77,3 @@ def client_of(evidence: Evidence, ada: User, rosa: User) -> Iterator[MakeClient]
     yield make
     for each in made:
         each.http.close()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what each scenario did, one JSON object a line."""
-    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
-        for name, line in report.user_properties:
-            if name == counts.PROPERTY and report.when == "call":
-                terminalreporter.write_line(json.dumps({"passed": report.passed, **json.loads(str(line))}))

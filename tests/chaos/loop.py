@@ -22,7 +22,7 @@ QUIET_SECONDS = 60.0
 UP_SECONDS = 60.0
 FROZEN_SECONDS = (3.0, 10.0)
 STARTING_SECONDS = 4.0
-"""How old a process without an address is when it may be taken to work."""
+"""How long a process takes to start, more or less."""
 TOOLS = ("safe_work", "cautious_work", "dangerous_work", "safe_work")
 
 
@@ -76,10 +76,10 @@ class Killer:
 
 
 def is_up(process: Serving) -> bool:
-    """Say whether a process serves; of one that serves nothing, whether it is old enough to work."""
+    """Say whether a process serves; of one that serves nothing, whether it executes."""
     if process.command[0] == "serve":
         return process.is_alive() and process.url() is not None
-    return process.is_alive() and process.age() > STARTING_SECONDS
+    return process.is_alive() and "Toolgate executes" in process.log()
 
 
 def places(fleet: Sequence[Serving]) -> list[str]:

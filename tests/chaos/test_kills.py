@@ -1,6 +1,9 @@
 """`kill -9` of processes: no effect twice, no acknowledged write lost, nothing stuck or torn."""
 
+from typing import NamedTuple
+
 import pytest
+from django.conf import settings
 from django.db.models import Q
 
 from approvals.decisions import Decision, decide
@@ -11,12 +14,12 @@ from tests import counts
 from tests.builders import call_of, make_plan, step, step_of
 from tests.chaos.cluster import COMMANDS, ENVIRONMENT
 from tests.chaos.loop import Killer, work_while
-from tests.chaos.serving import SERVE
+from tests.chaos.serving import SERVE, Serving
 from tests.chaos.verdicts import assert_nothing_is_wrong
 from tests.waiting import eventually
 
-KILLS = counts.count(200, 20)
-PLANS = counts.count(500, 20)
+KILLS, PLANS = counts.count(200, 20), counts.count(500, 20)
+CLUSTER_KILLS, CLUSTER_PLANS = counts.count(200, 33), counts.count(500, 33)
 SECONDS = counts.seconds(5400)
 
 
@@ -48,27 +51,39 @@ def test_killed_in_the_middle_of_both_kinds_of_call(serving, evidence, ada, rosa
     assert_nothing_is_wrong(evidence)
 
 
+@pytest.mark.skipif(not settings.ON_SQLITE, reason="the cluster is killed there")
 @pytest.mark.timeout(SECONDS)
 def test_one_process_is_killed_again_and_again(fleet, client_of, evidence, record_property):
     """Pages, API and executor in one process: whatever was asked and answered holds, whenever it dies."""
-    kill_loop("kill loop, embedded", fleet(SERVE), client_of, evidence, record_property)
+    killed = KillLoop("kill loop, embedded", fleet(SERVE), KILLS, PLANS)
+    go_through(killed, client_of, evidence, record_property)
 
 
 @pytest.mark.service
 @pytest.mark.timeout(SECONDS)
 def test_a_cluster_is_killed_again_and_again(fleet, client_of, evidence, record_property):
     """The same with several processes, of which any one dies at any time."""
-    kill_loop("kill loop, cluster", fleet(*COMMANDS, **ENVIRONMENT), client_of, evidence, record_property)
+    killed = KillLoop("kill loop, cluster", fleet(*COMMANDS, **ENVIRONMENT), CLUSTER_KILLS, CLUSTER_PLANS)
+    go_through(killed, client_of, evidence, record_property)
 
 
-def kill_loop(scenario, processes, client_of, evidence, record_property):
+class KillLoop(NamedTuple):
+    """Which processes are killed how often, and how many plans there are meanwhile."""
+
+    scenario: str
+    processes: list[Serving]
+    kills: int
+    plans: int
+
+
+def go_through(loop, client_of, evidence, record_property):
     """Kill, judge, and report what was done."""
     seed = counts.seed()
-    client, killer = client_of(processes, seed), Killer(processes, counts.dice(seed + 1), KILLS)
-    with evidence.kept(scenario, seed):
-        for process in processes:
+    client, killer = client_of(loop.processes, seed), Killer(loop.processes, counts.dice(seed + 1), loop.kills)
+    with evidence.kept(loop.scenario, seed):
+        for process in loop.processes:
             process.start()
-        quiet = round(work_while(client, killer, plans=PLANS), 1)
+        quiet = round(work_while(client, killer, plans=loop.plans), 1)
         told = {**killer.done, **evidence.summary(), "sent_again": client.retried}
-        counts.report(record_property, scenario, seed=seed, **told, seconds_to_quiet=quiet)
+        counts.report(record_property, loop.scenario, seed=seed, **told, seconds_to_quiet=quiet)
         assert_nothing_is_wrong(evidence)

@@ -22,6 +22,7 @@ from plans.states import PlanStatus, StepStatus, WaitingFor
 from tests.chaos.history import History
 from tests.chaos.serving import marks_in
 from tests.chaos.tools import AT_MOST_ONCE
+from tests.invariants import assert_invariants
 
 OVER = (PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.CANCELLED)
 NAMED = (WaitingFor.APPROVAL, WaitingFor.OUTCOME)
@@ -133,3 +134,7 @@ def assert_nothing_is_wrong(evidence: Evidence) -> None:
     """Judge the run; fail with all that is wrong."""
     found = [*violations(evidence), *(f"{ref} is in limbo" for ref in unsettled())]
     assert not found, json.dumps(found[:40], indent=1)
+    sink = evidence.effects / "sink"
+    sink.touch()
+    evidence.history.path.touch()
+    assert_invariants(effects=sink, history=evidence.history.path)

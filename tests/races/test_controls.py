@@ -10,11 +10,13 @@ from catalog.errors import Conflict
 from plans.controls import cancel_plan, pause_plan, resume_plan
 from plans.models import Plan
 from plans.services import Requester
+from tests import counts
 from tests.builders import act, approve, assert_gapless, events_of, make_plan, work_off
 from tests.races.test_plans import drive
 from tests.racing import Act, rounds_at_once
 
-ROUNDS = 20
+ROUNDS = counts.count(500, 25)
+pytestmark = pytest.mark.timeout(counts.seconds(1800))
 STARTS = ("step.started", "call.started")
 
 

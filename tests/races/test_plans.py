@@ -19,20 +19,17 @@ from plans.engine import Turn
 from plans.models import Plan, Step
 from plans.services import Requester
 from plans.work import Resume, Run
+from tests import counts
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
+from tests.races.conftest import ROUNDS
 from tests.racing import Act, rounds_at_once
 
-ROUNDS = 20
+pytestmark = pytest.mark.timeout(counts.seconds(1800))
+
 WORKERS = 8
+CLAIMERS = 16
 RAN = ("completed", "completed", "completed", "consumed")
 EXPIRED = ("failed", "failed", "failed", "expired")
-
-
-@pytest.fixture
-def plans(transactional_db: None, stage: Any, ada: User) -> list[Plan]:
-    """Plans whose dangerous step waits for people, with a step that depends on it."""
-    steps = act(1, "x", "dangerous"), act(2, "y", dependencies=[1])
-    return [work_off(make_plan(ada, *steps)) for _ in range(ROUNDS)]
 
 
 def say(request: ApprovalRequest, by: User, channel: Any = "rest") -> ApprovalRequest:
@@ -74,13 +71,14 @@ def settled(plan: Plan) -> tuple[str, str, str, str]:
     return plan.status, step_of(plan).status, call_of(plan).status, request_of(plan).status
 
 
-def test_approve_against_cancel(plans, rosa, stage):
+def test_approve_against_cancel(plans, rosa, stage, report_race):
     """Cancelled is the end; what was approved before it does not start after it."""
     races: list[list[Act]] = [[partial(say, request_of(plan), rosa), partial(cancel, plan)] for plan in plans]
     for plan, (_, cancelled) in zip(plans, rounds_at_once(races), strict=True):
         assert cancelled == "cancelled"
         assert settled(plan) == ("cancelled", "cancelled", "cancelled", "withdrawn")
     assert stage.values("dangerous") == []
+    report_race("approve against cancel", len(plans))
 
 
 def test_cancel_against_the_start(plans, rosa, stage):
@@ -96,13 +94,14 @@ def test_cancel_against_the_start(plans, rosa, stage):
     assert len(stage.values("dangerous")) == sum(call == "completed" for _, _, call, _ in outcomes)
 
 
-def test_approve_against_expiry(plans, rosa, stage):
+def test_approve_against_expiry(plans, rosa, stage, report_race):
     """Either it is approved and runs, or it has expired; never both."""
     requests = [request_of(plan) for plan in plans]
     rounds_at_once([[partial(say, each, rosa), partial(expire, each)] for each in requests])
     outcomes = [settled(plan) for plan in plans]
     assert set(outcomes) <= {RAN, EXPIRED}
     assert len(stage.values("dangerous")) == outcomes.count(RAN)
+    report_race("approve against expire", len(plans), approved=outcomes.count(RAN))
 
 
 def test_the_start_against_the_end_of_its_window(plans, rosa, stage):
@@ -129,29 +128,31 @@ def test_undo_against_the_clock(plans, rosa):
         assert_gapless(plan)
 
 
-def test_one_ready_step_is_claimed_once(transactional_db, stage, ada):
+def test_one_ready_step_is_claimed_once(transactional_db, stage, ada, report_race):
     """However many workers come for it."""
     plans = [make_plan(ada, act(1, number)) for number in range(ROUNDS)]
-    races = [[partial(engine.claim, plan.pk, owner=f"worker-{lane}") for lane in range(WORKERS)] for plan in plans]
+    races = [[partial(engine.claim, plan.pk, owner=f"worker-{lane}") for lane in range(CLAIMERS)] for plan in plans]
     for results in rounds_at_once(races):
         assert [type(work) for work in results if work is not None] == [Run]
     assert Call.objects.count() == ROUNDS
+    report_race(f"{CLAIMERS} claimers of one ready step", ROUNDS)
 
 
-def test_one_approved_call_is_started_once(plans, rosa, stage):
+def test_one_approved_call_is_started_once(plans, rosa, stage, report_race):
     """Also by workers that all believe the step to be theirs."""
     races = []
     for plan in plans:
         approve(plan, rosa)
         resume = engine.claim(plan.pk, owner="one of many")
         assert isinstance(resume, Resume)
-        races.append([partial(engine.advance, resume, Turn("one of many")) for _ in range(WORKERS)])
+        races.append([partial(engine.advance, resume, Turn("one of many")) for _ in range(CLAIMERS)])
     for results in rounds_at_once(races):
-        assert sorted(type(each).__name__ for each in results) == ["Conflict"] * (WORKERS - 1) + ["Run"]
+        assert sorted(type(each).__name__ for each in results) == ["Conflict"] * (CLAIMERS - 1) + ["Run"]
     assert set(Call.objects.filter(tool_name="dangerous").values_list("attempt", flat=True)) == {1}
+    report_race(f"{CLAIMERS} claimers of one approved call", ROUNDS)
 
 
-def test_many_workers_share_a_plan(transactional_db, stage, ada):
+def test_many_workers_share_a_plan(transactional_db, stage, ada, checked):
     """Every step runs once, the join last."""
     branches = [act(number, number, dependencies=[1]) for number in range(2, 42)]
     plan = make_plan(ada, act(1, 1), *branches, act(42, 42, dependencies=list(range(2, 42))))
@@ -161,7 +162,7 @@ def test_many_workers_share_a_plan(transactional_db, stage, ada):
     assert_gapless(plan)
 
 
-def test_a_late_finish_against_recovery(transactional_db, stage, ada):
+def test_a_late_finish_against_recovery(transactional_db, stage, ada, checked):
     """Either the worker was in time or it was not: the step ends once."""
     plans = [make_plan(ada, act(1, number, "cautious")) for number in range(ROUNDS)]
     races: list[list[Act]] = []

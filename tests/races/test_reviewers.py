@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -12,11 +13,14 @@ from approvals.states import Verdict
 from approvals.verification import verify
 from catalog.errors import Conflict
 from catalog.models import Call
+from tests import counts
 from tests.approvals.builders import ask
 from tests.racing import rounds_at_once
 
-ROUNDS = 200
-HTTP_ROUNDS = 10
+pytestmark = pytest.mark.timeout(counts.seconds(1800))
+
+ROUNDS = counts.count(1000)
+HTTP_ROUNDS = counts.count(500, 50)
 APPROVE, REJECT = Verdict.APPROVE, Verdict.REJECT
 
 
@@ -26,7 +30,7 @@ def answer(request: ApprovalRequest, by: User, verdict: Verdict) -> ApprovalRequ
 
 
 def test_one_decides(transactional_db, ada, rosa, tomas):
-    """Two hundred times: approve against approve, and approve against reject."""
+    """Approve against approve, and approve against reject, in turns."""
     requests = [ask(ada) for _ in range(ROUNDS)]
     verdicts = [(APPROVE, APPROVE), (APPROVE, REJECT)] * (ROUNDS // 2)
     races = [

@@ -1,0 +1,38 @@
+"""Plans to race over, checked as a whole when a race is over, and the counts of it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from plans.models import Plan
+from tests import counts
+from tests.builders import act, make_plan, work_off
+from tests.invariants import assert_invariants
+
+ROUNDS = counts.count(500)
+
+
+@pytest.fixture
+def checked() -> Iterator[None]:
+    """Check every invariant when the test is over."""
+    yield
+    assert_invariants()
+
+
+@pytest.fixture
+def plans(transactional_db: None, stage: Any, ada: User, checked: None) -> list[Plan]:
+    """Plans whose dangerous step waits for people, with a step that depends on it."""
+    steps = act(1, "x", "dangerous"), act(2, "y", dependencies=[1])
+    return [work_off(make_plan(ada, *steps)) for _ in range(ROUNDS)]
+
+
+@pytest.fixture
+def report_race(record_property: counts.Report) -> Callable[..., None]:
+    """Keep what a race did, for the end of the run."""
+
+    def report(scenario: str, rounds: int, **more: object) -> None:
+        counts.report(record_property, scenario, rounds=rounds, **more)
+
+    return report

@@ -1,0 +1,82 @@
+"""Two people and one plan at once: one decides, the other is told so, and what runs is what was approved."""
+
+from functools import partial
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.decisions import Decision, decide
+from approvals.models import ApprovalRequest, Review
+from approvals.states import Verdict
+from catalog.errors import Conflict
+from plans.changing import change_plan, read_change
+from plans.models import Plan
+from plans.services import Requester
+from tests import counts
+from tests.builders import request_of
+from tests.races.test_plans import EXPIRED, RAN, drive, say, settled
+from tests.racing import Act, rounds_at_once
+
+pytestmark = pytest.mark.timeout(counts.seconds(1800))
+
+
+def reject(request: ApprovalRequest, by: User) -> ApprovalRequest:
+    """Reject a request."""
+    return decide(request, by=by, decision=Decision(Verdict.REJECT, request.digest, "No."))
+
+
+def edit(plan: Plan, step_id: int) -> str:
+    """Give a step another value, as the plan's owner."""
+    change = read_change({"edit": [{"step_id": step_id, "parameters": {"value": "edited"}}]})
+    change_plan(plan, change, by=Requester(plan.author))
+    return "edited"
+
+
+def approve_and_drive(plan: Plan, request: ApprovalRequest, by: User) -> None:
+    """Approve, and do at once what a worker does then."""
+    say(request, by)
+    drive(plan, 0)
+
+
+@pytest.fixture
+def reviewers(rosa: User, tomas: User) -> tuple[User, User]:
+    """Two who may decide."""
+    return rosa, tomas
+
+
+@pytest.mark.parametrize("other", [say, reject])
+def test_one_of_two_reviewers_decides(other, plans, reviewers, stage, report_race):
+    """The other gets a conflict, and the plan goes the way of the one."""
+    first, second = reviewers
+    races: list[list[Act]] = [
+        [partial(say, request_of(plan), first), partial(other, request_of(plan), second)] for plan in plans
+    ]
+    for plan, results in zip(plans, rounds_at_once(races), strict=True):
+        assert sorted(type(each).__name__ for each in results) == ["ApprovalRequest", "Conflict"]
+        verdict = Review.objects.get(request=request_of(plan)).verdict
+        assert settled(plan) == {"approve": RAN, "reject": (*EXPIRED[:3], "rejected")}[verdict]
+    approved = Review.objects.filter(verdict="approve").count()
+    assert len(stage.values("dangerous")) == approved
+    report_race(f"approve against {'approve' if other is say else 'reject'}", len(plans), first_won=approved)
+
+
+def test_approve_against_an_edit_of_what_waits(plans, rosa, stage, report_race):
+    """What was shown to the reviewer cannot be changed any more: it runs as it was approved."""
+    races: list[list[Act]] = [[partial(say, request_of(plan), rosa), partial(edit, plan, 1)] for plan in plans]
+    for plan, (_, edited) in zip(plans, rounds_at_once(races), strict=True):
+        assert isinstance(edited, Conflict)
+        assert settled(plan) == RAN
+    assert stage.values("dangerous") == ["x"] * len(plans)
+    report_race("approve against edit of the waiting step", len(plans))
+
+
+def test_approve_against_an_edit_of_what_follows(plans, rosa, stage, report_race):
+    """The step that follows runs once, as edited when the edit was in time and as it was when the edit was refused."""
+    races: list[list[Act]] = [
+        [partial(approve_and_drive, plan, request_of(plan), rosa), partial(edit, plan, 2)] for plan in plans
+    ]
+    edited = [second for _, second in rounds_at_once(races)]
+    assert {settled(plan) for plan in plans} == {RAN}
+    in_time = edited.count("edited")
+    assert sorted(stage.values("safe")) == sorted(["edited"] * in_time + ["y"] * (len(plans) - in_time))
+    report_race("approve and run against edit of the next step", len(plans), edited_in_time=in_time)
