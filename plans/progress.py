@@ -3,6 +3,7 @@
 What stands here is text for people; everything that came from outside is shown without hidden characters.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -21,6 +22,7 @@ AROUND = 4
 """Rows of a terminal that are no steps: the goal, what was left out, the summary, the cursor's."""
 BLANK_LINES = "\x1b[{count}A\x1b[J"
 """Takes the cursor up and clears what is below it."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Progress:
@@ -42,7 +44,7 @@ class Progress:
         if self._live:
             lines = self._table(picture)
             self._write(lines, after=BLANK_LINES.format(count=self._drawn) if self._drawn else "")
-            self._drawn = len(lines)
+            self._drawn = sum(_rows(line) for line in lines)
             return
         for step in picture.steps:
             if step.started and self._said.get(step.number) != step.label:
@@ -81,6 +83,11 @@ class Progress:
 
     def _write(self, lines: Sequence[str], after: str = "") -> None:
         self._write_text(after + "".join(f"{line}\n" for line in lines))
+
+
+def _rows(line: str) -> int:
+    """Return how many rows of the terminal a line takes."""
+    return max(1, -(-len(COLOUR.sub("", line)) // shutil.get_terminal_size().columns))
 
 
 def page_of(picture: Picture) -> str:

@@ -8,7 +8,8 @@ import json
 import logging
 import re
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NoReturn
@@ -64,8 +65,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Store the plan, follow it, end with its exit code."""
-        if options["verbosity"] < LOGGED:  # the display says it, and a log line would be drawn into it
-            logging.getLogger("toolgate").setLevel(logging.ERROR)
+        with _logging(wanted=options["verbosity"] >= LOGGED):
+            code = self._run(options)
+        if code:
+            raise SystemExit(code)
+
+    def _run(self, options: dict[str, Any]) -> int:
         initialize_tools()
         if not snapshot.all_current():
             raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
@@ -76,9 +81,7 @@ class Command(BaseCommand):
         if options["json"]:
             shown = PlanDetailSerializer(plan, context={"counts": counts_of([plan]), "private": NOTHING}).data
             self.stdout.write(json.dumps(shown, default=str, ensure_ascii=False))
-        code = INTERRUPTED if interrupted else ENDED.get(plan.status, LEFT)
-        if code:
-            raise SystemExit(code)
+        return INTERRUPTED if interrupted else ENDED.get(plan.status, LEFT)
 
     def _stored(self, file: Path) -> Plan | None:
         """Return the plan whose id was given in place of a file, None for a file. Raises CommandError."""
@@ -153,6 +156,19 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         self.stdout.write(text, ending="")
         self.stdout.flush()
+
+
+@contextmanager
+def _logging(*, wanted: bool) -> Iterator[None]:
+    """Keep log lines out of the display, which says the same, unless they are wanted."""
+    log = logging.getLogger("toolgate")
+    before = log.level
+    if not wanted:
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def rests_with_people(plan: Plan) -> bool:
