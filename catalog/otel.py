@@ -12,11 +12,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from catalog.tracing import Ids
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+KINDS = {"request": SpanKind.SERVER}
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -32,7 +34,12 @@ class OtelTracer:
         context = _propagator.extract({"traceparent": parent}) if parent else None
         # What was raised is not recorded: its message may hold arguments.
         with self._tracer.start_as_current_span(
-            name, context, attributes=_named(ids), record_exception=False, set_status_on_exception=False
+            name,
+            context,
+            KINDS.get(name, SpanKind.INTERNAL),
+            _named(ids),
+            record_exception=False,
+            set_status_on_exception=False,
         ):
             yield
 

@@ -44,7 +44,7 @@ class Told:
         with ExitStack() as inside:
             inside.enter_context(tracing.about(**ids))
             inside.enter_context(tracing.belonging_to(traceparent))
-            inside.enter_context(tracing.span("request", ids, traceparent))
+            inside.enter_context(tracing.span("request", {"request_id": request_id}, traceparent))
             response = self._answer(request)
         response["X-Request-ID"] = request_id
         return response

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from tempfile import TemporaryDirectory
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, start_http_server
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -93,6 +93,14 @@ def threads(*, busy: int, idle: int, late: int) -> None:
     """Say what the executor's threads are doing."""
     for state, count in (("busy", busy), ("idle", idle), ("late", late)):
         _threads.labels(state).set(count)
+
+
+def serve(port: int) -> None:
+    """Answer what this process measured over HTTP, to this machine alone: for a process that serves nothing else.
+
+    Raises OSError when the port is taken.
+    """
+    start_http_server(port, "127.0.0.1", REGISTRY)
 
 
 def ticked() -> None:

@@ -1,5 +1,6 @@
 """Probes: what they say of a process and of its database, in time, and to whom it is no secret."""
 
+import itertools
 import sqlite3
 import threading
 
@@ -30,7 +31,8 @@ def anew():
 def checks(client) -> dict[str, str]:
     """Ask anew, and return what is said."""
     health._of_database.forget()
-    return client.get("/readyz").json()["checks"]
+    found: dict[str, str] = client.get("/readyz").json()["checks"]
+    return found
 
 
 def fail(*arguments: object, **options: object) -> None:
@@ -85,11 +87,11 @@ def test_without_its_database_a_process_is_not_ready(client, monkeypatch):
 
 def test_a_database_that_hangs_keeps_no_probe_for_long():
     """The look goes on in its own thread, and is the only one."""
-    gate, looks = threading.Event(), []
-    held = fresh.Fresh(lambda: (looks.append(1), gate.wait(30)))
+    gate, looks = threading.Event(), itertools.count(1)
+    held = fresh.Fresh(lambda: (next(looks), gate.wait(30)))
     assert [held.get(0.01) for _ in range(3)] == [None] * 3
     gate.set()
-    assert (held.get(30), len(looks)) == ((None, True), 1)
+    assert (held.get(30), next(looks)) == ((1, True), 2)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -164,7 +166,7 @@ def test_what_fails_is_logged_once_when_it_changes(client, executor, monkeypatch
     with caplog.at_level("INFO", "toolgate.health"):
         checks(client), checks(client)
     lines = [record for record in caplog.records if record.name == "toolgate.health"]
-    assert [(line.message, line.facts["checks"]) for line in lines] == [  # type: ignore[attr-defined]
+    assert [(line.message, line.facts["checks"]) for line in lines] == [
         ("checks fail", "clock"),
         ("every check is good again", ""),
     ]

@@ -45,9 +45,11 @@ def capture(*styles: str) -> Iterator[list[Captured]]:
     captured = [Captured(style) for style in styles]
     for each in captured:
         root.addHandler(each.handler)
-    root.setLevel(logging.DEBUG), own.setLevel(logging.DEBUG)
+    root.setLevel(logging.DEBUG)
+    own.setLevel(logging.DEBUG)
     yield captured
-    root.setLevel(before[0]), own.setLevel(before[1])
+    root.setLevel(before[0])
+    own.setLevel(before[1])
     for each in captured:
         root.removeHandler(each.handler)
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from approvals.models import ApprovalRequest
 from config import metrics
+from config.fresh import Fresh
 from plans import standing
 from plans.measures import FOLDER
 from tests.builders import act, approve, make_plan, work_off
@@ -89,7 +90,7 @@ def test_without_the_database_the_rest_is_told(client, monkeypatch):
     def fail() -> None:
         raise DatabaseError
 
-    monkeypatch.setattr(metrics._database, "fresh", metrics.Fresh(fail))
+    monkeypatch.setattr(metrics._database, "fresh", Fresh(fail))
     found = read(client)
     assert found["toolgate_database_up"] == 0
     assert "toolgate_steps_ready" not in found

@@ -21,7 +21,7 @@ def told(caplog):
 
     def lines(words: str = "call ended") -> list[tuple[str, dict[str, object]]]:
         found = [record for record in caplog.records if record.name == "toolgate.calls" and record.message == words]
-        return [(record.levelname, record.facts) for record in found]  # type: ignore[attr-defined]
+        return [(record.levelname, record.facts) for record in found]
 
     return lines
 

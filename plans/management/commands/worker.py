@@ -12,12 +12,13 @@ from django.db import connection
 
 from catalog import snapshot
 from catalog.registry import initialize_tools
-from plans import carriers, procrastinate_worker
+from plans import carriers, measures, procrastinate_worker
 from plans.executing import living
 from plans.executor import Executor
 from plans.management.commands.serve import refuse_without_migrations
 
 MOST_THREADS = 256
+MOST_PORT = 65_535
 CONNECTIONS_BESIDE = 12
 FULL_SECONDS = 0.02
 
@@ -28,8 +29,9 @@ class Command(BaseCommand):
     help = "Execute the plans of a cluster (TOOLGATE_EXECUTOR=procrastinate) until told to stop."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the number of threads."""
+        """Take the number of threads, and where measurements are read."""
         parser.add_argument("--concurrency", type=int, help="How many steps at a time (TOOLGATE_THREADS).")
+        parser.add_argument("--metrics-port", type=int, help="Answer measurements on 127.0.0.1 at this port.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Check what executing needs, then execute."""
@@ -41,6 +43,8 @@ class Command(BaseCommand):
         connection.settings_dict["OPTIONS"]["pool"]["max_size"] = 2 * threads + CONNECTIONS_BESIDE
         refuse_without_migrations()
         initialize_tools()
+        if options["metrics_port"] is not None:
+            measure_at(options["metrics_port"])
         self._warn_of_drift()
         asyncio.run(self._work(Executor(threads)))
 
@@ -79,3 +83,13 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         self.stdout.write(text)
         self.stdout.flush()
+
+
+def measure_at(port: int) -> None:
+    """Answer measurements at a port. Raises CommandError when that cannot be."""
+    if not 0 < port <= MOST_PORT:
+        raise CommandError(f"--metrics-port takes 1 to {MOST_PORT}.")
+    try:
+        measures.serve(port)
+    except OSError as error:
+        raise CommandError(f"Measurements cannot be answered at port {port}: {error.strerror}.") from error
