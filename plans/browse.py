@@ -39,7 +39,8 @@ SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
     ("idle", lambda counts: counts["pending"] + counts["cancelled"]),
 )
 MOST_SEGMENTS = 24
-WAITS_FOR_PEOPLE = Exists(Step.objects.filter(plan=OuterRef("pk"), waiting_for__in=("approval", "input", "outcome")))
+_ASKED = Q(waiting_for__in=("approval", "input", "outcome"), ready_at=None)
+WAITS_FOR_PEOPLE = Exists(Step.objects.filter(_ASKED, plan=OuterRef("pk")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ def _pictures(
         bars[bar.step_id].append(bar)
     blockers = _blockers(steps, needs)
     for step in steps:
-        word = status_word("skipped" if step.skipped else step.status, step.waiting_for)
+        word = _word_of(plan, step)
         yield StepPicture(
             step=step,
             word=word,
@@ -248,7 +248,14 @@ def _took(step: Step) -> float | None:
     return 1000 * (step.completed_at - step.started_at).total_seconds()
 
 
+def _word_of(plan: Plan, step: Step) -> Word:
+    """Say where a step stands; one that would go on but for its plan is paused with it."""
+    if plan.paused_at is not None and step.status == StepStatus.IN_PROGRESS and step.ready_at is not None:
+        return status_word("paused")
+    return status_word("skipped" if step.skipped else step.status, step.waiting_for)
+
+
 def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Word:
     """Say where the plan stands; one that waits for people is said to wait."""
-    waiting: set[Any] = {step.waiting_for for step in steps}
+    waiting: set[Any] = {step.waiting_for for step in steps if step.ready_at is None}
     return status_word(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))

@@ -40,11 +40,20 @@ def test_a_plan_is_paused_and_resumed_by_its_owner(held, ada):
     pages = at(held, ada)
     assert 'id="pause"' in pages.html and 'id="resume"' not in pages.html
     paused = pages.send(path_of(held, "pause/"))
-    for said in ("Paused", "by Ada", "Waiting for approval", "Resume", "The plan was paused by Ada"):
+    for said in ("Paused", "Paused by Ada", "Waiting for approval", "Resume", "The plan was paused by Ada"):
         assert said in paused
     assert 'id="pause"' not in pages.html and 'id="resume"' in pages.html
     assert "The plan was resumed by Ada" in pages.send(path_of(held, "resume/"))
     assert 'id="pause"' in pages.html
+
+
+def test_an_approved_call_of_a_paused_plan_is_paused_too(held, ada, rosa):
+    """Nobody is waited for any more, and nothing runs."""
+    pause_plan(held, by=Requester(ada))
+    approve(held, rosa)
+    text = Pages(ada).open(path_of(held))
+    assert "Paused" in text and "Waiting for approval" not in text and "Running" not in text.partition("Steps")[2]
+    assert "Waiting for approval" not in Pages(ada).open("/plans/").partition("Results")[2]
 
 
 def test_others_see_the_pause_and_may_not_end_it(held, ada, ben, admin):
