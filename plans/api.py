@@ -17,6 +17,7 @@ from catalog.idempotency import answer_once
 from catalog.pages import page_of, page_schema, paged
 from catalog.problems import Problem as Refusal
 from plans import controls, selectors, services
+from plans.cloning import kin_of
 from plans.counts import counts_of
 from plans.models import Plan, Step
 from plans.private import hidden_from
@@ -69,7 +70,11 @@ class PlanEndpoint(Endpoint):
         """Answer with the plan as it is now."""
         plan = self.plan(public_id)
         shown = PlanDetailSerializer(
-            plan, context={"counts": counts_of([plan]), "private": hidden_from(self.user, plan)}
+            plan, context={
+                "counts": counts_of([plan]),
+                "private": hidden_from(self.user, plan),
+                "kin": kin_of(plan, self.user, self.token),
+            },
         )
         return Response(shown.data, status)
 
@@ -234,7 +239,8 @@ def text_of(request: Request) -> str:
 
 
 def refused(problems: list[Problem], text: str) -> Response:
-    """Answer 422 with the problems of a plan that cannot be stored."""
-    found = [asdict(problem) for problem in with_lines(problems, text) if problem.severity == "error"]
+    """Answer 422 with the problems of a plan that cannot be stored; without a text they have no lines."""
+    placed = with_lines(problems, text) if text else problems
+    found = [asdict(problem) for problem in placed if problem.severity == "error"]
     first = found[0]
     return Refusal(422, f"{first['path']}: {first['message']}", "invalid", found).response()

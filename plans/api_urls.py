@@ -16,6 +16,7 @@ urlpatterns = [
     path(f"{PLAN}pause/", api.PlanPause.as_view(), name="api-plan-pause"),
     path(f"{PLAN}resume/", api.PlanResume.as_view(), name="api-plan-resume"),
     path(f"{PLAN}retry/", changes_api.PlanRetry.as_view(), name="api-plan-retry"),
+    path(f"{PLAN}clone/", changes_api.PlanClone.as_view(), name="api-plan-clone"),
     path(f"{PLAN}cancel/", api.PlanCancel.as_view(), name="api-plan-cancel"),
     path(f"{PLAN}steps/{STEP_ID}/skip/", changes_api.StepSkip.as_view(), name="api-step-skip"),
     path(f"{PLAN}steps/{STEP_ID}/outcome/", api.StepOutcome.as_view(), name="api-step-outcome"),

@@ -11,9 +11,10 @@ from catalog.access import NotAllowed, agent_token_of
 from catalog.idempotency import answer_once
 from plans.api import PlanDetail, PlanEndpoint, refused, text_of
 from plans.changing import PlanChange, change_plan, read_change
+from plans.cloning import clone_plan
 from plans.models import Step
 from plans.retrying import retry_plan
-from plans.serializers import PlanDetailSerializer, RetryBody, SkipBody
+from plans.serializers import CloneBody, PlanDetailSerializer, RetryBody, SkipBody
 from plans.services import PlanProblems
 from plans.skipping import skip_step
 
@@ -74,3 +75,22 @@ class StepSkip(PlanEndpoint):
         except Step.DoesNotExist:
             raise Http404 from None
         return self.shown(public_id)
+
+
+class PlanClone(PlanEndpoint):
+    """Clones a plan."""
+
+    required_scopes: ClassVar = {"POST": ["plans:write"]}
+
+    @extend_schema("plans_clone", request=CloneBody, responses={201: PlanDetailSerializer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Store a plan that one may read anew as one's own; it waits to be started unless told otherwise."""
+        return answer_once(request, lambda: self._clone(public_id))
+
+    def _clone(self, public_id: str) -> Response:
+        body = self.body(CloneBody)
+        try:
+            made = clone_plan(self.plan(public_id), by=self.requester, start=body["start"])
+        except PlanProblems as refusal:
+            return refused(refusal.problems, text="")
+        return self.shown(made.public_id, 201)

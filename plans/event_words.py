@@ -73,6 +73,12 @@ WHY_TRIED_AGAIN = {
 TRIED_AGAIN = ("retry", "failed and is tried again in {seconds} s ({attempt} of {of})")
 
 
+def _created(who: str, data: Data) -> Said:
+    if data.get("cloned_from"):
+        return Said("plan", "idle", f"{who} was cloned from", code=str(data["cloned_from"]))
+    return Said("plan", "idle", f"{who} was stored")
+
+
 def _retrying(who: str, data: Data) -> Said:
     if data.get("by"):
         return Said("retry", "human", f"{who} is tried again: {data['by']} asked for it")
@@ -153,7 +159,7 @@ def _changed(who: str, data: Data) -> Said:
 
 
 SAYERS: Mapping[str, Sayer] = {
-    "plan.created": _fixed("plan", "idle", "was stored"),
+    "plan.created": _created,
     "plan.started": _fixed("play", "run", "started"),
     "plan.changed": _changed,
     "plan.paused": _by("pause", "idle", "was paused by"),

@@ -11,6 +11,7 @@ from catalog.intake import (
     MAX_ID,
     BlankIsNull,
     Choice,
+    Flag,
     JsonObject,
     PageQuery,
     QuerySerializer,
@@ -21,6 +22,7 @@ from catalog.intake import (
 )
 from catalog.models import Call
 from catalog.states import PUBLIC_STATUS
+from plans.cloning import NO_KIN, Kin
 from plans.models import Plan, Step
 from plans.private import PrivateParts
 from plans.selectors import steps_of
@@ -92,6 +94,12 @@ class SkipBody(StrictSerializer):
     """Why a person skips a step."""
 
     reason = Text(max_length=MAX_REASON)
+
+
+class CloneBody(StrictSerializer):
+    """Whether the new plan starts at once."""
+
+    start = Flag(required=False, default=False)
 
 
 class OutcomeBody(StrictSerializer):
@@ -229,9 +237,24 @@ class PlanSerializer(serializers.Serializer[Any]):
 
 
 class PlanDetailSerializer(PlanSerializer):
-    """A plan with its steps; the context says what of them is `private` to the viewer."""
+    """A plan with its steps; the context says what of them is `private` to the viewer, and its `kin`."""
 
+    cloned_from = serializers.SerializerMethodField()
+    clones = serializers.SerializerMethodField()
     steps = serializers.SerializerMethodField()
+
+    def get_cloned_from(self, plan: Plan) -> str | None:
+        """Return the id of the plan it was cloned from, as far as the viewer may see that one."""
+        return self._kin.cloned_from
+
+    def get_clones(self, plan: Plan) -> list[str]:
+        """Return the ids of its newest clones that the viewer may see."""
+        return list(self._kin.clones)
+
+    @property
+    def _kin(self) -> Kin:
+        kin: Kin = self.context.get("kin", NO_KIN)
+        return kin
 
     @extend_schema_field(StepSerializer(many=True))
     def get_steps(self, plan: Plan) -> Any:

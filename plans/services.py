@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import User
 
@@ -47,13 +48,14 @@ def problems_of(document: Json | PlanDocument) -> list[Problem]:
     return check_plan(document, {name: target.tool for name, target in current.items()}, disabled=disabled)
 
 
-def create_plan(document: PlanDocument, *, by: Requester) -> Plan:
+def create_plan(document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None) -> Plan:
     """Store a plan with its steps and memory, and start it unless it says otherwise. Raises PlanProblems."""
     problems = [problem for problem in problems_of(document) if problem.severity == "error"]
     if problems:
         raise PlanProblems(problems)
     plan = new_plan(document.goal, by)
     plan.owner, plan.can_modify = document.owner or "agent", document.can_modify
+    plan.cloned_from = cloned_from
     if document.deadline_seconds:
         plan.deadline_seconds = document.deadline_seconds
         plan.deadline_at = plan.created_at + timedelta(seconds=document.deadline_seconds)
@@ -65,7 +67,8 @@ def create_plan(document: PlanDocument, *, by: Requester) -> Plan:
         )
         if document.memory:
             keep_given(plan, document.steps)
-        batch.add("plan.created")
+        told: dict[str, Any] = {"cloned_from": cloned_from.public_id} if cloned_from else {}
+        batch.add("plan.created", **told)
         if document.start:
             start(plan, batch)
     return plan
@@ -107,9 +110,10 @@ def start_plan(plan: Plan, *, by: Requester) -> None:
 
 
 def start(plan: Plan, batch: Recording) -> None:
-    """Start a plan inside its recording: the steps that need nothing become ready."""
+    """Start a plan inside its recording: the steps that need nothing become ready, and its time begins."""
     new = Plan.objects.filter(pk=plan.pk, status=PlanStatus.PENDING)
-    move(new, to=PlanStatus.IN_PROGRESS, started_at=batch.now)
+    span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
+    move(new, to=PlanStatus.IN_PROGRESS, started_at=batch.now, **({"deadline_at": batch.now + span} if span else {}))
     first = Step.objects.filter(plan=plan, status=StepStatus.PENDING, dependencies_left=0)
     ready = first.update(ready_at=batch.now)
     batch.add("plan.started")

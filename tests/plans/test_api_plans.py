@@ -129,7 +129,7 @@ def test_a_plan_of_many_steps_costs_the_same_few_queries(ada, django_assert_num_
     for count in (1, 20):
         plan = make_plan(ada, *(step(number) for number in range(1, count + 1)), start=False)
         rest.get(f"plans/{plan.public_id}/")
-        with django_assert_num_queries(6):  # token, roles, plan, counts, steps, their dependencies
+        with django_assert_num_queries(7):  # token, roles, plan, counts, its kin, steps, their dependencies
             rest.get(f"plans/{plan.public_id}/")
 
 

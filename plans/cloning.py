@@ -1,0 +1,99 @@
+"""Cloning: the document of a plan, stored as a new plan of whoever clones it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import F, Q
+from pydantic import ValidationError
+
+from catalog.access import NotAllowed
+from catalog.models import ApiToken
+from plans.documents import Document, documents_of
+from plans.given import given_memory
+from plans.models import Plan
+from plans.private import hidden_from
+from plans.selectors import plans_for
+from plans.services import PlanProblems, Requester, create_plan, problems_of
+from plans.spec import PlanDocument
+
+MOST_CLONES = 50
+
+
+def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
+    """Store the plan anew as it is now: its steps as they were submitted, and the memory it was given.
+
+    Raises NotAllowed for who must not see all of that, and PlanProblems when it could not be submitted today.
+    """
+    document = document_of(plan)
+    hidden = hidden_from(by.user, plan)
+    if any(each.everything for each in hidden.steps.values()) or hidden.keys & set(document["memory"]):
+        raise NotAllowed(
+            "This plan holds private values. Only its owner, reviewers and administrators see them, and can clone it."
+        )
+    try:
+        checked = PlanDocument.model_validate({**document, "start": start})
+    except ValidationError:
+        raise PlanProblems([each for each in problems_of(document) if each.severity == "error"]) from None
+    return create_plan(checked, by=by, cloned_from=plan)
+
+
+def document_of(plan: Plan) -> Document:
+    """Return the plan as it would be submitted now; a deadline is the span that it had."""
+    literal = _literal_steps(plan)
+    steps = [_unread(each) if number in literal else each for number, each in documents_of(plan).items()]
+    return {
+        "goal": plan.goal,
+        "steps": steps,
+        "owner": plan.owner,
+        "can_modify": plan.can_modify,
+        "deadline_seconds": _span(plan),
+        "memory": given_memory(plan),
+    }
+
+
+def _span(plan: Plan) -> int | None:
+    if plan.deadline_seconds or plan.deadline_at is None:
+        return plan.deadline_seconds
+    return max(1, round((plan.deadline_at - plan.created_at).total_seconds()))
+
+
+def _literal_steps(plan: Plan) -> set[int]:
+    """Return the steps whose arguments were never read for references: those of direct calls."""
+    steps = plan.steps.filter(parameters__contains="${")
+    if plan.kind != Plan.Kind.CALL:
+        steps = steps.filter(Q(call__arguments=F("parameters")) | Q(retry_of__arguments=F("parameters")))
+    return set(steps.values_list("step_id", flat=True))
+
+
+def _unread(document: Document) -> Document:
+    """Return a step whose arguments mean in a plan what they meant in a call."""
+    return {**document, "parameters": _escaped(document.get("parameters", {}))}
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, dict):
+        return {key: _escaped(each) for key, each in value.items()}
+    return [_escaped(each) for each in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """The plan that a plan was cloned from, and its own clones, newest first: ids, of those that one may see."""
+
+    cloned_from: str | None
+    clones: Sequence[str]
+
+
+NO_KIN = Kin(None, ())
+
+
+def kin_of(plan: Plan, viewer: User, token: ApiToken | None = None) -> Kin:
+    """Return what a plan was cloned from and what was cloned from it, as far as the viewer may see it; one query."""
+    near = plans_for(viewer, token).filter(Q(cloned_from=plan.pk) | Q(pk=plan.cloned_from_id))
+    found = list(near.values_list("pk", "public_id")[: MOST_CLONES + 1])
+    origin = next((ref for pk, ref in found if pk == plan.cloned_from_id), None)
+    return Kin(origin, [ref for pk, ref in found if pk != plan.cloned_from_id][:MOST_CLONES])
