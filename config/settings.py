@@ -51,7 +51,13 @@ else:
         "prepare_threshold": 2,
         # A connection for each thread there can be: of the web, of the executor and as many written off; the rest
         # are the feed's readers, the previews' threads and the ticker.
-        "pool": {"min_size": 2, "max_size": WEB_THREADS + 2 * TOOLGATE_THREADS + 12, "timeout": 10},
+        "pool": {
+            "min_size": 2,
+            "max_size": WEB_THREADS + 2 * TOOLGATE_THREADS + 12,
+            "timeout": 10,
+            # Left alone it tries less and less often while the database is away, and is late when that is back.
+            "reconnect_timeout": 3,
+        },
     }
 # Tests share one file between threads (an in-memory database cannot be shared safely), and none between two runs.
 DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / f"test-{os.getpid()}.sqlite3") if ON_SQLITE else None}

@@ -96,6 +96,7 @@ class Executor:
         self._seats: set[Seat] = set()
         self._written_off: set[Seat] = set()
         self._stopping = threading.Event()
+        self._retired_at = float("inf")
         self._stopped = False
         self._lock = threading.Lock()
         self._held_back: Counter[int] = Counter()
@@ -111,6 +112,7 @@ class Executor:
         """Claim nothing more from now on; may be called in a signal handler, and more than once."""
         if self._stopping.is_set():
             return
+        self._retired_at = monotonic()
         self._stopping.set()
         carriers.close_desk(self)
         carriers.carry_no_more(self._hear)
@@ -118,14 +120,13 @@ class Executor:
             self._hints.put(None)
 
     def stop(self, seconds: float = 30.0) -> None:
-        """Claim nothing more; run what was taken, and wait for what is running, at most this long.
+        """Claim nothing more; run what was taken, and wait for what is running, until so long after `retire`.
 
         What was taken and has not begun by then is handed to other workers. What still runs then is named in the log:
         it ends with the process, and is taken back when its lease expires.
         """
         self.retire()
-        ends = monotonic() + seconds
-        while self._seats and monotonic() < ends:
+        while self._seats and monotonic() < self._retired_at + seconds:
             sleep(0.02)
         with self._lock:
             self._stopped = True

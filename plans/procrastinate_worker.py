@@ -15,6 +15,7 @@ FETCHERS = 4
 """Jobs fetched and not yet deleted: one is fetched while another is heard."""
 LOOK_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
+WAIT_SECONDS = 5.0
 END_SECONDS = 1.0
 
 Ring = Callable[[int], Awaitable[None]]
@@ -36,7 +37,8 @@ async def listen(ring: Ring) -> None:
 
 async def _work(ring: Ring) -> None:
     """Run one Procrastinate worker until it is cancelled or gives up."""
-    connector = procrastinate.PsycopgConnector(kwargs=connector_params(), min_size=1, max_size=FETCHERS)
+    pool = {"min_size": 0, "max_size": FETCHERS, "timeout": WAIT_SECONDS, "reconnect_timeout": WAIT_SECONDS}
+    connector = procrastinate.PsycopgConnector(kwargs=connector_params(), **pool)
     app = procrastinate.App(connector=connector)
 
     @app.task(name=TASK, queue=QUEUE)
