@@ -23,6 +23,7 @@ from catalog.definitions import Reversibility
 from catalog.errors import Conflict, ParameterError
 from catalog.facts import announce, record
 from catalog.registry import get_tool
+from catalog.retries import retried
 from catalog.states import CallStatus
 from catalog.transitions import move
 
@@ -57,7 +58,13 @@ def decide(request: ApprovalRequest, *, by: "User", decision: Decision) -> Appro
     decision = _with_verdict(decision)
     if expire_if_due(request, clock.now()):
         raise Conflict(f"Nobody answered this in time: it has expired. {NOT_RECORDED}")
-    narrowing = _narrowing(request, by, decision)
+    return _record_answer(request, by, decision, _narrowing(request, by, decision))
+
+
+@retried
+def _record_answer(
+    request: ApprovalRequest, by: "User", decision: Decision, narrowing: Narrowing | None
+) -> ApprovalRequest:
     with transaction.atomic():
         current = locked(request)
         _judge(current, by, decision)
@@ -191,6 +198,7 @@ def _record(kind: str, request: ApprovalRequest, review: Review, **more: str) ->
     record(kind, call=request.call, by=review.person, **(told | more))
 
 
+@retried
 def undo(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
     """Take back one's own decision before it takes effect: the request is pending again.
 

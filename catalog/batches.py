@@ -6,6 +6,7 @@ from typing import TypeVar
 from django.db import InterfaceError, OperationalError
 
 from catalog.problems import log_unexpected
+from catalog.retries import retried
 
 ItemT = TypeVar("ItemT")
 
@@ -21,7 +22,7 @@ def do_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
 
 def _is_done(act: Callable[[ItemT], object], item: ItemT) -> bool:
     try:
-        return bool(act(item))
+        return bool(retried(act)(item))
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever is wrong with this one, the others are due too

@@ -14,6 +14,7 @@ from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.results import Preview
+from catalog.retries import retried
 from catalog.states import CallStatus
 from plans import caps, carriers, claims, engine, limits, starting
 from plans.carriers import Desk
@@ -51,11 +52,19 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     plan = _plan_of_one(order.tool, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
     wanted = starting.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id)
     admission = _admit(plan, replace(wanted, reason=order.reason, asker=asker))
-    if order.plan_ref is None:
-        with recording_new(plan) as batch:
-            batch.add("plan.created")
-            batch.add("plan.started")
-            return _add_call(plan, batch, admission, step_id=1)
+    return _store_alone(plan, admission) if order.plan_ref is None else _join(plan, admission)
+
+
+@retried
+def _store_alone(plan: Plan, admission: "_Admission") -> Call:
+    with recording_new(plan) as batch:
+        batch.add("plan.created")
+        batch.add("plan.started")
+        return _add_call(plan, batch, admission, step_id=1)
+
+
+@retried
+def _join(plan: Plan, admission: "_Admission") -> Call:
     with recording(plan.pk, plan.public_id) as batch:
         _check_open(plan)
         return _add_call(plan, batch, admission, step_id=_next_step_id(plan))

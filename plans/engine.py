@@ -6,6 +6,7 @@ may die at any line: what it held is taken back when its lease expires (`plans.r
 
 import threading
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from time import monotonic, sleep
@@ -23,6 +24,7 @@ from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
 from catalog.problems import log_unexpected
 from catalog.results import Preview
+from catalog.retries import retried
 from catalog.states import CallStatus
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
@@ -65,6 +67,7 @@ class Turn:
         return self.steps_left > 0 and monotonic() < self.until
 
 
+@retried
 def claim(plan_pk: int, *, owner: str) -> Work | None:
     """Claim the plan's next ready step and take it as far as it goes inside one transaction."""
     plan = plan_facts(plan_pk)
@@ -134,6 +137,7 @@ def _end_patiently(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | No
         pause *= 2
 
 
+@retried
 def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
     with recording(run.plan.pk, run.plan.ref) as batch:
@@ -204,6 +208,11 @@ def _count(limited: Limited, turn: Turn) -> Work | None:
         limits.count(limited.order, limited.plan)
     except RateLimited as error:
         refusal = error
+    return _store_counted(limited, refusal, turn)
+
+
+@retried
+def _store_counted(limited: Limited, refusal: RateLimited | None, turn: Turn) -> Work | None:
     with recording(limited.plan.pk, limited.plan.ref) as batch:
         if refusal is not None:
             limits.put_off(batch, limited.step, refusal)
@@ -220,11 +229,17 @@ def _hold(hold: Hold, turn: Turn) -> Work | None:
         shown = _preview(hold, hold.order, turn)
     except ToolError as error:
         return _refuse(hold, error, turn)
+    return _store_hold(hold, shown, turn)
+
+
+@retried
+def _store_hold(hold: Hold, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(hold.plan.pk, hold.plan.ref) as batch:
         store_held(batch, hold, shown)
         return _next(batch, hold.plan, turn.owner)
 
 
+@retried
 def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work | None:
     with recording(work.plan.pk, work.plan.ref) as batch:
         finishing.refuse(batch, work.step, error)
@@ -266,6 +281,7 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
         return Renewal(resume.step, resume.plan, call, str(change))
 
 
+@retried
 def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | None:
     """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
     with recording(work.plan.pk, work.plan.ref) as batch:
@@ -274,9 +290,10 @@ def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | Non
         return _next(batch, work.plan, turn.owner)
 
 
+@retried
 def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run | None:
     """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
-    call, target = resume.call, order.target
+    call, target = copy(resume.call), order.target
     state = (shown.state_token or "") if shown else ""
     binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
     with recording(resume.plan.pk, resume.plan.ref) as batch:
@@ -300,6 +317,7 @@ def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal) -> bool:
     return True
 
 
+@retried
 def _expire(resume: Resume, turn: Turn) -> Work | None:
     """The run window of an approval has passed: the request expires, and its step fails with it."""
     with recording(resume.plan.pk, resume.plan.ref) as batch:
@@ -309,18 +327,22 @@ def _expire(resume: Resume, turn: Turn) -> Work | None:
 
 def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
     """Void the approval and admit the call as it is now, in one transaction."""
-    call = renewal.call
     try:
-        order = starting.renewal_of(call)
+        order = starting.renewal_of(renewal.call)
         shown = _preview(renewal, order, turn)
     except ToolDrifted as error:
         return _leave(renewal, error, turn)
     except ToolError as error:
         return _refuse(renewal, error, turn)
+    return _store_renewal(renewal, order, shown, turn)
+
+
+@retried
+def _store_renewal(renewal: Renewal, order: Order, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(renewal.plan.pk, renewal.plan.ref) as batch:
         if _is_set_aside(batch, renewal):
             return None
-        requests.invalidate(call.approval, reason=renewal.reason)
+        requests.invalidate(renewal.call.approval, reason=renewal.reason)
         work = starting.admit(Start(batch, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, Hold):
             store_held(batch, work, shown)
@@ -335,6 +357,11 @@ def abandon(work: Work) -> None:
         ended = dispatch.stopped if work.stop.told else dispatch.timed_out
         end(work, replace(ended(work.order.target.tool), left_running=True), turn)
         return
+    _give_up(work)
+
+
+@retried
+def _give_up(work: Hold | Resume | Renewal | Limited) -> None:
     with recording(work.plan.pk, work.plan.ref) as batch:
         finishing.refuse(batch, work.step, ToolError("The tool did not say in time what the call would do."))
         finishing.settle_plan(batch)

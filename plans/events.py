@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from catalog.keyed import note_done
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from pydantic_core import to_json
@@ -20,6 +19,7 @@ from pydantic_core import to_json
 from catalog import clock, facts
 from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
+from catalog.keyed import note_done
 from catalog.models import Call
 from plans.claims import on_sqlite, stamp
 from plans.models import Plan

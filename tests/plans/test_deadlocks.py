@@ -1,0 +1,122 @@
+"""Recordings that meet a deadlock: the whole transaction is done again, and nothing outside of it."""
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.utils import timezone
+
+from approvals import audit, decisions
+from approvals.models import AuditEntry
+from catalog.models import Call
+from plans import claims, engine, finishing, recovery
+from plans.calls import CallOrder, create_call
+from plans.engine import Turn
+from plans.models import Step
+from plans.services import Requester
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, step_of, work_off
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+RAISE = "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40P01'; END $$"
+
+
+class Deadlock(Exception):
+    """What PostgreSQL's driver raises, where there is no PostgreSQL."""
+
+    sqlstate = "40P01"
+
+
+def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str]:
+    """Let the transaction end in a deadlock after this was done in it for the first time; return the times it was."""
+    right, done = getattr(module, name), []
+
+    def do(*args: Any, **kwargs: Any) -> Any:
+        found = right(*args, **kwargs)
+        done.append(name)
+        if len(done) > 1:
+            return found
+        if connection.vendor == "postgresql":
+            connection.cursor().execute(RAISE)
+        raise OperationalError from Deadlock()
+
+    monkeypatch.setattr(module, name, do)
+    return done
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *((claims, name) for name in ("claim_next", "give_new_call", "end_call", "complete_step", "write_memory")),
+        *((claims, name) for name in ("park_step", "renew_lease", "start_call", "insert_call")),
+        *((finishing, "settle_plan"), (audit, "append"), (decisions, "_settle")),
+    ],
+)
+def test_every_step_is_taken_once(stage, ada, rosa, monkeypatch, point):
+    """Claimed, held, decided, started and finished: its handlers run once each, and its history has no doubles."""
+    done = lose_once(monkeypatch, *point)
+    plan = make_plan(ada, act(1, tool="keeping"), act(2, tool="dangerous", dependencies=[1]))
+    work_off(plan)
+    approve(plan, rosa, 2)
+    assert work_off(plan).status == "completed"
+    assert (len(done) > 1, stage.values("keeping"), stage.values("dangerous")) == (True, [None], [None])
+    assert [call_of(plan, number).attempt for number in (1, 2)] == [1, 1]
+    assert len(set(events_of(plan))) == len(events_of(plan)) - 1  # the second step starts, waits, and starts again
+    assert_gapless(plan)
+
+
+def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
+    """It counts as lost once."""
+    plan = make_plan(ada, act(1))
+    engine.claim(plan.pk, owner="lost")
+    Step.objects.update(lease_until=timezone.now())
+    done = lose_once(monkeypatch, claims, "take_back")
+    assert recovery.take_back_lost_steps(timezone.now()) == 1
+    assert (len(done), step_of(plan).crashes, call_of(plan).status) == (2, 1, "ready")
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_direct_call_is_stored_once(stage, ada, monkeypatch, joins):
+    """Alone or in a plan."""
+    ref = make_plan(ada, act(1, tool="dangerous")).public_id if joins else None
+    done = lose_once(monkeypatch, claims, "insert_call")
+    call = create_call(CallOrder("safe", {"value": "x"}, plan_ref=ref), by=Requester(ada))
+    assert (len(done), Call.objects.get().pk) == (2, call.pk)
+
+
+@pytest.mark.service
+def test_a_real_deadlock_costs_nobody_their_result(stage, ada):
+    """Someone has the audit log's head and wants the plan; the finish has the plan and wants the head."""
+    plan = make_plan(ada, act(1, "x", "cautious"))
+    work = engine.claim(plan.pk, owner="tests")
+    assert work is not None
+    holds, ended = threading.Event(), threading.Event()
+
+    def want_the_plan() -> None:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT 1 FROM approvals_instance FOR UPDATE")
+                holds.set()
+                eventually(is_wanted, what="the finish's wait")
+                cursor.execute("UPDATE plans_plan SET goal = goal WHERE id = %s", [plan.pk])
+        except OperationalError:
+            pass  # PostgreSQL chose this one
+        finally:
+            connection.close()
+            ended.set()
+
+    threading.Thread(target=want_the_plan).start()
+    assert holds.wait(60)
+    assert engine.advance(work, Turn("tests")) is None
+    assert ended.wait(60)
+    assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])
+    assert AuditEntry.objects.filter(action="call.succeeded").count() == 1
+    assert_gapless(plan)
+
+
+def is_wanted() -> bool:
+    """Say whether someone waits for a lock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
