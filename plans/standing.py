@@ -11,8 +11,10 @@ from plans.claims import stamp
 # The conditions are spelled as those of the indexes: SQLite would not use them otherwise.
 STATEMENT = """
 SELECT
-    (SELECT COUNT(*) FROM plans_step WHERE ready_at IS NOT NULL AND ready_at <= %s),
-    (SELECT MIN(ready_at) FROM plans_step WHERE ready_at IS NOT NULL AND ready_at <= %s),
+    (SELECT COUNT(*) FROM plans_step JOIN plans_plan ON plans_plan.id = plan_id
+        WHERE ready_at IS NOT NULL AND ready_at <= %s AND paused_at IS NULL),
+    (SELECT MIN(ready_at) FROM plans_step JOIN plans_plan ON plans_plan.id = plan_id
+        WHERE ready_at IS NOT NULL AND ready_at <= %s AND paused_at IS NULL),
     (SELECT COUNT(*) FROM plans_step WHERE lease_until IS NOT NULL),
     (SELECT COUNT(*) FROM approvals_approvalrequest WHERE status = 'pending'),
     (SELECT MIN(opened_at) FROM approvals_approvalrequest WHERE status = 'pending'),
@@ -23,7 +25,7 @@ SELECT
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Steps that are ready and that run, requests that wait, outcomes nobody knows; ages in seconds, 0 for none."""
+    """Steps that may be claimed and that run, requests that wait, outcomes nobody knows; ages in seconds, 0 for none."""
 
     ready: int
     oldest_ready: float

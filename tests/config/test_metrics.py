@@ -8,14 +8,16 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings as configured
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from approvals.models import ApprovalRequest
 from config import metrics
 from config.fresh import Fresh
 from plans import standing
+from plans.controls import pause_plan
 from plans.measures import FOLDER
+from plans.services import Requester
 from tests.builders import act, approve, make_plan, work_off
 from tests.rest import Rest
 
@@ -66,11 +68,25 @@ def test_what_waits_is_counted_with_its_age(client, stage, ada, rosa, seen):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_how_things_stand_costs_one_statement_over_partial_indexes(stage, django_assert_num_queries):
+def test_how_things_stand_costs_one_statement_over_indexes(stage, django_assert_num_queries):
     """However many plans there were."""
     with django_assert_num_queries(1):
         found = standing.look()
     assert (found.ready, found.running, found.unknown, found.oldest_ready) == (0, 0, 0, 0.0)
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {standing.STATEMENT}", [timezone.now()] * 2)
+            steps = [row[3] for row in cursor.fetchall() if re.match("(SCAN|SEARCH) (plans|approvals|catalog)", row[3])]
+        assert (len(steps), [step for step in steps if " USING " not in step]) == (8, [])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_steps_of_paused_plans_are_not_in_the_queue(client, stage, ada, seen):
+    """Nobody may claim them."""
+    plan = make_plan(ada, act(1))
+    assert seen("toolgate_steps_ready") == 1
+    pause_plan(plan, by=Requester(ada))
+    assert seen("toolgate_steps_ready") == 0
 
 
 @pytest.mark.django_db(transaction=True)
