@@ -213,7 +213,7 @@ def _pictures(
 
 
 def _stroke(bar: Bar, word: Word) -> Stroke:
-    at_the_end = word.hue if word.hue in ("run", "danger") else ""
+    at_the_end = word.hue if word.hue in ("run", "danger", "idle") else ""
     look = {"waiting": "human", "retry": "retry"}.get(bar.kind, at_the_end)
     return Stroke(bar.offset, max(bar.width, NARROWEST), look)
 

@@ -16,7 +16,7 @@ from plans.picture import Picture, StepPicture
 from plans.states import StepStatus
 
 Style = Callable[[str], str]
-WIDEST_LABEL = 28
+LABEL_WIDTH = 28
 LEAST_ROWS = 8
 AROUND = 4
 """Rows of a terminal that are no steps: the goal, what was left out, the summary, the cursor's."""
@@ -69,7 +69,7 @@ class Progress:
         return [*lines, *([f"     and {left_out} more"] if left_out else [])]
 
     def _lines(self, step: StepPicture, columns: int = 0) -> Iterator[str]:
-        label, time = step.label[:WIDEST_LABEL].ljust(WIDEST_LABEL), _time_of(step).rjust(11)
+        label, time = step.label.ljust(LABEL_WIDTH), _time_of(step).rjust(11)
         rest = f"  {plain(step.step.description)}"
         room = columns - 7 - len(label) - len(time) - 1
         rest = rest[: max(room, 0)] if columns else rest

@@ -130,13 +130,14 @@ class Command(BaseCommand):
                 if progress is not None and (plan.last_seq != seen or monotonic() - drawn_at > DRAWN_SECONDS):
                     progress.show(draw(plan))
                     seen, drawn_at = plan.last_seq, monotonic()
-                if is_over(plan) or (not wait and rests_with_people(plan)):
+                if rests(plan) or (not wait and rests_with_people(plan)):
                     break
                 sleep(LOOK_SECONDS)
         except KeyboardInterrupt:
             self._say_how_to_follow(plan)
             return True
         if progress is not None:
+            progress.show(draw(plan))
             progress.end(draw(plan))
         if not is_over(plan):
             self.stderr.write(f"It goes on without this command. Follow it at {page_of(draw(plan))}")
@@ -169,6 +170,11 @@ def _logging(*, wanted: bool) -> Iterator[None]:
         yield
     finally:
         log.setLevel(before)
+
+
+def rests(plan: Plan) -> bool:
+    """Say whether the plan is over, and nothing that ran when it ended is still to be told of."""
+    return is_over(plan) and not plan.steps.exclude(claimed_by="").exists()
 
 
 def rests_with_people(plan: Plan) -> bool:
