@@ -50,7 +50,7 @@ else:
         "server_side_binding": True,
         "prepare_threshold": 2,
         # A connection for each thread there can be: of the web, of the executor and as many written off; the rest
-        # are the feed's readers, the previews' threads and the ticker.
+        # are the feed's readers, the previews' and the probes' threads, and the ticker.
         "pool": {
             "min_size": 2,
             "max_size": WEB_THREADS + 2 * TOOLGATE_THREADS + 12,

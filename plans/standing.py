@@ -25,7 +25,7 @@ SELECT
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Steps that may be claimed and that run, requests that wait, outcomes nobody knows; ages in seconds, 0 for none."""
+    """Steps that may be claimed, that run, requests that wait, outcomes nobody knows; ages in seconds, 0 for none."""
 
     ready: int
     oldest_ready: float

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
 from config.handler import Handler
+from config.health import healthz
 from plans import feed
 
 PLACES = 3
@@ -42,7 +43,14 @@ class Ended(BaseException):
     """What no view should raise, and Django does not catch."""
 
 
-urlpatterns = [path("slow/", slow), path("broken/", broken)]
+def held(request: HttpRequest) -> HttpResponse:
+    """Wait as for a database that is away."""
+    gate.wait(30)
+    return HttpResponse(b"done")
+
+
+gate = threading.Event()
+urlpatterns = [path("slow/", slow), path("broken/", broken), path("held/", held), path("healthz", healthz)]
 
 
 @pytest.fixture
@@ -71,6 +79,16 @@ async def test_a_burst_waits_for_its_turn(handler: Handler) -> None:
     responses = await asyncio.gather(*(get(handler, "/slow/") for _ in range(10 * PLACES)))
     assert {response["status"] for response in responses} == {200}
     assert max(most) == PLACES
+
+
+async def test_probes_are_answered_while_every_thread_waits(handler: Handler) -> None:
+    """As when the database is away: that is no reason to restart the process."""
+    gate.clear()
+    held = [asyncio.ensure_future(get(handler, "/held/")) for _ in range(2 * PLACES)]
+    assert (await get(handler, "/healthz"))["status"] == 200
+    assert not any(each.done() for each in held)
+    gate.set()
+    assert {response["status"] for response in await asyncio.gather(*held)} == {200}
 
 
 async def test_who_sends_slowly_keeps_no_thread(handler: Handler) -> None:
@@ -113,5 +131,6 @@ def _holds_a_connection() -> bool:
 def test_there_is_a_connection_for_every_thread() -> None:
     """The pool is as large as all who may ask it at once."""
     pool = configured.DATABASES["default"]["OPTIONS"]["pool"]
-    ticker = 1
-    assert configured.WEB_THREADS + 2 * configured.TOOLGATE_THREADS + feed.READERS + ticker <= pool["max_size"]
+    ticker, looks = 1, 2
+    beside = feed.READERS + ticker + looks
+    assert configured.WEB_THREADS + 2 * configured.TOOLGATE_THREADS + beside <= pool["max_size"]

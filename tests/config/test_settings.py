@@ -26,6 +26,9 @@ MANAGE = [sys.executable, "manage.py", "check"]
         {"TOOLGATE_APPROVAL_TTL_SECONDS": "999999999999"},
         {"ALLOWED_HOSTS": "*"},
         {"SECRET_KEY": "short"},
+        {"TOOLGATE_LOG_FORMAT": "xml"},
+        {"TOOLGATE_LOG_LEVEL": "loud"},
+        {"TOOLGATE_METRICS_TOKEN": "short"},
     ],
     ids=lambda wrong: "=".join(*wrong.items()),
 )
