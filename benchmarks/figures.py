@@ -59,6 +59,7 @@ FIGURES = (
     Figure("waiting_threads", "waiting_cost", unit="threads", function="threads"),
     Figure("serve_rss_mib", "serve", unit="MiB", function="rss"),
     Figure("serve_ready_s", "serve", unit="s", function="ready"),
+    Figure("check_invariants_s", "check_invariants", unit="s"),
     Figure("fsync_ms", "fsync"),
     Figure("validate_us", "validate", unit="us"),
     Figure("validator_us", "validator", unit="us"),

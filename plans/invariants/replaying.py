@@ -119,7 +119,8 @@ class Replay:
             self.claims[step_id] += 1
         elif kind == "step.skipped":
             self.skipped.add(step_id)
-        return _allows(STEP_MOVES, before, to)
+        # What cannot even begin is claimed and failed in one transaction, and says that it failed only.
+        return _allows(STEP_MOVES, before, to) or (before, to) == (StepStatus.PENDING, StepStatus.FAILED)
 
     def _move_call(self, kind: str, data: dict[str, Any]) -> bool:
         call, to = str(data["call"]), CALL_STATES[kind]
