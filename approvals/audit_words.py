@@ -13,6 +13,7 @@ ACTIONS = {
     "call.started": Word("Started a call", "play", "run"),
     "call.succeeded": Word("Call done", "ok", "ok"),
     "call.failed": Word("Call failed", "fail", "danger"),
+    "call.stopped": Word("Stopped a call with its plan", "stop", "idle"),
     "call.refused": Word("Refused a call", "fail", "danger"),
     "call.restored": Word("Put the files back", "undoable", "warn"),
     "call.revealed": Word("Revealed a private value", "info", "warn"),

@@ -112,8 +112,6 @@ def _call_succeeded(who: str, data: Data) -> Said:
 def _call_failed(who: str, data: Data) -> Said:
     if data.get("settled"):
         return Said("fail", "danger", f"{who}: a person ended the call whose outcome was unknown")
-    if data.get("error") in ("stopped", "cancelled"):
-        return Said("stop", "idle", f"{who}: the call was told to stop, as its plan has ended")
     return Said("fail", "danger", f"{who}: the call failed", code=str(data.get("error") or ""))
 
 

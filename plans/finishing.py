@@ -156,9 +156,12 @@ def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
 def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
     if outcome.restored:
         batch.add("call.restored", run.step.step_id, call=run.call.public_id)
-    kind = "call.succeeded" if _went_well(outcome) else "call.failed"
-    extra = {} if outcome.success else {"error": outcome.error_kind}
-    tell(batch, kind, run.call, level=run.order.level, **extra)
+    if outcome.error_kind not in WAS_STOPPED:
+        kind = "call.succeeded" if _went_well(outcome) else "call.failed"
+        extra = {} if outcome.success else {"error": outcome.error_kind}
+        tell(batch, kind, run.call, level=run.order.level, **extra)
+    elif run.order.level != SafetyLevel.SAFE:  # the history has the step's end; the audit log has no steps
+        facts.record("call.stopped", call=run.call, level=run.order.level)
     if not outcome.left_running:  # else when it comes back
         batch.add(
             "tool.invoked",
