@@ -37,8 +37,13 @@ async def listen(ring: Ring) -> None:
 
 async def _work(ring: Ring) -> None:
     """Run one Procrastinate worker until it is cancelled or gives up."""
-    pool = {"min_size": 0, "max_size": FETCHERS, "timeout": WAIT_SECONDS, "reconnect_timeout": WAIT_SECONDS}
-    connector = procrastinate.PsycopgConnector(kwargs=connector_params(), **pool)
+    connector = procrastinate.PsycopgConnector(
+        kwargs=connector_params(),
+        min_size=0,  # so that opening waits for nothing
+        max_size=FETCHERS,
+        timeout=WAIT_SECONDS,
+        reconnect_timeout=WAIT_SECONDS,
+    )
     app = procrastinate.App(connector=connector)
 
     @app.task(name=TASK, queue=QUEUE)

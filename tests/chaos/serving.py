@@ -84,6 +84,11 @@ class Serving:
             self._process = None
         return True
 
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal; what comes of it is to be seen."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
     def freeze(self, *, frozen: bool) -> None:
         """Stop it where it is, or let it go on."""
         if self._process is not None:

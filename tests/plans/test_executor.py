@@ -114,8 +114,8 @@ def given_late(executor: Executor) -> Iterator[list[Run]]:
         yield taken
 
 
-def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, stage, ada):
-    """The one that runs is waited for no longer than the drain."""
+def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, stage, ada, caplog):
+    """The one that runs is waited for no longer than the drain, and then named."""
     gate = threading.Event()
     stage.acts["safe"] = lambda value, context: gate.wait(60)
     pool = Executor(threads=1)
@@ -124,6 +124,7 @@ def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, st
     eventually(lambda: stage.values("safe"), what="the first call")
     pool.stop(seconds=0.1)
     assert [Call.objects.get(pk=call.pk).status for call in calls] == ["running", "ready"]
+    assert "a step still runs after 0.1 s" in caplog.text
     gate.set()
     eventually(lambda: not pool._seats, what="the thread's end")
     assert Call.objects.get(pk=calls[0].pk).status == "completed"

@@ -338,3 +338,20 @@ def test_leases_are_renewed_one_at_a_time(stage, ada):
     with CaptureQueriesContext(connection) as queries, connection.cursor() as cursor:
         claims.renew_leases(cursor, held, owner="lost", lease_until=until)
     assert (len(queries), plan.steps.filter(lease_until=until).count()) == (2, 2)
+
+
+def test_what_is_let_go_before_anything_of_it_ran_goes_to_another_worker(stage, ada, rosa):
+    """Before its request, and before its start: nothing was asked, consumed or counted in this one's name."""
+    plan = make_plan(ada, act(1, "x", "dangerous"))
+    for kind in (Hold, Resume):
+        work = engine.claim(plan.pk, owner="stopping")
+        assert isinstance(work, kind)
+        recovery.let_go(work)
+        assert (step_of(plan).claimed_by, step_of(plan).lease_until, step_of(plan).crashes) == ("", None, 0)
+        work_off(plan)
+        if kind is Hold:
+            approve(plan, rosa)
+    assert Plan.objects.get(pk=plan.pk).status == "completed"
+    assert (call_of(plan).attempt, stage.values("dangerous")) == (1, ["x"])
+    assert events_of(plan).count("1 step.retrying") == 2
+    assert_gapless(plan)

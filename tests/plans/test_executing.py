@@ -1,0 +1,77 @@
+"""How an executing process ends: told to stop it claims nothing, ends what runs, hands back what has not begun."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+
+from catalog import registry, snapshot
+from catalog.registry import register_tool
+from catalog.sync import sync_tools
+from plans.models import Plan
+from tests.builders import approve, call_of, events_of, make_plan, step, step_of
+from tests.chaos.serving import Serving
+from tests.chaos.tools import TOOLS
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def serving(transactional_db: None, catalog: None, tmp_path: Path) -> Iterator[Serving]:
+    """A process that serves and executes the tools that leave marks; dead when the test is over."""
+    for tool in TOOLS:
+        register_tool(tool)
+    sync_tools()
+    process = Serving(tmp_path, TOOLGATE_EXECUTOR="embedded")
+    yield process
+    process.kill()
+    for tool in TOOLS:
+        registry._TOOLS.pop(tool.name)
+    snapshot.forget()
+
+
+@pytest.fixture
+def midway(serving: Serving, ada: User, rosa: User) -> Plan:
+    """A plan whose approved, dangerous step is in the middle of its effect, and whose next step needs it."""
+    work = step(1, "dangerous_work", parameters={"gate": "open"})
+    plan = make_plan(ada, work, step(2, "cautious_work", dependencies=[1]))
+    serving.start()
+    eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
+    approve(plan, rosa)
+    eventually(lambda: serving.marks()[call_of(plan).public_id, "began"], what="the effect")
+    return plan
+
+
+def serves(process: Serving) -> bool:
+    """Say whether a process answers requests."""
+    try:
+        return httpx.get(f"{process.url()}/healthz").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_what_runs_may_end_and_nothing_more_is_claimed(serving: Serving, midway: Plan) -> None:
+    """The dangerous call completes though its process was told to stop; the next step waits for the next process."""
+    serving.tell(SIGTERM)
+    (serving.effects / "open").touch()
+    eventually(lambda: not serving.is_alive(), what="the process's end")
+    assert (call_of(midway).status, step_of(midway).status) == ("completed", "completed")
+    assert (step_of(midway, 2).status, step_of(midway, 2).ready_at is None) == ("pending", False)
+    serving.start()
+    eventually(lambda: Plan.objects.get(pk=midway.pk).status == "completed", what="the plan's end")
+    assert set(serving.marks().values()) == {1}
+    assert "1 step.outcome_unknown" not in events_of(midway)
+
+
+def test_interrupted_twice_it_ends_at_once(serving: Serving, midway: Plan) -> None:
+    """Whatever runs: a person who presses Ctrl+C again means it, and settles what comes of it."""
+    serving.tell(SIGINT)
+    eventually(lambda: not serves(serving), what="the end of serving")
+    assert serving.is_alive()
+    serving.tell(SIGINT)
+    eventually(lambda: not serving.is_alive(), what="the process's end")
+    assert call_of(midway).status == "running"
+    serving.start()
+    eventually(lambda: step_of(midway).waiting_for == "outcome", what="the question to a person")
