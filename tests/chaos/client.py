@@ -1,6 +1,7 @@
 """A client of the REST API that lives through crashes: it tries again with the same key whatever it was not told."""
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -89,6 +90,12 @@ class Client:
         url, headers = f"{self.chance.choice(places)}/api/v1/{deed.path}", {**deed.headers, "Idempotency-Key": deed.key}
         try:
             answer = self.http.post(url, json=deed.body, headers=headers)
+        except httpx.ConnectError:
+            # It never arrived: that is no try, and soon enough to come again is later.
+            deed.tries -= 1
+            self._unknown(deed, "not sent")
+            threading.Event().wait(0.1)
+            return
         except httpx.HTTPError as error:
             self._unknown(deed, type(error).__name__)
             return

@@ -18,7 +18,7 @@ from tests.chaos.serving import SERVE, Serving
 from tests.chaos.verdicts import assert_nothing_is_wrong
 from tests.waiting import eventually
 
-KILLS, PLANS = counts.count(200, 20), counts.count(500, 20)
+KILLS, PLANS = counts.count(200, 25), counts.count(500, 25)
 CLUSTER_KILLS, CLUSTER_PLANS = counts.count(200, 33), counts.count(500, 33)
 SECONDS = counts.seconds(5400)
 

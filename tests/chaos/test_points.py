@@ -14,7 +14,7 @@ from tests.chaos.serving import SERVE, database_url
 from tests.chaos.verdicts import assert_nothing_is_wrong
 
 ROUNDS = 3
-FEW = 4
+FEW = 3
 SECONDS = counts.seconds(1800)
 MOMENTS = ("before", "after")
 

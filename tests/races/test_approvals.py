@@ -16,6 +16,7 @@ from tests import counts
 from tests.builders import request_of
 from tests.races.test_plans import EXPIRED, RAN, drive, say, settled
 from tests.racing import Act, rounds_at_once
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(counts.seconds(1800))
 
@@ -30,6 +31,13 @@ def edit(plan: Plan, step_id: int) -> str:
     change = read_change({"edit": [{"step_id": step_id, "parameters": {"value": "edited"}}]})
     change_plan(plan, change, by=Requester(plan.author))
     return "edited"
+
+
+def edit_once_decided(plan: Plan, request: ApprovalRequest) -> str:
+    """Give the next step another value as soon as the step before it may run."""
+    decided = ApprovalRequest.objects.filter(pk=request.pk).exclude(status="pending")
+    eventually(decided.exists, what="the decision")
+    return edit(plan, 2)
 
 
 def approve_and_drive(plan: Plan, request: ApprovalRequest, by: User) -> None:
@@ -73,7 +81,8 @@ def test_approve_against_an_edit_of_what_waits(plans, rosa, stage, report_race):
 def test_approve_against_an_edit_of_what_follows(plans, rosa, stage, report_race):
     """The step that follows runs once, as edited when the edit was in time and as it was when the edit was refused."""
     races: list[list[Act]] = [
-        [partial(approve_and_drive, plan, request_of(plan), rosa), partial(edit, plan, 2)] for plan in plans
+        [partial(approve_and_drive, plan, request_of(plan), rosa), partial(edit_once_decided, plan, request_of(plan))]
+        for plan in plans
     ]
     edited = [second for _, second in rounds_at_once(races)]
     assert {settled(plan) for plan in plans} == {RAN}
