@@ -15,7 +15,7 @@ from typing import Any
 
 from approvals.models import ApprovalRequest, Review
 from catalog.models import Call, IdempotencyKey
-from plans.invariants.base import CannotCheck, Finding, World, invariant
+from plans.invariants.base import AT_ONCE, CannotCheck, Finding, World, invariant
 from plans.invariants.given import objects_of
 from plans.models import Plan
 
@@ -25,7 +25,6 @@ CREATES = frozenset({"plan", "call", "create_plan", "create_call"})
 DECIDES = frozenset({"review", "decide", "approve", "reject"})
 KEY_REUSED = "key_reused"
 """The code of a refusal that says that the key stands for something else, which is there."""
-AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from django.db import connection
 
 from plans.claims import stamp
 
-CHUNK = 5000
+CHUNK, AT_ONCE = 5000, 500
+"""How many bare rows, and how many objects with what belongs to them, are in memory at a time."""
 
 
 class Finding(NamedTuple):

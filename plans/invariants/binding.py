@@ -15,7 +15,7 @@ from approvals.policy import Rule, rule_of
 from catalog.definitions import SafetyLevel
 from catalog.models import ToolVersion
 from catalog.versions import COVERED, fingerprint_of
-from plans.invariants.base import CHUNK, Finding, World, each, invariant
+from plans.invariants.base import AT_ONCE, Finding, World, each, invariant
 
 NOT_APPROVED = """
     SELECT c.public_id FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
@@ -70,7 +70,7 @@ def what_was_seen_is_what_was_asked(world: World) -> Iterator[Finding]:
     yield from each("The log does not tell of one of its digests.", NEVER_TOLD)
     for round_ in _differing(used=False):
         yield Finding(round_.request.public_id, "What was asked does not give the digest that it is bound to.")
-    for version in ToolVersion.objects.select_related("tool").iterator(CHUNK):
+    for version in ToolVersion.objects.select_related("tool").iterator(AT_ONCE):
         columns = {name: getattr(version, name) for name in COVERED}
         if fingerprint_of(version.tool.name, columns) != version.fingerprint:
             yield Finding(f"{version.tool.name}/{version.number}", "The version is not what its fingerprint says.")
@@ -82,7 +82,7 @@ def _rounds(*, used: bool) -> Iterator[Round]:
     rounds = Round.objects.select_related(*related).defer("preview", "request__call__response")
     current = {"request__status": "consumed", "number": F("request__round_number")}
     wanted = rounds.filter(**current).order_by("request__consumed_at") if used else rounds.exclude(**current)
-    yield from wanted.iterator(CHUNK)
+    yield from wanted.iterator(AT_ONCE)
 
 
 def _differing(*, used: bool) -> Iterator[Round]:

@@ -12,17 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from django.db.models import Q
-
 from catalog.definitions import SafetyLevel
 from catalog.models import Call
 from catalog.states import CallStatus
-from plans.invariants.base import CHUNK, CannotCheck, Finding, World, invariant
+from plans.invariants.base import AT_ONCE, CannotCheck, Finding, World, invariant
 from plans.invariants.given import lines_of
 
 LINE = re.compile(r"(\S{1,40}) (\d{1,9}) (began|ended)(?: ([0-9a-f]{64}))?")
 SHAPE = "a line is `<call id> <attempt> began|ended [<SHA-256 of the arguments>]`"
-AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -105,7 +102,7 @@ def _is_settled(call: Call) -> bool:
 
 def _without_effect(tools: set[str], effects: dict[str, Effect]) -> Iterator[Finding]:
     """Find completed calls of these tools that the file does not know."""
-    completed = Call.objects.filter(Q(tool_name__in=tools), status=CallStatus.COMPLETED, attempt__gt=0)
-    for call in completed.iterator(CHUNK):
+    completed = Call.objects.filter(tool_name__in=tools, status=CallStatus.COMPLETED, attempt__gt=0)
+    for call in completed.iterator(AT_ONCE):
         if call.public_id not in effects and not _is_settled(call):
             yield Finding(call.public_id, "It is completed, and had no effect.")

@@ -19,7 +19,7 @@ from approvals.roles import GIVEN
 from catalog.access import ADMINISTRATOR
 from catalog.definitions import SafetyLevel
 from catalog.models import Call, Tool, ToolVersion
-from plans.invariants.base import CHUNK, Finding, World, invariant
+from plans.invariants.base import AT_ONCE, Finding, World, invariant
 
 TAKES_EFFECT_SECONDS = 10.0
 """How long processes may take to see that the catalog changed."""
@@ -74,13 +74,13 @@ def levels_are_lowered_with_a_reason(world: World) -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[tuple[str, int, str]]:
-    yield from ToolVersion.objects.values_list("tool__name", "number", "safety_level").iterator(CHUNK)
+    yield from ToolVersion.objects.values_list("tool__name", "number", "safety_level").iterator(AT_ONCE)
 
 
 def _out_of_force(name: str, line: Timeline) -> Iterator[Finding]:
     """Find calls that started on a version long after another had taken its place, or of a tool switched off."""
     calls = Call.objects.filter(tool_name=name, started_at__isnull=False)
-    for call, version, moment in calls.values_list("public_id", "version__number", "started_at").iterator(CHUNK):
+    for call, version, moment in calls.values_list("public_id", "version__number", "started_at").iterator(AT_ONCE):
         if moment is not None and not line.allows(version, moment):
             yield Finding(call, "The call started on a version that was not in force, or of a tool that was off.")
 
@@ -90,7 +90,7 @@ def _timelines() -> dict[str, Timeline]:
     found: dict[str, Timeline] = {}
     administrators = _administrators()
     entries = AuditEntry.objects.filter(Q(action__startswith="tool.") | Q(action=GIVEN)).order_by("seq")
-    for entry in entries.iterator(CHUNK):
+    for entry in entries.iterator(AT_ONCE):
         details = json.loads(entry.details)
         if entry.action == GIVEN:
             administrators |= (
