@@ -47,6 +47,11 @@ class PlanChange(BaseModel):
     seen_seq: int | None = Field(default=None, ge=0)
 
 
+def is_open_to_change(plan: Plan) -> bool:
+    """Say whether the plan as it is at hand may be changed."""
+    return plan.kind != Plan.Kind.CALL and plan.can_modify and plan.status in OPEN
+
+
 def read_change(body: object) -> PlanChange:
     """Return the change that a JSON body asks for. Raises PlanProblems for one of the wrong shape."""
     try:
@@ -61,8 +66,10 @@ def read_change(body: object) -> PlanChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
-    """The plan as it would be: its document, where in the change each step comes from, and what was wrong already."""
+class Judged:
+    """The plan as it would be: its document, where in the change each step comes from (empty for one that stays), and
+    everything there is to know about what changes, by the paths of the change.
+    """
 
     document: Document
     places: Sequence[str]
@@ -78,15 +85,16 @@ def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     with recording(plan.pk, plan.public_id) as batch:
         before = documents_of(plan)
         _judge_state(plan, change, before)
-        problems, document = _judged(plan, change, before)
+        judged = _judged(plan, change, before)
+        problems = [problem for problem in judged.problems if problem.severity == "error"]
         if problems:
             raise PlanProblems(problems)
-        _Change(plan, batch, change, by).apply(PlanDocument.model_validate(document))
+        _Change(plan, batch, change, by).apply(PlanDocument.model_validate(judged.document))
 
 
-def problems_of_change(plan: Plan, change: PlanChange) -> list[Problem]:
-    """Return what is wrong with a change as things stand, by the paths of its body; nothing is stored."""
-    return _judged(plan, change, documents_of(plan))[0]
+def judge_change(plan: Plan, change: PlanChange) -> "Judged":
+    """Return what a change would make of the plan as things stand; nothing is stored."""
+    return _judged(plan, change, documents_of(plan))
 
 
 def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> None:
@@ -112,24 +120,20 @@ def _edited(change: PlanChange) -> list[int]:
     return [each["step_id"] for each in change.edit if type(each.get("step_id")) is int]
 
 
-def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> tuple[list[Problem], Document]:
-    """Return what is wrong with the plan as it would be, by the paths of the change, and its document."""
+def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> Judged:
+    """Return the plan as it would be, and what there is to know about the change."""
     keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
     found = _numbers(change, before, removed_from(plan))
     result = _result(change, before, {"goal": plan.goal, "memory": keys})
-    known = {_cause(problem, list(before)) for problem in _errors(_as_it_is(plan, before, keys))}
-    found += _told(_errors(result.document), result, known, change)
+    known = {_cause(problem, list(before)) for problem in problems_of(_as_it_is(plan, before, keys))}
+    found += _told(problems_of(result.document), result, known, change)
     if size_of(result.document["steps"]) > MAX_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))
-    return found, result.document
+    return replace(result, problems=found)
 
 
 def _as_it_is(plan: Plan, before: Mapping[int, Document], keys: Mapping[str, None]) -> Document:
     return {"goal": plan.goal, "steps": list(before.values()), "memory": keys}
-
-
-def _errors(document: Document) -> list[Problem]:
-    return [problem for problem in problems_of(document) if problem.severity == "error"]
 
 
 def _numbers(change: PlanChange, before: Mapping[int, Document], removed: set[int]) -> list[Problem]:
@@ -153,7 +157,7 @@ def _numbers(change: PlanChange, before: Mapping[int, Document], removed: set[in
     return found
 
 
-def _result(change: PlanChange, before: Mapping[int, Document], rest: Document) -> _Result:
+def _result(change: PlanChange, before: Mapping[int, Document], rest: Document) -> Judged:
     """Return the plan as it would be: what stays or is edited in its order, then what is added."""
     steps, places = [], []
     edits = {each.get("step_id"): (place, each) for place, each in reversed(list(enumerate(change.edit)))}
@@ -166,7 +170,7 @@ def _result(change: PlanChange, before: Mapping[int, Document], rest: Document) 
     steps += change.add
     places += [f"add.{place}" for place in range(len(change.add))]
     goal = rest["goal"] if change.goal is None else change.goal
-    return _Result({**rest, "goal": goal, "steps": steps}, places)
+    return Judged({**rest, "goal": goal, "steps": steps}, places)
 
 
 def _cause(problem: Problem, numbers: Sequence[int]) -> tuple[int, str, str] | None:
@@ -176,7 +180,7 @@ def _cause(problem: Problem, numbers: Sequence[int]) -> tuple[int, str, str] | N
 
 
 def _told(
-    problems: Sequence[Problem], result: _Result, known: set[tuple[int, str, str] | None], change: PlanChange
+    problems: Sequence[Problem], result: Judged, known: set[tuple[int, str, str] | None], change: PlanChange
 ) -> list[Problem]:
     """Return the problems by the paths of the change; those of steps that stay as they were only when they are new."""
     numbers = [step.get("step_id", 0) for step in result.document["steps"]]
@@ -188,7 +192,7 @@ def _told(
                 found.append(replace(problem, path=_whole(problem, change)))
         elif result.places[int(place[1])]:
             found.append(replace(problem, path=result.places[int(place[1])] + place[2]))
-        elif _cause(problem, numbers) not in known:
+        elif problem.severity == "error" and _cause(problem, numbers) not in known:
             message = f"Step {numbers[int(place[1])]}: {problem.message}"
             found.append(replace(problem, path=_culprit(result, place, change), message=message))
     return found
@@ -201,7 +205,7 @@ def _whole(problem: Problem, change: PlanChange) -> str:
     return "add" if change.add else "remove"
 
 
-def _culprit(result: _Result, place: "re.Match[str]", change: PlanChange) -> str:
+def _culprit(result: Judged, place: "re.Match[str]", change: PlanChange) -> str:
     """Return which removal is in the way of a step that stays; empty when that cannot be told."""
     _, name, *index = place[2].split(".")
     if name == "dependencies" and index:

@@ -23,6 +23,9 @@ class Writing:
     """A text that is to become a plan."""
 
     text: str
+    button = "plans/_start.html"
+    aim = "start"
+    all_well = "This plan can be started."
 
     @cached_property
     def _read(self) -> "tuple[Json, list[Problem]]":
@@ -43,8 +46,11 @@ class Writing:
         """Everything there is to know about it, errors first, each with its line."""
         document, found = self._read
         if not found:
-            found = with_lines(problems_of(document), self.text)
+            found = with_lines(self._judge(document), self.text)
         return sorted(found, key=lambda problem: (SEVERITIES.index(problem.severity), problem.line or 0))
+
+    def _judge(self, document: Json) -> Sequence[Problem]:
+        return problems_of(document)
 
     @property
     def errors(self) -> int:
@@ -60,6 +66,11 @@ class Writing:
     def draft(self) -> Draft:
         """What can be read of it."""
         return read_draft(self._read[0])
+
+    @property
+    def numbers(self) -> Mapping[int, int]:
+        """The numbers of the steps by their place in the text."""
+        return {index: step.step_id for index, step in self.draft.steps.items()}
 
     @property
     def steps(self) -> Mapping[int, StepDocument]:

@@ -80,7 +80,7 @@ def sketch_of(writing: Writing) -> Drawing | None:
 
 
 def _with_errors(writing: Writing) -> Iterator[int]:
-    places = {index: step.step_id for index, step in writing.draft.steps.items()}
+    places = writing.numbers
     for problem in writing.problems:
         part, _, rest = problem.path.partition(".")
         index = rest.partition(".")[0]

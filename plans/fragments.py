@@ -1,6 +1,6 @@
 """What the pages' sockets send: the same fragments that the pages include, drawn for everyone who may see them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from approvals.inbox import queue_of
 from approvals.selectors import waiting_count
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows
+from plans.documents import removed_from
 from plans.door import Visitor
 from plans.drawing import drawing_of
 from plans.event_words import EventLine
@@ -19,6 +20,7 @@ from plans.models import Plan, Step
 from plans.picture import MemoryRow, Picture, draw
 from plans.request_changes import Change
 from plans.selectors import running_plans
+from plans.states import StepStatus
 from plans.step_card import default_step
 
 PLAN_RESTS, SHELL_RESTS = 0.1, 0.5
@@ -55,9 +57,10 @@ def _for_viewer(name: str, visitor: Visitor, draw_for: Callable[[User], Drawn]) 
 def _draw_plan(plan_ref: str) -> Drawn:
     picture, exact = _picture(plan_ref)
     shared = {"picture": picture, "timeline": picture.timeline, "drawing": drawing_of(picture)}
-    parts = ("standing", "segments", "count", "graph", "axis", "keys", "last")
+    parts = ("standing", "goal", "segments", "count", "graph", "axis", "keys", "last")
     fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
-    fragments |= _rows(picture) | _values(picture) | _events(picture) | _looks(picture)
+    removed = removed_from(picture.plan)
+    fragments |= _rows(picture) | _gone(removed) | _values(picture) | _events(picture) | _looks(picture, removed)
     numbers = {f"e{line.seq}": line.seq for line in picture.events}
     return Drawn(fragments, picture.seq, exact, numbers, f"Plan: {picture.words[0].label}")
 
@@ -75,6 +78,11 @@ def _picture(plan_ref: str) -> tuple[Picture, bool]:
 def _rows(picture: Picture) -> dict[str, str]:
     now = picture.timeline.now
     return {f"s{step.number}": _render("plans/_row.html", step=step, now=now) for step in picture.steps}
+
+
+def _gone(removed: Set[int]) -> dict[str, str]:
+    """Return what takes the rows of steps away that are not in the plan any more."""
+    return {f"s{number}": _render("plans/_gone.html", number=number) for number in removed}
 
 
 def _values(picture: Picture) -> dict[str, str]:
@@ -96,19 +104,22 @@ def _event(line: EventLine) -> str:
     return _render("plans/_event.html", line=line, fresh=True)
 
 
-def _looks(picture: Picture) -> dict[str, str]:
+def _looks(picture: Picture, removed: Set[int]) -> dict[str, str]:
     """Return what makes a page ask again for what it shows to one person alone, whenever that has changed."""
     address, first = f"/plans/{picture.plan.public_id}/", default_step(picture)
-    states = {step.number: _step_state(step.step) for step in picture.steps}
+    changes = sum(line.type == "plan.changed" for line in picture.events)
+    states = {step.number: _step_state(step.step, changes) for step in picture.steps} | dict.fromkeys(removed, "gone")
     looks = {f"look-{number}": _look(str(number), "step", address, state) for number, state in states.items()}
     looks["look-controls"] = _look("controls", "controls", address, _control_state(picture.plan))
     looks["look-first"] = _look("first", "step", address, f"{first} {states.get(first)}")
     return looks
 
 
-def _step_state(step: Step) -> str:
+def _step_state(step: Step, changes: int) -> str:
+    """Say what is to be seen of a step; a pending one may have become another with every change of the plan."""
     came_back = step.call is not None and step.call.came_back_at is not None
-    return f"{step.status} {step.waiting_for} {step.attempt}" + (" came back" if came_back else "")
+    version = f" {changes}" if step.status == StepStatus.PENDING else ""
+    return f"{step.status}{version} {step.waiting_for} {step.attempt}" + (" came back" if came_back else "")
 
 
 def _control_state(plan: Plan) -> str:

@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from django.http import Http404, QueryDict
 
-from catalog.access import NotAllowed, name_of
+from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, name_of
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.privacy import WORDS
+from plans.changing import is_open_to_change
+from plans.cloning import NO_KIN, Kin, kin_of
 from plans.controls import AtStake
 from plans.drawing import Drawing, drawing_of
 from plans.masked import MaskedField
 from plans.models import Plan, Step
 from plans.picture import Picture, draw
 from plans.private import sees_through
+from plans.retrying import STOPPED
 from plans.selectors import may_control, plan_for
 from plans.services import Requester
 from plans.settling import SETTLE, Settlement, settle_outcome
+from plans.skipping import is_idle
 from plans.states import PlanStatus
 from plans.step_card import StepCard, card_of, default_step
 
@@ -50,6 +54,8 @@ class PlanPage:
     setback: str = ""
     comment: str = ""
     stake: AtStake | None = None
+    may_write: bool = False
+    kin: Kin = NO_KIN
     tabs = TABS
 
     @property
@@ -90,6 +96,32 @@ class PlanPage:
         """Whether it can be cancelled, by this person."""
         return self.may_control and not self.picture.over
 
+    @property
+    def may_retry(self) -> bool:
+        """Whether it has failed and can go on, by this person."""
+        return self.may_control and self.plan.status == PlanStatus.FAILED
+
+    @property
+    def may_retry_step(self) -> bool:
+        """Whether the open step has stopped and can be tried again, by this person."""
+        on_its_way = self.plan.status in (PlanStatus.FAILED, PlanStatus.IN_PROGRESS)
+        return self.may_control and on_its_way and self.card is not None and self.card.step.status in STOPPED
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether nobody works on the open step, so that this person can skip it."""
+        return self.may_control and not self.picture.over and self.card is not None and is_idle(self.card.step)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether steps that nobody has begun can be changed, by this person."""
+        return self.may_control and is_open_to_change(self.plan)
+
+    @property
+    def may_clone(self) -> bool:
+        """Whether this person can store it anew as their own."""
+        return self.may_write and not (self.picture.private.steps and not self.may_reveal)
+
 
 def plan_or_404(viewer: "User", public_id: str) -> Plan:
     """Return a plan that the viewer may see. Raises Http404."""
@@ -112,6 +144,8 @@ def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str)
         owner=name_of(plan.author),
         may_reveal=sees_through(viewer, plan),
         tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
+        may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),
+        kin=kin_of(plan, viewer),
         setback=said.get("setback", ""),
         comment=said.get("comment", ""),
     )

@@ -24,6 +24,12 @@ IDLE = Q(status=StepStatus.PENDING) | Q(status=StepStatus.IN_PROGRESS, waiting_f
 """Steps that nobody works on and nobody has to settle."""
 
 
+def is_idle(step: Step) -> bool:
+    """Say whether nobody works on the step at hand and nobody has to settle it, as IDLE does of rows."""
+    waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for in WAITS and not step.claimed_by
+    return step.status == StepStatus.PENDING or waits
+
+
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
     """Complete a pending or waiting step as skipped, and let go on what needs it.
 

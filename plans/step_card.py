@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models.functions import Left, Length
@@ -13,7 +13,7 @@ from catalog.errors import ParameterError
 from catalog.privacy import Hidden
 from plans import references
 from plans.masked import MaskedParts, masked_parameters, masked_parts
-from plans.models import Step
+from plans.models import MemoryItem, Step
 from plans.picture import VALUE_SHOWN, Picture, StepPicture
 from plans.states import WaitingFor
 
@@ -56,6 +56,7 @@ class StepCard:
     evidence: Excerpt | None
     masked: MaskedParts | None = None
     is_private: bool = False
+    skip_note: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -95,8 +96,18 @@ def card_of(picture: Picture, number: int) -> StepCard | None:
         after=[by_number[needed].step for needed in drawn.needs],
         arguments=list(_arguments(picture, masked_parameters(step.parameters_json, hidden))),
         is_private=hidden is not None,
+        skip_note=_skip_note(step),
         **_contents(step, hidden),
     )
+
+
+def _skip_note(step: Step) -> Mapping[str, Any]:
+    """Return who skipped the step and why; nothing when it was not skipped by a person."""
+    if not step.skipped:
+        return {}
+    notes = MemoryItem.objects.filter(plan=step.plan_id, step_id=step.step_id, type=MemoryItem.Type.STEP_SKIPPED)
+    note: dict[str, Any] = next((each.value_json for each in notes), {})
+    return note if "by" in note else {}
 
 
 def _contents(step: Any, hidden: Hidden | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from catalog.converters import PUBLIC_ID, STEP_ID
-from plans import views
+from plans import changes_views, views
 
 STEP = f"{PUBLIC_ID}/steps/{STEP_ID}"
 urlpatterns = [
@@ -13,9 +13,13 @@ urlpatterns = [
     path(f"{PUBLIC_ID}/start/", views.start, name="plan-start"),
     path(f"{PUBLIC_ID}/pause/", views.pause, name="plan-pause"),
     path(f"{PUBLIC_ID}/resume/", views.resume, name="plan-resume"),
+    path(f"{PUBLIC_ID}/retry/", changes_views.retry, name="plan-retry"),
+    path(f"{PUBLIC_ID}/clone/", changes_views.clone, name="plan-clone"),
+    path(f"{PUBLIC_ID}/change/", changes_views.change, name="plan-change"),
     path(f"{PUBLIC_ID}/cancel/", views.cancel, name="plan-cancel"),
     path(f"{PUBLIC_ID}/values/<str:key>/", views.value, name="plan-value"),
     path(f"{STEP}/outcome/", views.outcome, name="plan-outcome"),
+    path(f"{STEP}/skip/", changes_views.skip, name="plan-skip"),
     path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
     path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
 ]

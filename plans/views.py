@@ -66,7 +66,7 @@ def _open_on_page(request: PageRequest) -> dict[str, str]:
 def start(request: PageRequest, public_id: str) -> HttpResponse:
     """Start a plan."""
     chosen = plan_or_404(request.user, public_id)
-    return _acted(request, public_id, lambda by: start_plan(chosen, by=by))
+    return acted(request, public_id, lambda by: start_plan(chosen, by=by))
 
 
 @require_POST
@@ -74,7 +74,7 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
 def pause(request: PageRequest, public_id: str) -> HttpResponse:
     """Pause a plan."""
     chosen = plan_or_404(request.user, public_id)
-    return _acted(request, public_id, lambda by: pause_plan(chosen, by=by))
+    return acted(request, public_id, lambda by: pause_plan(chosen, by=by))
 
 
 @require_POST
@@ -82,7 +82,7 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
 def resume(request: PageRequest, public_id: str) -> HttpResponse:
     """Let a paused plan go on."""
     chosen = plan_or_404(request.user, public_id)
-    return _acted(request, public_id, lambda by: resume_plan(chosen, by=by))
+    return acted(request, public_id, lambda by: resume_plan(chosen, by=by))
 
 
 @require_POST
@@ -94,7 +94,7 @@ def cancel(request: PageRequest, public_id: str) -> HttpResponse:
     page = plan_page(request.user, chosen, {})
     if stake and page.may_cancel:
         return render(request, "plans/plan.html", _shown(replace(page, stake=stake)))
-    return _acted(request, public_id, lambda by: cancel_plan(chosen, by=by))
+    return acted(request, public_id, lambda by: cancel_plan(chosen, by=by))
 
 
 @require_POST
@@ -102,10 +102,10 @@ def cancel(request: PageRequest, public_id: str) -> HttpResponse:
 def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     """Settle an unknown outcome."""
     chosen = plan_or_404(request.user, public_id)
-    return _acted(request, public_id, lambda by: settle(chosen, step_id, request.POST, by), step_id)
+    return acted(request, public_id, lambda by: settle(chosen, step_id, request.POST, by), step_id)
 
 
-def _acted(
+def acted(
     request: PageRequest, public_id: str, act: Callable[[Requester], None], step: int | None = None
 ) -> HttpResponse:
     """Do it and lead back to the plan; when it cannot be done, show the plan as it is now and why."""
@@ -113,11 +113,11 @@ def _acted(
     try:
         control(request.user, plan_or_404(request.user, public_id), act)
     except ToolgateError as error:
-        return _set_back(request, public_id, query, error)
+        return set_back(request, public_id, query, error)
     return redirect(f"/plans/{public_id}/" + (f"?step={step}" if step else ""))
 
 
-def _set_back(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
+def set_back(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
     """Show the plan as it is now, and why what was asked for was not done; htmx is told to ask for it whole."""
     said = {"setback": error.message, "comment": request.POST.get("comment", "")[:4000]}
     page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
@@ -151,7 +151,7 @@ def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     try:
         field = reveal_on_page(chosen, step_id, request.POST.get("path", ""), by=request.user)
     except ToolgateError as error:
-        return _set_back(request, public_id, query, error)
+        return set_back(request, public_id, query, error)
     page = with_field(plan_page(request.user, chosen, query), field)
     if wants_part(request, f"field-{field.number}"):
         return render(request, "plans/_field.html", {"page": page, "card": page.card, "field": field})
