@@ -1,5 +1,6 @@
 """What a handler is given beside its arguments: what the call is, how long it has, scoped resources."""
 
+import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from catalog.stops import Stop
 __all__ = ["Budget", "Deadline", "Filesystem", "Resources", "ToolContext", "provide_resource"]
 
 ResourceT = TypeVar("ResourceT")
+logger = logging.getLogger("toolgate.context")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,25 @@ def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Gene
 
     `maker` is called when a call first asks. It returns the resource, whose own `close()` ends it, or is a generator
     that yields it: what stands before the yield sets it up, what stands after ends it.
+
+    A failed call's changes are undone in resources that can: `restore(taken)` is given what `snapshot()` returned when
+    the call got the resource; one without `snapshot()` keeps its own record, and `restore()` says whether all of it was
+    undone. An attribute `changed` that is false says that there is nothing to undo.
     """
     _MAKERS[kind] = maker
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What came of undoing a failed call's changes: whether there were any, and in which resources they still are."""
+
+    some: bool = False
+    failed: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> bool:
+        """Whether there was something to undo, and all of it was undone."""
+        return self.some and not self.failed
 
 
 class Resources:
@@ -74,12 +93,13 @@ class Resources:
     A sync handler that is past its time still uses them: they are closed when it comes back.
     """
 
-    __slots__ = ("_closers", "_makers", "_opened")
+    __slots__ = ("_closers", "_makers", "_opened", "_taken")
 
     def __init__(
         self, opened: Iterable[object] = (), makers: Mapping[type, Callable[[], object]] | None = None
     ) -> None:
         self._opened: dict[type, object] = {}
+        self._taken: dict[type, object] = {}
         self._closers: list[Callable[[], object]] = []
         self._makers = _MAKERS if makers is None else makers
         for resource in opened:
@@ -92,6 +112,9 @@ class Resources:
         else:
             self._opened[kind] = made
             self._closers.append(getattr(made, "close", _do_nothing))
+        take = getattr(self._opened[kind], "snapshot", None)
+        if callable(take):
+            self._taken[kind] = take()
 
     def get(self, kind: type[ResourceT]) -> ResourceT:
         """Return the resource of this type; raise LookupError when the call has none."""
@@ -109,11 +132,22 @@ class Resources:
             exact = next((each for each in self._opened.values() if isinstance(each, kind)), None)
         return cast("ResourceT | None", exact)
 
-    def restore(self) -> bool:
-        """Undo what the opened resources changed; say whether there was something and all is undone."""
-        changed = [each for each in self._opened.values() if getattr(each, "changed", False)]
-        undone = [cast("Any", each).restore() for each in changed]
-        return bool(undone) and all(undone)
+    def restore(self) -> Undone:
+        """Undo what the opened resources changed, the last one first; one that fails does not stop the others."""
+        changed = [kind for kind, each in self._opened.items() if getattr(each, "changed", kind in self._taken)]
+        failed = [kind.__name__ for kind in reversed(changed) if not self._is_restored(kind)]
+        return Undone(bool(changed), tuple(failed))
+
+    def _is_restored(self, kind: type) -> bool:
+        resource = cast("Any", self._opened[kind])
+        try:
+            if kind in self._taken:
+                resource.restore(self._taken[kind])
+                return True
+            return bool(resource.restore())
+        except BaseException as error:  # noqa: BLE001 - whatever an author's code raises, the others are to be undone
+            logger.warning("resource_restore_failed resource=%s error=%s", kind.__name__, type(error).__name__)
+            return False
 
     def close(self) -> None:
         """Close everything that was opened and can be closed; one that fails does not stop the others."""
@@ -121,6 +155,7 @@ class Resources:
             with suppress(Exception):
                 self._closers.pop()()
         self._opened.clear()
+        self._taken.clear()
 
 
 def _do_nothing() -> None:

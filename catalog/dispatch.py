@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import to_json
 
-from catalog.canonical import check_json, size_of, with_whole_numbers
+from catalog.canonical import with_whole_numbers
 from catalog.context import Deadline, ToolContext
 from catalog.definitions import SafetyLevel, Tool
 from catalog.errors import (
     DataNotFound,
     DeadlineExceededError,
-    MalformedJSON,
     ParameterError,
     PromptEvaluationError,
     QueryTypeUnsupported,
@@ -30,14 +29,13 @@ from catalog.results import (
     STANDARD_FIELDS,
     Preview,
     format_error_response,
-    format_for_model,
     format_success_response,
 )
 from catalog.runners.python import settle
 from catalog.schemas import Problem, plain_json, refuse
+from catalog.storable import reason_of, storable, storable_message, words
 
 MAX_ARGUMENTS = 256 * 1024
-MAX_RESULT = 1024 * 1024
 HIDDEN_ERROR = "Tool '{name}' encountered an error"
 HIDDEN_ERROR_FOR_USERS = "I ran into a problem looking that up. Could you try again?"
 STOPPED, NOT_BEGUN = "stopped", "cancelled"
@@ -88,6 +86,7 @@ Gate = Callable[[CallFacts], Verdict]
 class Outcome:
     """How a call ended; `message` is for the model, `error` for a person, `fields` join the response.
 
+    `restored` says that what it changed was undone, `not_restored` names the resources where that failed.
     `late` is what a handler gave after its time was over: evidence for whoever asks, and nothing else. With
     `left_running` the handler could not be stopped and has not come back.
     """
@@ -100,6 +99,7 @@ class Outcome:
     warning: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
     restored: bool = False
+    not_restored: tuple[str, ...] = ()
     retryable: bool = False
     exclude_value_from_context: bool = False
     cause: BaseException | None = field(default=None, compare=False, repr=False)
@@ -235,10 +235,12 @@ def too_late(tool: Tool[Any, Any]) -> Outcome:
 def _settled(outcome: Outcome, context: ToolContext) -> Outcome:
     """Undo a failed call's changes, then close what it opened."""
     if not outcome.success:
-        try:
-            outcome = replace(outcome, restored=context.resources.restore())
-        except HANDLER_FAILURES as error:  # a resource of an author may fail to undo: say so, go on
-            logger.warning("tool_restore_failed error=%s", type(error).__name__)
+        undone = context.resources.restore()
+        outcome = replace(outcome, restored=undone.all, not_restored=undone.failed)
+        if undone.failed:
+            said = f" What it had changed could not be undone: {', '.join(undone.failed)}."
+            error = (outcome.error or outcome.message) + said
+            outcome = replace(outcome, message=outcome.message + said, error=error)
     context.resources.close()
     return outcome
 
@@ -246,7 +248,7 @@ def _settled(outcome: Outcome, context: ToolContext) -> Outcome:
 def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
     """Turn what a handler returned into an outcome; raise what cannot be stored."""
     result = tool.reads(returned)
-    value, message = _storable(tool, result.value), _storable_message(tool, result.message)
+    value, message = storable(tool.name, result.value), storable_message(tool.name, result.message)
     told = {"user_message": words(result.user_message)} if result.user_message else {}
     if not result.success:
         return Outcome(
@@ -267,54 +269,6 @@ def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
         fields=_fields_of(value) | told,
         exclude_value_from_context=result.exclude_value_from_context,
     )
-
-
-class _Unstorable(ToolError):
-    """A result that cannot be kept."""
-
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-def _storable(tool: Tool[Any, Any], value: object) -> Any:
-    """Return the value as plain JSON, models and dataclasses dumped; raise _Unstorable."""
-    try:
-        plain = value if type(value) in (str, int, bool) else to_jsonable_python(value)
-        check_json(plain)
-    except (PydanticSerializationError, MalformedJSON, ValueError, RecursionError) as error:
-        message = f"Tool '{tool.name}' returned a {type(value).__name__} that is not JSON: {_reason(error)}"
-        raise _Unstorable(message, "result_not_json") from error
-    size = size_of(plain)
-    if size > MAX_RESULT:
-        message = f"Tool '{tool.name}' returned {size:,} bytes; at most {MAX_RESULT:,} can be kept."
-        raise _Unstorable(message, "result_too_large")
-    return plain
-
-
-def _storable_message(tool: Tool[Any, Any], message: object) -> str:
-    """Return the message of a result as it can be kept; raise _Unstorable."""
-    if not isinstance(message, str):
-        kind = type(message).__name__
-        raise _Unstorable(f"Tool '{tool.name}' returned a {kind} as its message, not text.", "result_not_json")
-    if len(message) > MAX_RESULT:
-        size = f"{len(message):,} characters; at most {MAX_RESULT:,} can be kept"
-        raise _Unstorable(f"Tool '{tool.name}' returned a message of {size}.", "result_too_large")
-    return _clean(message)
-
-
-def _clean(text: str) -> str:
-    """Return text that every database takes: no NUL, no half characters."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def words(text: str) -> str:
-    """Return what went wrong as it is kept: clean, and no longer than anyone reads."""
-    return format_for_model(_clean(text))
-
-
-def _reason(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 def _results_of(value: object) -> list[Any]:
@@ -383,5 +337,5 @@ def _message(name: str, error: BaseException) -> str:
         case PromptEvaluationError() | VisibilityExpansionRequired():
             return error.message or f"Tool '{name}' raised {type(error).__name__}."
         case TypeError():
-            return f"Tool '{name}' raised TypeError: {_reason(error)}"
-    return f"Tool '{name}' execution failed: {_reason(error)}"
+            return f"Tool '{name}' raised TypeError: {reason_of(error)}"
+    return f"Tool '{name}' execution failed: {reason_of(error)}"

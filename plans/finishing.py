@@ -158,7 +158,9 @@ def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
         batch.add("call.restored", run.step.step_id, call=run.call.public_id)
     if outcome.error_kind not in WAS_STOPPED:
         kind = "call.succeeded" if _went_well(outcome) else "call.failed"
-        extra = {} if outcome.success else {"error": outcome.error_kind}
+        extra: dict[str, Any] = {} if outcome.success else {"error": outcome.error_kind}
+        if outcome.not_restored:
+            extra["not_restored"] = list(outcome.not_restored)
         tell(batch, kind, run.call, level=run.order.level, **extra)
     elif run.order.level != SafetyLevel.SAFE:  # the history has the step's end; the audit log has no steps
         facts.record("call.stopped", call=run.call, level=run.order.level)

@@ -1,11 +1,12 @@
 """What a handler is given: deadlines, resources and an unchangeable context."""
 
 import dataclasses
+from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from catalog.context import Budget, Deadline, Filesystem, Resources, ToolContext
+from catalog.context import Budget, Deadline, Filesystem, Resources, ToolContext, Undone
 
 
 class Closing:
@@ -77,3 +78,69 @@ def test_a_context_and_its_memory_cannot_be_changed():
         context.call_id = "call_2"  # type: ignore[misc]
     with pytest.raises(TypeError):
         context.memory["b"] = 2  # type: ignore[index]
+
+
+class Ledger:
+    """A resource that can be put back to what it was."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = list(lines)
+
+    def snapshot(self) -> list[str]:
+        return self.lines.copy()
+
+    def restore(self, taken: list[str]) -> None:
+        self.lines = taken
+
+
+class Stubborn(Ledger):
+    """One that cannot."""
+
+    def restore(self, taken: list[str]) -> None:
+        raise RuntimeError("hunter2")
+
+
+class OwnRecord:
+    """A resource that knows itself what it changed, and whether all of it is undone."""
+
+    def __init__(self, *, undoes: bool = True, changed: bool = True) -> None:
+        self.undoes, self.changed = undoes, changed
+
+    def restore(self) -> bool:
+        return self.undoes
+
+
+def test_a_resource_is_restored_to_its_snapshot_of_when_the_call_got_it():
+    resources = Resources([Ledger("before")])
+    resources.get(Ledger).lines.append("half")
+
+    assert resources.restore() == Undone(some=True) and resources.restore().all
+    assert resources.get(Ledger).lines == ["before"]
+
+
+def test_a_resource_that_is_made_late_is_snapshot_when_it_is_made():
+    resources = Resources(makers={Ledger: lambda: iter_of(Ledger("made"))})
+    resources.get(Ledger).lines.append("half")
+
+    assert resources.restore().all
+    assert resources.get(Ledger).lines == ["made"]
+
+
+def iter_of(resource: Ledger) -> Generator[Ledger]:
+    yield resource
+
+
+def test_one_resource_that_cannot_be_restored_is_named_and_does_not_stop_the_others(caplog):
+    first, last = Ledger("before"), OwnRecord(undoes=False)
+    resources = Resources([first, Stubborn(), last, Closing()])
+    first.lines.append("half")
+
+    assert resources.restore() == Undone(some=True, failed=("OwnRecord", "Stubborn"))
+    assert first.lines == ["before"]
+    assert ("Stubborn" in caplog.text, "hunter2" in caplog.text) == (True, False)
+
+
+def test_where_nothing_changed_there_is_nothing_to_undo():
+    undone = Resources([OwnRecord(changed=False), Closing()]).restore()
+
+    assert (undone.some, undone.all, undone.failed) == (False, False, ())

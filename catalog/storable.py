@@ -1,0 +1,75 @@
+"""What of a call can be kept: results as plain JSON of a size that fits, texts that every database takes."""
+
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from catalog.canonical import check_json, size_of
+from catalog.errors import MalformedJSON, ToolError
+from catalog.results import format_for_model
+
+MAX_RESULT = 1024 * 1024
+GUESSES = (set, frozenset, bytes, bytearray, memoryview)
+
+
+class Unstorable(ToolError):
+    """A result that cannot be kept."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def storable(name: str, value: object) -> Any:
+    """Return the value as plain JSON, models and dataclasses dumped; raise Unstorable."""
+    try:
+        plain = value if type(value) in (str, int, bool) else to_jsonable_python(value)
+        if plain != value:  # models and dates say how they are written; sets and bytes would be guessed at
+            _refuse_guesses(value)
+        check_json(plain)
+    except (PydanticSerializationError, MalformedJSON, ValueError, RecursionError) as error:
+        message = f"Tool '{name}' returned a {type(value).__name__} that is not JSON: {reason_of(error)}"
+        raise Unstorable(message, "result_not_json") from error
+    size = size_of(plain)
+    if size > MAX_RESULT:
+        message = f"Tool '{name}' returned {size:,} bytes; at most {MAX_RESULT:,} can be kept."
+        raise Unstorable(message, "result_too_large")
+    return plain
+
+
+def _refuse_guesses(value: object) -> None:
+    """Raise MalformedJSON for what has no one form in JSON, in lists and objects too."""
+    if isinstance(value, GUESSES):
+        raise MalformedJSON(f"A value of type {type(value).__name__} is not JSON; return text or a list.")
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for step, each in members:
+        try:
+            _refuse_guesses(each)
+        except MalformedJSON as problem:
+            raise problem.inside(str(step)[:64]) from None
+
+
+def storable_message(name: str, message: object) -> str:
+    """Return the message of a result as it can be kept; raise Unstorable."""
+    if not isinstance(message, str):
+        kind = type(message).__name__
+        raise Unstorable(f"Tool '{name}' returned a {kind} as its message, not text.", "result_not_json")
+    if len(message) > MAX_RESULT:
+        size = f"{len(message):,} characters; at most {MAX_RESULT:,} can be kept"
+        raise Unstorable(f"Tool '{name}' returned a message of {size}.", "result_too_large")
+    return clean(message)
+
+
+def clean(text: str) -> str:
+    """Return text that every database takes: no NUL, no half characters."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def words(text: str) -> str:
+    """Return what went wrong as it is kept: clean, and no longer than anyone reads."""
+    return format_for_model(clean(text))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an exception says in one line, or else its class."""
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -1,0 +1,181 @@
+"""What each way for a call to fail leaves behind: the step, the call, the events, the memory, the workspace, the plan.
+
+The rows are contract B's. A failure ends its own step and never the run of the plan: what does not need it goes on.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from catalog import clock
+from catalog import context as contexts
+from catalog.context import Filesystem, ToolContext
+from catalog.errors import (
+    DeadlineExceededError,
+    PromptEvaluationError,
+    ToolError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
+from catalog.results import ToolResult
+from plans import engine, events
+from plans.engine import Turn
+from plans.models import Plan
+from plans.selectors import memory_of
+from plans.work import Run
+from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("workspace")]
+RAN = ["step.started", "call.started", "call.restored", "call.failed", "tool.invoked", "step.failed"]
+UNCHANGED = [kind for kind in RAN if kind != "call.restored"]
+
+
+def after_writing(end: BaseException | ToolResult[Any]) -> Callable[[Any, ToolContext], Any]:
+    """Return a handler that writes a file and then fails like this."""
+
+    def handle(value: Any, context: ToolContext) -> Any:
+        context.resources.get(Filesystem).write_text("half.txt", "done")
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    return handle
+
+
+ROWS = {
+    "ToolValidationError": (
+        ToolValidationError("No plan yet."),
+        "validation_error",
+        "Tool validation failed: No plan yet.",
+    ),
+    "DeadlineExceededError": (DeadlineExceededError("Upstream was slow."), "timeout", "Upstream was slow."),
+    "no words": (
+        DeadlineExceededError(),
+        "timeout",
+        "Tool 'keeping' exceeded the deadline.",
+    ),
+    "VisibilityExpansionRequired": (VisibilityExpansionRequired("Show more."), "expansion_required", "Show more."),
+    "PromptEvaluationError": (PromptEvaluationError("Over."), "evaluation_ended", "Over."),
+    "TypeError": (TypeError("two arguments"), "unknown_error", "Tool 'keeping' raised TypeError: two arguments"),
+    "other exception": (ValueError("odd"), "unknown_error", "Tool 'keeping' execution failed: odd"),
+    "ToolError": (ToolError("Not like this."), "tool_error", "Not like this."),
+    "success=False": (ToolResult.error("No luck."), "tool_error", "No luck."),
+}
+
+
+def assert_failed(plan: Plan, message: str, told: list[str]) -> None:
+    """Check what a failed first step left behind, and that the second step went on."""
+    assert (plan.status, step_of(plan).status, step_of(plan).error) == ("failed", "failed", message)
+    assert [kind for step, kind in plan.events.order_by("seq").values_list("step_id", "type") if step == 1] == told
+    memory = memory_of(plan)
+    assert memory["values"] == {}
+    assert [(item["type"], item["error"]) for item in memory["items"]] == [("step_failed", message)]
+    assert step_of(plan, 2).status == "completed"
+    assert step_of(plan, 3).status == "pending"
+    assert_gapless(plan)
+
+
+def plan_of(author: Any, **first: Any) -> Plan:
+    """Store a plan of a step that fails, one that goes on, and one that needs the first."""
+    failing = act(1, **({"tool": "keeping", "expected_key": "x"} | first))
+    return make_plan(author, failing, act(2, "on"), act(3, dependencies=[1]))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_failed_call(stage, ada, workspace, row):
+    """It has its response, what it changed is undone, and its events say so."""
+    end, kind, message = ROWS[row]
+    stage.acts["keeping"] = after_writing(end)
+    plan = work_off(plan_of(ada))
+    call = call_of(plan)
+    assert (call.status, call.error_kind, call.message) == ("failed", kind, message)
+    assert (call.response_json["success"], call.response_json["results"]) == (False, [])
+    assert list(workspace.iterdir()) == []
+    assert_failed(plan, message, RAN)
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ({"value": "${where}", "other": 1}, "other"),
+        ({"value": "${where.missing}"}, "missing"),
+    ],
+)
+def test_bad_parameters_are_refused_before_anything_runs(stage, ada, first, message):
+    """There is no call, and nothing to undo."""
+    plan = make_plan(ada, act(1), act(2, "on"), act(3, dependencies=[1]), memory={"where": 1})
+    plan.steps.filter(step_id=1).update(tool="keeping", parameters=json.dumps(first))
+    work_off(plan)
+    assert message in step_of(plan).error
+    assert (step_of(plan).call, stage.values("keeping"), step_of(plan, 2).status) == (None, [], "completed")
+
+
+def test_a_deadline_that_passed_before_the_handler_began(stage, ada):
+    """It is not called; the call says why it failed."""
+    plan = plan_of(ada)
+    run = engine.claim(plan.pk, owner="tests")
+    assert isinstance(run, Run)
+    late = replace(run, plan=replace(run.plan, deadline_at=clock.now() - timedelta(seconds=1)))
+    engine.advance(late, Turn("tests", steps_left=0))
+    work_off(plan)
+    assert (call_of(plan).error_kind, stage.values("keeping")) == ("deadline_exceeded", [])
+    assert_failed(plan, "Deadline expired before executing tool 'keeping'.", UNCHANGED)
+
+
+def test_a_deadline_inside_a_handler_that_may_not_run_again_leaves_its_outcome_unknown(stage, ada):
+    """Whatever the handler says of it."""
+    stage.acts["cautious"] = after_writing(DeadlineExceededError("Upstream was slow."))
+    plan = work_off(plan_of(ada, tool="cautious"))
+    assert (plan.status, step_of(plan).waiting_for, call_of(plan).status) == (
+        "in_progress",
+        "outcome",
+        "outcome_unknown",
+    )
+    assert step_of(plan, 2).status == "completed"
+
+
+def test_who_listens_to_events_and_fails_changes_no_result(stage, ada, monkeypatch):
+    """They are told once it is committed."""
+
+    def fail(plan_ref: str, seq: int) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(events, "_listeners", [fail])
+    plan = work_off(make_plan(ada, act(1, "x", "keeping"), act(2, dependencies=[1])))
+    assert (plan.status, call_of(plan).status, memory_of(plan)["values"]) == (
+        "completed",
+        "completed",
+        {"kept": plan_value(plan)},
+    )
+
+
+def plan_value(plan: Plan) -> Any:
+    """Return the response of the first step's call."""
+    return call_of(plan).response_json
+
+
+class Ledger:
+    """A resource that cannot be put back."""
+
+    def snapshot(self) -> None:
+        """Take what cannot be given back."""
+
+    def restore(self, taken: None) -> None:
+        """Fail."""
+        raise RuntimeError("hunter2")
+
+
+def test_what_could_not_be_undone_is_said(stage, ada, caplog, monkeypatch):
+    """To whoever reads the step, the call and its event; why is nobody's secret to log."""
+    monkeypatch.setitem(contexts._MAKERS, Ledger, Ledger)
+    stage.acts["keeping"] = lambda value, context: context.resources.get(Ledger) and ToolResult.error("No luck.")
+    plan = work_off(plan_of(ada))
+    message = "No luck. What it had changed could not be undone: Ledger."
+    assert call_of(plan).message == message
+    assert_failed(plan, message, UNCHANGED)
+    assert plan.events.get(type="call.failed").data_json["not_restored"] == ["Ledger"]
+    assert "hunter2" not in caplog.text
