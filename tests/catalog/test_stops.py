@@ -1,0 +1,106 @@
+"""Telling one running call to stop: its deadline passes, an async handler is cancelled, what it did is undone."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from catalog import dispatch
+from catalog.context import Deadline, Filesystem, ToolContext
+from catalog.stops import Stop
+from catalog.testing import clean_registry
+from catalog.tools import tool
+
+
+def stoppable(seconds: float = 60) -> tuple[Stop, ToolContext]:
+    """Return a stop, and the context of a call that listens to it."""
+    stop = Stop()
+    return stop, ToolContext(deadline=Deadline(datetime.now(UTC) + timedelta(seconds=seconds), stop))
+
+
+def test_who_listens_is_told_once():
+    """Also one who listens only after it was told."""
+    stop, told = Stop(), []
+    stop.listen(lambda: told.append("before"))
+    stop.tell()
+    stop.tell()
+    stop.listen(lambda: told.append("after"))
+    assert (stop.told, told) == (True, ["before", "after"])
+
+
+def test_a_deadline_has_passed_for_who_was_told():
+    """However much time was left; two deadlines of one moment stay equal."""
+    stop, context = stoppable()
+    deadline = context.deadline
+    assert deadline is not None and not deadline.expired() and deadline.remaining() > 0
+    stop.tell()
+    assert deadline.expired() and deadline.stopped and deadline.remaining() == 0
+    assert deadline == Deadline(deadline.expires_at)
+
+
+def test_what_was_told_before_it_began_does_nothing():
+    """It says so."""
+    played = []
+    with clean_registry():
+
+        @tool
+        def play() -> None:
+            """Play."""
+            played.append(1)
+
+    stop, context = stoppable()
+    stop.tell()
+    outcome = dispatch.run(play, {}, context)
+    assert (outcome.error_kind, outcome.retryable, played) == (dispatch.NOT_BEGUN, False, [])
+
+
+def hanging(begun: threading.Event, late: str) -> Any:
+    """Return a tool that writes and hangs, and what it makes of being cancelled."""
+    with clean_registry():
+
+        @tool
+        async def write(*, context: ToolContext) -> str:
+            """Write and hang."""
+            files = context.resources.get(Filesystem)
+            files.write_text("half.txt", "half")
+            begun.set()
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                files.write_text("cleaned.txt", "up")
+                if late == "gives way":
+                    raise
+                if late == "raises":
+                    raise ValueError("cut off") from None
+            return "all the same"
+
+    return write
+
+
+@pytest.mark.parametrize("late", ["answers", "raises", "gives way"])
+def test_an_async_handler_is_cancelled_and_waited_for(late: str, workspace: Any) -> None:
+    """Its cleaning up is over before its changes are undone; what it makes of the end is evidence."""
+    begun = threading.Event()
+    stop, context = stoppable()
+    threading.Thread(target=lambda: begun.wait(60) and stop.tell()).start()
+    outcome = dispatch.run(hanging(begun, late), {}, context)
+    assert (outcome.error_kind, outcome.restored, list(workspace.iterdir())) == (dispatch.STOPPED, True, [])
+    said = None if outcome.late is None else outcome.late.value or outcome.late.error_kind
+    assert said == {"answers": "all the same", "raises": "unknown_error", "gives way": None}[late]
+
+
+def test_a_handler_that_ends_before_it_is_told_has_run():
+    """Its result counts."""
+    with clean_registry():
+
+        @tool
+        def answer() -> int:
+            """Answer."""
+            return 42
+
+    stop, context = stoppable()
+    outcome = dispatch.run(answer, {}, context)
+    stop.tell()
+    assert (outcome.success, outcome.value) == (True, 42)
