@@ -46,9 +46,11 @@ async def living(executor: Executor | None) -> AsyncIterator[None]:
     ticker.start()
     try:
         with on_stop_signals(executor.retire if executor else _nothing):
-            yield
-            if executor is not None:
-                await asyncio.to_thread(_stop, executor)
+            try:
+                yield
+            finally:
+                if executor is not None:
+                    await asyncio.to_thread(_stop, executor)
     finally:
         await asyncio.to_thread(ticker.stop)
         await feed.close()

@@ -52,6 +52,7 @@ def test_settings_and_commands_exist(service: str) -> None:
     assert (python, manage) == ("python", "manage.py")
     load_command_class(get_commands()[name], name).create_parser("manage.py", name).parse_args(options)
     assert COMPOSED[service]["stop_grace_period"] == "40s"
+    assert COMPOSED[service]["env_file"] == [{"path": ".env", "required": False}]
 
 
 def test_the_image_holds_what_runs() -> None:
