@@ -223,9 +223,10 @@ def test_a_change_by_someone_else_meanwhile(waiting, ada):
     assert (list(documents_of(waiting)), Plan.objects.get().goal) == ([1, 2, 5], "Another")
 
 
-def test_buttons_are_for_who_may(waiting, failed, ada, ben, vera, admin):
+def test_buttons_are_for_who_may(waiting, failed, ada, ben, request):
     """Owner and administrators retry and change; who may write clones; others see none of them."""
     seen = {}
+    admin, vera = (request.getfixturevalue(name) for name in ("admin", "vera"))
     for who in (ada, admin, ben, vera):
         pages, found = Pages(who), set()
         for plan in (waiting, failed):
