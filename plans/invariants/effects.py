@@ -18,7 +18,7 @@ from catalog.states import CallStatus
 from plans.invariants.base import AT_ONCE, CannotCheck, Finding, World, invariant
 from plans.invariants.given import lines_of
 
-LINE = re.compile(r"(\S{1,40}) (\d{1,9}) (began|ended)(?: ([0-9a-f]{64}))?")
+LINE = re.compile(r"([A-Za-z0-9_-]{1,40}) ([0-9]{1,9}) (began|ended)(?: ([0-9a-f]{64}))?")
 SHAPE = "a line is `<call id> <attempt> began|ended [<SHA-256 of the arguments>]`"
 
 

@@ -42,4 +42,15 @@ def objects_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise CannotCheck(f"{path}, line {number}: this is not JSON.") from None
         if not isinstance(value, dict):
             raise CannotCheck(f"{path}, line {number}: this is not a JSON object.")
+        if not can_be_stored(json.dumps(value, ensure_ascii=False)) or "\\u0000" in line:
+            raise CannotCheck(f"{path}, line {number}: this holds characters that no database keeps.")
         yield number, value
+
+
+def can_be_stored(text: str) -> bool:
+    """Say whether a text is one that a database can be asked for: no half of a surrogate pair, no NUL."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text

@@ -15,6 +15,7 @@ from django.db import models
 from django.db.models.functions import Cast, StrIndex
 
 from plans.invariants.base import CannotCheck, Finding, World, invariant
+from plans.invariants.given import can_be_stored
 
 PAYLOADS = frozenset(
     {
@@ -47,6 +48,8 @@ def nothing_leaks(world: World) -> Iterator[Finding]:
     for name, text in (planted | secret).items():
         if len(text) < SHORTEST:
             raise CannotCheck(f"The text of {name} has fewer than {SHORTEST} characters; plant a longer one.")
+        if not can_be_stored(text):
+            raise CannotCheck(f"The text of {name} holds characters that no database keeps; plant another.")
     for path in world.captures:
         yield from _in_captures(path, planted | secret)
     yield from _in_database(planted, secret)

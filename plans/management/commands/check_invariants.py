@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 
 from catalog import clock
 from plans.invariants.base import CannotCheck, Invariant, World
@@ -54,12 +54,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, say what was found, and exit with what it means."""
         try:
+            clock.refresh()
             report = check_invariants(self._world(options), watcher=self._progress)
         except CannotCheck as problem:
             raise CommandError(str(problem), returncode=NOT_CHECKED) from None
-        except DatabaseError:
+        except (DatabaseError, InterfaceError):
             raise CommandError(NO_DATABASE, returncode=NOT_CHECKED) from None
-        self._clear()
+        finally:
+            self._clear()
         if options["json"]:
             self.stdout.write(json.dumps(report.as_dict()))
         else:

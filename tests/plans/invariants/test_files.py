@@ -131,6 +131,9 @@ def test_a_secret_belongs_nowhere(small, tmp_path):
         ("history", b"[" * 50_000, "line 1: this is not JSON"),
         ("history", b'{"type": "perhaps", "f": "plan"}\n', "line 1: type must be one of"),
         ("history", b'{"type": "ok"}\n', "line 1: type must be one of"),
+        ("history", b'{"type": "ok", "f": "plan", "id": "plan_\\ud800"}\n', "line 1: this holds characters"),
+        ("history", b'{"type": "ok", "f": "plan", "id": "plan_\\u0000"}\n', "line 1: this holds characters"),
+        ("effects", b"call_\x00 1 began\n", "line 1: a line is"),
         ("history", None, "cannot be read"),
     ],
 )
