@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from plans import executors
+from plans.management.commands.worker import Command
 from plans.models import Executor
+from tests.plans.test_drift import say_in_the_catalog
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +52,15 @@ def test_a_cluster_needs_its_services(wrong: dict[str, str], named: str, tmp_pat
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **cluster, **changed}, capture_output=True, text=True)
     assert done.returncode != 0
     assert named in done.stderr
+
+
+@pytest.mark.django_db
+def test_code_that_is_not_the_catalogs_is_named(stage) -> None:
+    """The worker leaves its calls to others, so an administrator should know."""
+    said = StringIO()
+    say_in_the_catalog("another", tool="safe")
+    Command(stderr=said)._warn_of_drift()
+    assert "Other code than in the catalog: safe." in said.getvalue()
 
 
 @pytest.mark.django_db
