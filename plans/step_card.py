@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from django.db.models.functions import Left, Length
 
 from approvals.models import ApprovalRequest
+from approvals.states import RequestStatus
 from catalog import snapshot
 from catalog.errors import ParameterError
 from catalog.privacy import Hidden
@@ -71,7 +73,13 @@ class StepCard:
     @property
     def waits_for_approval(self) -> bool:
         """Whether people must answer first."""
-        return self.step.waiting_for == WaitingFor.APPROVAL
+        return self.step.waiting_for == WaitingFor.APPROVAL and self.step.ready_at is None
+
+    @property
+    def starts_until(self) -> datetime | None:
+        """Until when its approval may be used; None when it is not approved, or was used."""
+        request = self.request
+        return request.not_after if request is not None and request.status == RequestStatus.APPROVED else None
 
     @property
     def outcome_unknown(self) -> bool:

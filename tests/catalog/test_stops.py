@@ -56,6 +56,12 @@ def test_what_was_told_before_it_began_does_nothing():
     assert (outcome.error_kind, outcome.retryable, played) == (dispatch.NOT_BEGUN, False, [])
 
 
+def tell_once(begun: threading.Event, stop: Stop) -> None:
+    """Tell a call to stop as soon as its handler runs."""
+    assert begun.wait(60)
+    stop.tell()
+
+
 def hanging(begun: threading.Event, late: str) -> Any:
     """Return a tool that writes and hangs, and what it makes of being cancelled."""
     with clean_registry():
@@ -84,7 +90,7 @@ def test_an_async_handler_is_cancelled_and_waited_for(late: str, workspace: Any)
     """Its cleaning up is over before its changes are undone; what it makes of the end is evidence."""
     begun = threading.Event()
     stop, context = stoppable()
-    threading.Thread(target=lambda: begun.wait(60) and stop.tell()).start()
+    threading.Thread(target=tell_once, args=[begun, stop]).start()
     outcome = dispatch.run(hanging(begun, late), {}, context)
     assert (outcome.error_kind, outcome.restored, list(workspace.iterdir())) == (dispatch.STOPPED, True, [])
     said = None if outcome.late is None else outcome.late.value or outcome.late.error_kind

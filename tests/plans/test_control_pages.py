@@ -9,7 +9,7 @@ from plans.controls import pause_plan
 from plans.fragments import plan_subject
 from plans.models import Plan
 from plans.services import Requester
-from tests.builders import act, approve, call_of, make_plan, step_of, work_off
+from tests.builders import act, approve, call_of, make_plan, work_off
 from tests.pages import Pages
 from tests.rest import Rest, agent
 from tests.tools_for_tests import Stage
@@ -53,6 +53,7 @@ def test_an_approved_call_of_a_paused_plan_is_paused_too(held, ada, rosa):
     approve(held, rosa)
     text = Pages(ada).open(path_of(held))
     assert "Paused" in text and "Waiting for approval" not in text and "Running" not in text.partition("Steps")[2]
+    assert "May start after the resume, 14 min left" in text and "Review request" not in text
     assert "Waiting for approval" not in Pages(ada).open("/plans/").partition("Results")[2]
 
 
@@ -137,7 +138,7 @@ def test_a_handler_that_was_left_running_is_named(stage, ada):
     assert step["left_running"]["came_back_at"] is None and step["left_running"]["left_running_at"]
     left_running(plan, came_back_at=plan.created_at)
     assert "it has ended now" in pages.open(path_of(plan))
-    call = Rest(ada).get(f"calls/{step_of(plan).call.public_id}/").json()
+    call = Rest(ada).get(f"calls/{call_of(plan).public_id}/").json()
     assert call["left_running"]["came_back_at"] is not None
 
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from approvals import expiry
@@ -145,7 +146,7 @@ def test_the_clock_wakes_no_paused_plan(stage, ada):
     """There is nothing to claim."""
     plan = make_plan(ada, act(1))
     soon = timezone.now() + timedelta(seconds=1)
-    with engine.connection.cursor() as cursor:
+    with connection.cursor() as cursor:
         assert looks.due_plans(cursor, now=soon, limit=10) == [plan.pk]
         pause(plan)
         assert looks.due_plans(cursor, now=soon, limit=10) == []

@@ -66,6 +66,13 @@ def run_apart(name: str) -> tuple[threading.Thread, list[str]]:
     return thread, shown
 
 
+def plan_with(**fields: Any) -> Plan:
+    """Return the plan that has such a step, as soon as there is one."""
+    plans = Plan.objects.filter(pk__in=Step.objects.filter(**fields).values("plan"))
+    eventually(plans.exists, what=str(fields))
+    return plans.get()
+
+
 def value_of(key: str) -> Any:
     """Return what the one plan remembers under a key."""
     return Plan.objects.get().memory.get(type="value", key=key).value_json
@@ -91,9 +98,7 @@ def test_the_shaky_ones_were_tried_twice():
 @pytest.mark.usefixtures("examples")
 def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
     thread, shown = run_apart("waiting")
-    steps = Step.objects.filter(waiting_for="approval")
-    waiting = eventually(steps.select_related("plan").first, what="the request")
-    approve(waiting.plan, rosa, 2)
+    approve(plan_with(waiting_for="approval"), rosa, 2)
     thread.join(timeout=60)
     assert (workspace / "examples" / "greeting.txt").read_text() == "Hello, Rosa."
     assert "Waiting for approval" in shown[0] and "/approvals/?item=apr_" in shown[0]
@@ -104,8 +109,7 @@ def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
 def test_the_one_that_is_changed_does_what_was_wanted_at_last(admin):
     change = read_change(json.loads((EXAMPLES / "plans" / "changed.patch.json").read_text()))
     thread, shown = run_apart("changed")
-    running = Step.objects.filter(step_id=1, call__status="running").select_related("plan")
-    plan = eventually(running.first, what="the slow step").plan
+    plan = plan_with(step_id=1, call__status="running")
     change_plan(plan, change, by=Requester(admin))
     thread.join(timeout=60)
     assert value_of("again") == "Wanted now, after the slow part. Again."

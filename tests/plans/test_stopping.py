@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -42,8 +43,14 @@ def begun(stage: Stage, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) 
     """Set when a handler runs; the handlers of the sync tools hang, and nobody waits long for one that was told."""
     monkeypatch.setattr(executors, "STOP_SECONDS", 0.1)
     event = threading.Event()
-    for name in ("safe", "cautious"):
-        stage.acts[name] = lambda value, context: value == "on" or (event.set(), gate.wait(60), "late")[-1]
+
+    def hang(value: Any, context: Any) -> str:
+        if value != "on":
+            event.set()
+            gate.wait(60)
+        return "late"
+
+    stage.acts |= {"safe": hang, "cautious": hang}
     return event
 
 
@@ -56,6 +63,11 @@ def cancel_once(begun: threading.Event, plan: Plan) -> None:
     """Cancel the plan as soon as its handler runs."""
     assert begun.wait(60)
     cancel(plan)
+
+
+def is_let_go(plan: Plan) -> bool:
+    """Say whether no worker has the plan's first step any more."""
+    return not step_of(plan).claimed_by
 
 
 def hanging(begun: threading.Event, ended: threading.Event) -> Callable[..., Any]:
@@ -177,7 +189,7 @@ def test_the_database_holds_together_after_all_that(stage, ada, begun, gate):
         begun.clear()
         plan = make_plan(ada, act(1, number, tool=name), act(2, dependencies=[1]))
         cancel_once(begun, plan)
-        eventually(lambda plan=plan: not step_of(plan).claimed_by, what="the step's end")
+        eventually(partial(is_let_go, plan), what="the step's end")
     gate.set()
     eventually(lambda: Call.objects.filter(came_back_at__isnull=False).count() == 2, what="the handlers' return")
     assert_invariants()
