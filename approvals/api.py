@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from approvals import selectors
 from approvals.audit_selectors import AuditFilters, entries_for
 from approvals.decisions import Decision, decide, undo
+from approvals.expiry import seen_by
 from approvals.listing import RequestFilters, is_own, listed_for
 from approvals.models import ApprovalRequest
 from approvals.private import hidden_from
@@ -46,7 +47,10 @@ class ApprovalEndpoint(Endpoint):
 
     def shown(self, public_id: str, status: int = 200) -> Response:
         """Answer with the request as it is now."""
-        approval = self.approval(public_id)
+        try:
+            approval = seen_by(self.user, public_id)
+        except ApprovalRequest.DoesNotExist:
+            raise Http404 from None
         return Response(ApprovalDetailSerializer(approval, context=self.context([approval])).data, status)
 
     def context(self, rows: Sequence[ApprovalRequest]) -> dict[str, Any]:

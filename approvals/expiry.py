@@ -1,16 +1,22 @@
 """Time: requests nobody answered, and approvals whose run window passed. Expiry never approves anything."""
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from approvals.models import ApprovalRequest
 from approvals.outcomes import Refusal, refuse
+from approvals.selectors import request_for
 from approvals.states import RequestStatus
+from catalog import clock
 from catalog.batches import do_each
 from catalog.facts import announce, record
 from catalog.transitions import try_move
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 def expire_due(now: datetime, limit: int = 100) -> int:
@@ -24,6 +30,15 @@ def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
     ends = {RequestStatus.PENDING: request.expires_at, RequestStatus.APPROVED: request.not_after}
     end = ends.get(RequestStatus(request.status))
     return end is not None and end <= now and _expire(request, now)
+
+
+def seen_by(viewer: "User", public_id: str) -> ApprovalRequest:
+    """Return a request with all that a page shows of it, expired if its time has passed.
+
+    Raises ApprovalRequest.DoesNotExist when the viewer may not see it.
+    """
+    request = request_for(viewer, public_id)
+    return request_for(viewer, public_id) if expire_if_due(request, clock.now()) else request
 
 
 def next_due(after: datetime) -> datetime | None:

@@ -11,8 +11,9 @@ from django.db.models.functions import Left
 from django.http import QueryDict
 
 from approvals.briefing import Briefing, brief
+from approvals.expiry import seen_by
 from approvals.models import ApprovalRequest, Review, Round
-from approvals.selectors import request_for, requests_for, waiting_count
+from approvals.selectors import pending_for, requests_for, waiting_count
 from approvals.states import RequestStatus
 from catalog.pages import Cursor, PageAt, page_of
 from catalog.privacy import private_in
@@ -99,8 +100,7 @@ def queue_of(viewer: "User") -> Inbox:
 
 def waiting_for(viewer: "User") -> list[ApprovalRequest]:
     """Return what waits, oldest first, as the list shows it: each with its `summary`."""
-    pending = requests_for(viewer).filter(status=RequestStatus.PENDING)
-    return _listed(pending.order_by("opened_at", "id"))
+    return _listed(pending_for(viewer).order_by("opened_at", "id"))
 
 
 def decided_before(viewer: "User", cursor: Cursor | None) -> tuple[list[ApprovalRequest], int | None]:
@@ -167,7 +167,7 @@ def summary_at(start: str) -> str:
 
 def _named(viewer: "User", public_id: str) -> ApprovalRequest | None:
     try:
-        return request_for(viewer, public_id) if public_id else None
+        return seen_by(viewer, public_id) if public_id else None
     except ApprovalRequest.DoesNotExist:
         return None
 

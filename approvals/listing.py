@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from django.db.models import QuerySet
 
 from approvals.models import ApprovalRequest
-from approvals.selectors import requests_for, whole
+from approvals.selectors import pending_for, requests_for, whole
+from approvals.states import RequestStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -30,7 +31,8 @@ def listed_for(viewer: "User", filters: RequestFilters) -> QuerySet[ApprovalRequ
         "plan_ref": filters.plan,
         "call__requested_by": viewer.pk if filters.mine else "",
     }
-    return whole(requests_for(viewer).filter(**{name: value for name, value in wanted.items() if value}))
+    mine = pending_for(viewer) if filters.status == RequestStatus.PENDING else requests_for(viewer)
+    return whole(mine.filter(**{name: value for name, value in wanted.items() if value}))
 
 
 def is_own(request: ApprovalRequest, user: "User") -> bool:

@@ -8,6 +8,7 @@ from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.policy import Rule, rule_of
 from approvals.states import RequestStatus, Verdict
+from catalog import clock
 from catalog.access import agent_token_of, groups_of, name_of, sees_all
 from catalog.models import CallRequester
 from catalog.words import say_ago
@@ -33,7 +34,12 @@ def _own(viewer: "User") -> Q:
 
 def queue_for(viewer: "User") -> QuerySet[ApprovalRequest]:
     """Return what waits for an answer, oldest first, with all that a page shows of it."""
-    return whole(requests_for(viewer).filter(status=RequestStatus.PENDING)).order_by("opened_at", "id")
+    return whole(pending_for(viewer)).order_by("opened_at", "id")
+
+
+def pending_for(viewer: "User") -> QuerySet[ApprovalRequest]:
+    """Return what can be answered still: not what nobody has marked as expired yet."""
+    return requests_for(viewer).filter(status=RequestStatus.PENDING, expires_at__gt=clock.now())
 
 
 def decided_for(viewer: "User") -> QuerySet[ApprovalRequest]:

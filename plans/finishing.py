@@ -18,6 +18,7 @@ from catalog.errors import ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import get_tool
 from catalog.states import CallStatus
+from catalog.storable import words
 from catalog.transitions import try_move
 from plans import carriers, claims, reports
 from plans.claims import CallEnding, Claimed, Parking
@@ -258,7 +259,7 @@ def _wake_dependents(batch: Recording, step: Claimed) -> None:
 
 def refuse(batch: Recording, step: Claimed, error: ToolError) -> None:
     """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
-    message = dispatch.words(error.user_message())
+    message = words(error.user_message())
     if fail(batch, step, message) and step.call_pk is not None:
         kind = "drifted" if isinstance(error, ToolDrifted) else "refused"
         _end_unstarted_call(batch, step.call_pk, message, kind)

@@ -9,9 +9,12 @@ from approvals.decisions import decide
 from approvals.expiry import expire_due, expire_if_due, next_due
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import invalidate, withdraw
+from approvals.selectors import waiting_count
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests.approvals.builders import approval, ask, rejection, set_rule
+from tests.pages import Pages
+from tests.rest import Rest
 
 DAY = timedelta(hours=24)
 
@@ -108,3 +111,18 @@ def test_time_passes_over_a_call_that_ended_otherwise(ada):
     Call.objects.update(status="cancelled", message="The plan was cancelled.")
     assert expire_if_due(request, timezone.now() + DAY)
     assert Call.objects.get().message == "The plan was cancelled."
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_whoever_reads_a_request_sees_that_its_time_is_over(ada, rosa, decided):
+    """Over REST, on its page and in the lists; no clock ticks here."""
+    request = ask(ada)
+    if decided:
+        decide(request, by=rosa, decision=approval(request))
+    past = timezone.now() - timedelta(seconds=1)
+    ApprovalRequest.objects.update(**{"not_after" if decided else "expires_at": past})
+    page, rest = Pages(rosa), Rest(rosa)
+    assert rest.get("approvals/?status=pending").json()["results"] == []
+    assert "has expired" in page.open(f"/approvals/?item={request.public_id}")
+    assert rest.get(f"approvals/{request.public_id}/").json()["status"] == "expired"
+    assert (Call.objects.get().status, waiting_count(rosa)) == ("failed", 0)

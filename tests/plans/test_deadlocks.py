@@ -13,7 +13,7 @@ from catalog.models import Call
 from plans import claims, engine, finishing, recovery
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn
-from plans.models import Step
+from plans.models import Plan, Step
 from plans.services import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, step_of, work_off
 from tests.waiting import eventually
@@ -85,15 +85,12 @@ def test_a_direct_call_is_stored_once(stage, ada, monkeypatch, joins):
     assert (len(done), Call.objects.get().pk) == (2, call.pk)
 
 
-@pytest.mark.service
-def test_a_real_deadlock_costs_nobody_their_result(stage, ada):
-    """Someone has the audit log's head and wants the plan; the finish has the plan and wants the head."""
-    plan = make_plan(ada, act(1, "x", "cautious"))
-    work = engine.claim(plan.pk, owner="tests")
-    assert work is not None
-    holds, ended = threading.Event(), threading.Event()
+@pytest.fixture
+def another_order():
+    """Someone who takes the audit log's head first and then wants a plan, in a thread; until then the test goes on."""
+    ended = threading.Event()
 
-    def want_the_plan() -> None:
+    def run(plan: Plan, holds: threading.Event) -> None:
         try:
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SELECT 1 FROM approvals_instance FOR UPDATE")
@@ -106,10 +103,23 @@ def test_a_real_deadlock_costs_nobody_their_result(stage, ada):
             connection.close()
             ended.set()
 
-    threading.Thread(target=want_the_plan).start()
-    assert holds.wait(60)
-    assert engine.advance(work, Turn("tests")) is None
+    def start(plan: Plan) -> None:
+        holds = threading.Event()
+        threading.Thread(target=run, args=[plan, holds]).start()
+        assert holds.wait(60)
+
+    yield start
     assert ended.wait(60)
+
+
+@pytest.mark.service
+def test_a_real_deadlock_costs_nobody_their_result(stage, ada, another_order):
+    """Someone has the audit log's head and wants the plan; the finish has the plan and wants the head."""
+    plan = make_plan(ada, act(1, "x", "cautious"))
+    work = engine.claim(plan.pk, owner="tests")
+    assert work is not None
+    another_order(plan)
+    assert engine.advance(work, Turn("tests")) is None
     assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])
     assert AuditEntry.objects.filter(action="call.succeeded").count() == 1
     assert_gapless(plan)
