@@ -44,7 +44,7 @@ class PlanRetry(PlanEndpoint):
     @extend_schema("plans_retry", request=RetryBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Let a plan go on from a failed step, or from all of them; 409 when nothing has failed."""
-        return answer_once(request, lambda: self._retry(public_id))
+        return answer_once(request, lambda: self._retry(public_id), self.shown)
 
     def _retry(self, public_id: str) -> Response:
         body = self.body(RetryBody)
@@ -63,7 +63,7 @@ class StepSkip(PlanEndpoint):
     @extend_schema("plans_skip_step", request=SkipBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Complete a pending or waiting step without its tool, with a reason; 409 when it has started or ended."""
-        return answer_once(request, lambda: self._skip(public_id, step_id))
+        return answer_once(request, lambda: self._skip(public_id, step_id), self.shown)
 
     def _skip(self, public_id: str, step_id: int) -> Response:
         body = self.body(SkipBody)
@@ -85,7 +85,7 @@ class PlanClone(PlanEndpoint):
     @extend_schema("plans_clone", request=CloneBody, responses={201: PlanDetailSerializer})
     def post(self, request: Request, public_id: str) -> Response:
         """Store a plan that one may read anew as one's own; it waits to be started unless told otherwise."""
-        return answer_once(request, lambda: self._clone(public_id))
+        return answer_once(request, lambda: self._clone(public_id), lambda ref: self.shown(ref, 201))
 
     def _clone(self, public_id: str) -> Response:
         body = self.body(CloneBody)

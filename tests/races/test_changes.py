@@ -1,0 +1,142 @@
+"""People and workers at once: a change, a skip or a retry wins or loses as a whole, and nothing is done by half."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from catalog.errors import Conflict, ToolError
+from catalog.models import Call
+from plans.changing import change_plan, read_change
+from plans.controls import cancel_plan
+from plans.documents import documents_of
+from plans.models import Plan
+from plans.retrying import retry_plan
+from plans.services import Requester
+from plans.skipping import skip_step
+from tests import counts
+from tests.builders import act, approve, assert_gapless, make_plan, request_of, step_of, work_off
+from tests.plans.test_failures import raises
+from tests.races.test_plans import drive
+from tests.racing import rounds_at_once
+
+ROUNDS = counts.count(500, 25)
+pytestmark = pytest.mark.timeout(counts.seconds(1800))
+
+
+def change(plan: Plan, **fields: Any) -> str:
+    """Change a plan as its owner."""
+    change_plan(plan, read_change(fields), by=Requester(plan.author))
+    return "changed"
+
+
+def skip(plan: Plan, number: int = 1) -> str:
+    """Skip a step as the plan's owner."""
+    skip_step(plan, number, "Done by hand.", by=Requester(plan.author))
+    return "skipped"
+
+
+def retry(plan: Plan) -> str:
+    """Retry a plan as its owner."""
+    retry_plan(plan, by=Requester(plan.author))
+    return "retried"
+
+
+def cancel(plan: Plan) -> str:
+    """Cancel a plan as its owner."""
+    cancel_plan(plan, by=Requester(plan.author))
+    return "cancelled"
+
+
+def failed_plans(stage: Any, author: Any) -> list[Plan]:
+    """Return plans that failed at their second step, which would work now."""
+    stage.acts["keeping"] = raises(ToolError("no"))
+    steps = act(1), act(2, tool="keeping", dependencies=[1]), act(3, dependencies=[2])
+    plans = [work_off(make_plan(author, *steps)) for _ in range(ROUNDS)]
+    stage.clear()
+    return plans
+
+
+def test_change_against_claims(transactional_db, stage, ada):
+    """The edited step runs as it is now, or the change is refused by its number and the step ran as it was."""
+    plans = [make_plan(ada, act(1), act(2, "old", dependencies=[1]), act(3, dependencies=[2])) for _ in range(ROUNDS)]
+    edit = {"edit": [{"step_id": 2, "parameters": {"value": "new"}}], "add": [act(4, "added", dependencies=[2])]}
+    results = rounds_at_once([[partial(drive, plan, 0), partial(change, plan, **edit)] for plan in plans])
+    changed = 0
+    for plan, (_, outcome) in zip(plans, results, strict=True):
+        assert work_off(plan).status == "completed"
+        won = outcome == "changed"
+        changed += won
+        assert won or (
+            isinstance(outcome, Conflict) and ("Step 2" in outcome.message or "has ended" in outcome.message)
+        )
+        assert (len(documents_of(plan)), step_of(plan, 2).call.arguments_json) == (
+            3 + won,
+            {"value": "new" if won else "old"},
+        )
+        assert_gapless(plan)
+    assert (stage.values("safe").count("new"), stage.values("safe").count("added")) == (changed, changed)
+
+
+def test_removal_against_claims(transactional_db, stage, ada):
+    """A step that was removed never runs, one that ran is not removed."""
+    plans = [make_plan(ada, act(1, "first"), act(2, "last", dependencies=[1])) for _ in range(ROUNDS)]
+    results = rounds_at_once([[partial(drive, plan, 0), partial(change, plan, remove=[2])] for plan in plans])
+    removed = sum(outcome == "changed" for _, outcome in results)
+    for plan in plans:
+        assert work_off(plan).status == "completed"
+        assert_gapless(plan)
+    assert stage.values("safe").count("last") == ROUNDS - removed
+
+
+def test_skip_against_claims(transactional_db, stage, ada):
+    """A skipped step never runs, one that has started is not skipped."""
+    plans = [make_plan(ada, act(1, "first"), act(2, "on", dependencies=[1])) for _ in range(ROUNDS)]
+    results = rounds_at_once([[partial(drive, plan, 0), partial(skip, plan)] for plan in plans])
+    skipped = sum(outcome == "skipped" for _, outcome in results)
+    for plan, (_, outcome) in zip(plans, results, strict=True):
+        assert work_off(plan).status == "completed"
+        assert step_of(plan).skipped == (outcome == "skipped")
+        assert_gapless(plan)
+    assert (stage.values("safe").count("first"), stage.values("safe").count("on")) == (ROUNDS - skipped, ROUNDS)
+
+
+def test_skip_against_approve(transactional_db, stage, ada, rosa):
+    """The call runs once or never; a skip that was first withdraws the request, and the approval is too late."""
+    plans = [work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1]))) for _ in range(ROUNDS)]
+    results = rounds_at_once(
+        [[partial(skip, plan), partial(approve, plan, rosa), partial(drive, plan, 0)] for plan in plans]
+    )
+    ran = 0
+    for plan, (skipped, _, _) in zip(plans, results, strict=True):
+        assert work_off(plan).status == "completed"
+        won = skipped == "skipped"
+        ran += not won
+        assert won or isinstance(skipped, Conflict)
+        assert (step_of(plan).skipped, request_of(plan).status) == (won, "withdrawn" if won else "consumed")
+        assert_gapless(plan)
+    assert len(stage.values("dangerous")) == ran
+
+
+def test_two_retries(transactional_db, stage, ada):
+    """One wins, and each step is tried again once."""
+    plans = failed_plans(stage, ada)
+    results = rounds_at_once([[partial(retry, plan), partial(retry, plan), partial(drive, plan, 0)] for plan in plans])
+    for plan, (first, second, _) in zip(plans, results, strict=True):
+        assert sorted(isinstance(each, Conflict) for each in (first, second)) == [False, True]
+        assert work_off(plan).status == "completed"
+        assert Call.objects.filter(plan_ref=plan.public_id, step_ref="2").count() == 2
+        assert_gapless(plan)
+    assert len(stage.values("keeping")) == ROUNDS
+
+
+def test_retry_against_cancel(transactional_db, stage, ada):
+    """A failed plan cannot be cancelled: the retry wins, and the cancellation too when it came after that."""
+    plans = failed_plans(stage, ada)
+    results = rounds_at_once([[partial(retry, plan), partial(cancel, plan)] for plan in plans])
+    for plan, (retried, cancelled) in zip(plans, results, strict=True):
+        assert retried == "retried"
+        over = "completed" if isinstance(cancelled, Conflict) else "cancelled"
+        assert work_off(plan).status == over
+        assert plan.steps.filter(status="pending").count() == 0
+        assert_gapless(plan)
