@@ -3,8 +3,6 @@
 import json
 from collections.abc import Iterator
 
-from django.contrib.auth.models import Group
-
 from approvals.models import Instance
 from approvals.roles import DELETED, GIVEN, TAKEN
 from approvals.verification import verify
@@ -67,8 +65,14 @@ TOKENS = """
 """
 VERSIONS = "SELECT t.name, v.number, v.fingerprint FROM catalog_toolversion v JOIN catalog_tool t ON t.id = v.tool_id"
 OF_TOOLS = "SELECT details FROM approvals_auditentry WHERE action LIKE 'tool.%%' ORDER BY seq"
-OF_ROLES = "SELECT object_ref, action, details FROM approvals_auditentry WHERE action IN (%s, %s, %s) ORDER BY seq"
-MEMBERS = "SELECT m.user_id, g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id"
+OF_ROLES = """
+    SELECT object_ref, action, details FROM approvals_auditentry WHERE action IN (%s, %s, %s, %s) ORDER BY seq
+"""
+MEMBERS = """
+    SELECT m.user_id, g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id UNION ALL
+    SELECT id, 'superuser' FROM auth_user WHERE is_superuser
+"""
+GONE = "account.deleted"
 
 
 @invariant(13, "The audit log is whole, and tells of every decision, start, end, tool, token and role exactly once.")
@@ -118,13 +122,14 @@ def _versions() -> Iterator[Finding]:
 def _roles() -> Iterator[Finding]:
     """Find people who have a role that the log does not give them, or have not one that it does."""
     told: set[tuple[str, str]] = set()
-    for ref, action, details in rows(OF_ROLES, GIVEN, TAKEN, DELETED):
-        pairs = {(ref, str(role)) for role in json.loads(details).get("roles", ())}
-        if action == DELETED:
-            told = {pair for pair in told if pair[1] not in {role for _, role in pairs}}
-        else:
-            told = told | pairs if action == GIVEN else told - pairs
-    groups = set(Group.objects.values_list("name", flat=True))
+    for ref, action, details in rows(OF_ROLES, GIVEN, TAKEN, DELETED, GONE):
+        roles = set(map(str, json.loads(details).get("roles", ())))
+        if action == GIVEN:
+            told |= {(ref, role) for role in roles}
+        elif action == DELETED:
+            told = {pair for pair in told if pair[1] not in roles}
+        else:  # an account that is deleted has lost all of them
+            told = {pair for pair in told if pair[0] != ref or (action == TAKEN and pair[1] not in roles)}
     there = {(f"user_{user}", str(role)) for user, role in rows(MEMBERS)}
-    for ref, _ in sorted(there ^ {pair for pair in told if pair[1] in groups}):
+    for ref, _ in sorted(there ^ told):
         yield Finding(ref, "The log does not tell of this person's roles as they are.")
