@@ -13,6 +13,7 @@ from tests import counts
 from tests.chaos.client import Client, signed_in
 from tests.chaos.history import History
 from tests.chaos.loop import places
+from tests.chaos.nursery import Nursery
 from tests.chaos.serving import Serving
 from tests.chaos.tools import TOOLS
 from tests.chaos.verdicts import Evidence
@@ -45,17 +46,23 @@ def serving(chaos_tools: None, tmp_path: Path) -> Iterator[Serving]:
 def fleet(chaos_tools: None, tmp_path: Path) -> Iterator[MakeFleet]:
     """Make processes of these commands; all are dead when the test is over."""
     made: list[Serving] = []
+    nurseries: list[Nursery] = []
 
     def make(*commands: tuple[str, ...], **environment: str) -> list[Serving]:
         names = [f"{number}-{command[0]}.log" for number, command in enumerate(commands)]
         made.extend(
             Serving(tmp_path, command, name=name, **environment) for name, command in zip(names, commands, strict=True)
         )
+        nurseries.append(Nursery(made[0].environment))
+        for process in made:
+            process.nursery = nurseries[0]
         return made
 
     yield make
     for process in made:
         process.kill()
+    for nursery in nurseries:
+        nursery.close()
 
 
 @pytest.fixture

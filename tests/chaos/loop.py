@@ -37,11 +37,12 @@ class Killer:
     done: Counter[str] = field(default_factory=Counter)
     over: threading.Event = field(default_factory=threading.Event)
     pause: threading.Event = field(default_factory=threading.Event)
+    """Set when the test is over, however it ended: then nothing waits any more, and nothing is killed."""
 
     def run(self) -> None:
         """Kill, start again, and so on."""
         try:
-            while self.done["killed"] < self.kills:
+            while self.done["killed"] < self.kills and not self.pause.is_set():
                 victim = self.chance.choice(self.fleet)
                 self._let_it_work(victim)
                 self._end(victim)
@@ -55,8 +56,8 @@ class Killer:
             self.pause.wait(self.chance.uniform(0.0, STARTING_SECONDS / 2))
             return
         ends = monotonic() + UP_SECONDS
-        while monotonic() < ends and not is_up(victim):
-            self.pause.wait(0.05)
+        while monotonic() < ends and not is_up(victim) and not self.pause.wait(0.05):
+            pass
         self.pause.wait(self.chance.uniform(0.05, 1.2))
 
     def _end(self, victim: Serving) -> None:
@@ -101,6 +102,17 @@ def work_while(client: Client, killer: Killer, *, plans: int) -> float:
     """Create, approve and settle while the killer is at it, then until all is quiet; return the seconds to quiet."""
     hunter = threading.Thread(target=killer.run)
     hunter.start()
+    try:
+        _submit(client, killer, plans)
+    finally:
+        if not killer.over.is_set():
+            killer.pause.set()
+        hunter.join()
+    return until_quiet(client, killer.fleet, since=killer.last_at)
+
+
+def _submit(client: Client, killer: Killer, plans: int) -> None:
+    """Create so many plans, spread over the kills, and see to those there are."""
     made = 0
     while not killer.over.is_set() or made < plans:
         allowed = plans if killer.over.is_set() else plans * (killer.done["killed"] + 1) // killer.kills
@@ -108,8 +120,6 @@ def work_while(client: Client, killer: Killer, *, plans: int) -> float:
             made += 1
             client.create(f"plan-{made}", a_plan(client.chance))
         _tend(client, killer.fleet)
-    hunter.join()
-    return until_quiet(client, killer.fleet, since=killer.last_at)
 
 
 @dataclass(slots=True)

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
+
+from tests.chaos.nursery import Child, Nursery
 
 ROOT = Path(__file__).resolve().parents[2]
 LEASE_SECONDS = 1
@@ -41,7 +42,8 @@ class Serving:
 
     def __init__(self, effects: Path, command: tuple[str, ...] = SERVE, *, name: str = "", **environment: str) -> None:
         self.effects, self.command, self.name = effects, command, name or "log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self.nursery: Nursery | None = None
+        self._process: subprocess.Popen[bytes] | Child | None = None
         self._said_before = 0
         self._since = 0.0
         self.environment = {
@@ -56,14 +58,17 @@ class Serving:
             **environment,
         }
 
-    def start(self, extra: Mapping[str, str] | None = None) -> None:
+    def start(self) -> None:
         """Start it; it serves a moment later."""
         path = self.effects / self.name
         self._said_before = path.stat().st_size if path.exists() else 0
         self._since = monotonic()
-        arguments, environment = [sys.executable, "manage.py", *self.command], {**self.environment, **(extra or {})}
+        if self.nursery is not None:
+            self._process = self.nursery.fork(self.command, path)
+            return
+        arguments = [sys.executable, "manage.py", *self.command]
         with path.open("ab") as log:
-            self._process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            self._process = subprocess.Popen(arguments, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """End it as a power cut would; nothing in it can react."""

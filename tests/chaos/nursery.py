@@ -1,0 +1,115 @@
+"""A warm process that serving ones are forked from: what Python imports is imported once, so a kill costs little.
+
+It is started with the environment of the processes to come, sets Django up, and opens no connection. Each line it reads
+asks for one process: `{"command": […], "log": path}`; it answers with the number of the process.
+"""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Child:
+    """One forked process, as `subprocess.Popen` shows those it starts."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """Return None while it lives; afterwards nobody knows how it ended."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return 0
+        return None
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float) -> None:
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+        ends = monotonic() + timeout
+        while self.poll() is None:
+            if monotonic() > ends:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            sleep(0.01)
+
+
+class Nursery:
+    """The warm process, seen from the test."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "tests.chaos.nursery"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, text=True, bufsize=1, stdin=pipe, stdout=pipe
+        )
+
+    def fork(self, command: tuple[str, ...], log: Path) -> Child:
+        """Start `manage.py` with a command; what it says is appended to the log."""
+        asks, answers = self._process.stdin, self._process.stdout
+        assert asks is not None and answers is not None
+        asks.write(json.dumps({"command": command, "log": str(log)}) + "\n")
+        return Child(int(answers.readline()))
+
+    def close(self) -> None:
+        """End the warm process; those it started live on."""
+        self._process.communicate(timeout=60)
+
+
+def warm_up() -> None:
+    """Import what every process needs."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    from django.core.management import load_command_class  # noqa: PLC0415 - only here, in the warm process
+
+    import config.asgi  # noqa: PLC0415
+    import config.urls  # noqa: F401, PLC0415
+
+    for name in ("serve", "worker"):
+        load_command_class("plans", name)
+    gc.freeze()
+
+
+def live(command: list[str], log: str) -> None:
+    """Be a process of one's own: run a command, and end."""
+    from django.core.management import execute_from_command_line  # noqa: PLC0415 - only in the forked process
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):
+        os.dup2(file, number)
+    try:
+        execute_from_command_line(["manage.py", *command])
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def main() -> None:
+    """Fork one process for each line, until there are no more."""
+    warm_up()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
+    while line := sys.stdin.readline():
+        pid = os.fork()
+        if not pid:
+            live(**json.loads(line))
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
