@@ -101,3 +101,12 @@ def test_what_cannot_be_served_is_refused(environment: dict[str, str], arguments
     refusal = manage(environment, "serve", *arguments)
     assert refusal.returncode != 0
     assert reason in refusal.stderr
+
+
+def test_a_database_that_is_away_is_said_in_a_sentence(tmp_path: Path) -> None:
+    """Not as a traceback."""
+    keys = dict.fromkeys(("SECRET_KEY", "TOOLGATE_AUDIT_KEY"), "for-a-database-that-is-not-there")
+    away = {"DATABASE_URL": f"sqlite:///{tmp_path}", **keys}
+    refusal = manage({**os.environ, **away}, "serve", "--port", "0")
+    assert refusal.returncode == 1
+    assert refusal.stderr.startswith("CommandError: The database cannot be reached")

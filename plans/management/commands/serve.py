@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 from uvicorn.supervisors import Multiprocess
 
@@ -113,8 +113,12 @@ def configure(options: dict[str, Any]) -> uvicorn.Config:
 
 
 def refuse_without_migrations() -> None:
-    """Raise CommandError when the database is not what the code expects."""
-    executor = MigrationExecutor(connection)
+    """Raise CommandError when the database is not what the code expects, or cannot be reached."""
+    try:
+        executor = MigrationExecutor(connection)
+    except OperationalError as error:
+        reason = "The database cannot be reached: see that it runs, and that DATABASE_URL names it."
+        raise CommandError(reason) from error
     missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
     connection.close()
     if missing:
