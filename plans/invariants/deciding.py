@@ -12,11 +12,10 @@ BY_THE_CLOCK = """
       OR r.decided_at >= r.expires_at OR r.effective_at < r.decided_at OR r.consumed_at < r.effective_at
       OR r.consumed_at >= r.not_after OR c.started_at IS NULL OR c.started_at < r.decided_at)
 """
-LAST_REVIEW = """
-    SELECT r.public_id FROM approvals_approvalrequest r
-    JOIN approvals_round o ON o.request_id = r.id AND o.number = r.round_number
-    JOIN approvals_review v ON v.round_id = o.id AND v.undone_at IS NULL
-    WHERE r.decided_at IS NOT NULL GROUP BY r.id, r.public_id, r.decided_at HAVING MAX(v.at) <> r.decided_at
+NO_SUCH_ANSWER = """
+    SELECT r.public_id FROM approvals_approvalrequest r WHERE r.decided_at IS NOT NULL AND NOT EXISTS (
+      SELECT 1 FROM approvals_review v JOIN approvals_round o ON o.id = v.round_id
+      WHERE o.request_id = r.id AND o.number = r.round_number AND v.undone_at IS NULL AND v.at = r.decided_at)
 """
 BY_THE_LOG = """
     SELECT r.public_id FROM approvals_approvalrequest r JOIN catalog_call c ON c.id = r.call_id
@@ -34,7 +33,7 @@ BY_THE_LOG = """
 def decided_before_it_started(world: World) -> Iterator[Finding]:
     """Compare times by the clock, and the order of the audit log. That the log tells of each is I13's."""
     yield from each("It was not decided, in effect and used in this order, within its time.", BY_THE_CLOCK)
-    yield from each("Its decision is not as old as the answer that decided it.", LAST_REVIEW)
+    yield from each("No answer that counts is as old as its decision.", NO_SUCH_ANSWER)
     yield from each("The log has its decision, its use and the start in another order.", BY_THE_LOG)
 
 
@@ -78,8 +77,9 @@ TWO_ANSWERS = """
     WHERE v.undone_at IS NULL GROUP BY r.public_id, v.round_id, v.person_id HAVING COUNT(*) > 1
 """
 AFTER_THE_END = """
-    SELECT DISTINCT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
-    WHERE v.undone_at IS NULL AND v.at > r.decided_at
+    SELECT DISTINCT r.public_id FROM approvals_approvalrequest r
+    JOIN approvals_review d ON d.request_id = r.id AND d.undone_at IS NULL AND d.at = r.decided_at
+    JOIN approvals_review v ON v.request_id = r.id AND v.undone_at IS NULL AND v.id > d.id
 """
 OTHER_VERDICT = """
     SELECT r.public_id FROM approvals_approvalrequest r

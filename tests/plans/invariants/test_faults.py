@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry, Review
 from catalog.models import Tool
@@ -66,6 +67,19 @@ def ran_all_the_same(small: SmallWorld) -> str:
     """A start of what nobody answered."""
     request = request_of(small.expired)
     corrupt("UPDATE catalog_call SET attempt = 1 WHERE id = %s", request.call_id)
+    return request.public_id
+
+
+def answered_after_the_end(small: SmallWorld) -> str:
+    """An answer that was undone, as if it counted, and as if it came after the other one."""
+    request = request_of(small.ran, 2)
+    old = Review.objects.get(request=request, undone_at__isnull=False)
+    corrupt("UPDATE approvals_approvalrequest SET decided_at = %s WHERE id = %s", old.at, request.pk)
+    corrupt(
+        "UPDATE approvals_review SET undone_at = NULL, person_id = %s WHERE id = %s",
+        User.objects.get(username="admin").pk,
+        old.pk,
+    )
     return request.public_id
 
 
@@ -255,6 +269,7 @@ SEEDS = [
     Seed("I2", before_it_was_decided),
     Seed("I3", started_twice, {"I8", "I13"}),
     Seed("I4", other_verdict),
+    Seed("I4", answered_after_the_end, {"I13"}),
     Seed("I4", ran_all_the_same, {"I1", "I8", "I13"}),
     Seed("I5", own_approval),
     Seed("I5", too_few),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from catalog.models import Call
 from catalog.tokens import SCOPES, create_token
 from plans import engine, recovery
 from plans.calls import CallOrder, create_call
+from plans.claims import stamp
 from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.models import Plan, Step
@@ -185,7 +187,7 @@ def cancelled(people: People) -> Plan:
 def corrupt(sql: str, *parameters: Any) -> None:
     """Change exactly one row behind the product's back."""
     with nothing_watches(), connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
+        cursor.execute(sql, [stamp(each) if isinstance(each, datetime) else each for each in parameters])
         assert cursor.rowcount == 1
 
 
