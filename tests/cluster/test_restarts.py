@@ -19,8 +19,8 @@ from tests.chaos.serving import Serving
 from tests.cluster.conftest import WORKER, Start, is_up
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.service
-RESTARTS = 10
+pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
+WORKERS, ROUNDS = 2, 5
 PLANS = 6
 CHAIN = ("safe_work", "cautious_work", "dangerous_work", "cautious_work") * 6
 
@@ -43,23 +43,23 @@ def has_come_to(share: float, by: User) -> bool:
     return Step.objects.filter(status="completed").count() >= share * PLANS * len(CHAIN)
 
 
-def is_replaced(new: Serving, by: User) -> bool:
-    """Approve what waits; say whether a process that is to take over is up."""
+def are_up(new: list[Serving], by: User) -> bool:
+    """Approve what waits; say whether the processes that are to take over are up."""
     approve_what_waits(by)
-    return is_up(new)
+    return all(is_up(each) for each in new)
 
 
 def test_restarts_one_after_another(start: Start, ada: User, rosa: User) -> None:
     """Nothing runs twice, nothing has an unknown outcome, and every plan ends."""
     plans = [make_plan(ada, *chain()) for _ in range(PLANS)]
-    workers = [start(WORKER), start(WORKER)]
-    for number in range(RESTARTS):
-        eventually(partial(has_come_to, number / RESTARTS / 2, rosa), what="some progress")
-        new = start(WORKER)
-        eventually(partial(is_replaced, new, rosa), what="the next worker")
-        assert workers.pop(0).end(SIGTERM)
-        workers.append(new)
-    eventually(partial(has_come_to, 1.0, rosa), what="the end of all steps")
+    workers = [start(WORKER) for _ in range(WORKERS)]
+    for number in range(ROUNDS):
+        new = [start(WORKER) for _ in range(WORKERS)]
+        eventually(partial(are_up, new, rosa), seconds=200, what="the next workers")
+        eventually(partial(has_come_to, number / ROUNDS / 2, rosa), seconds=200, what="some progress")
+        assert all(each.end(SIGTERM) for each in workers)
+        workers = new
+    eventually(partial(has_come_to, 1.0, rosa), seconds=200, what="the end of all steps")
     eventually(lambda: not Plan.objects.exclude(status="completed").exists(), what="the end of all plans")
     marks = workers[0].marks()
     assert set(marks.values()) == {1}
