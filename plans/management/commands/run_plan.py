@@ -27,6 +27,7 @@ from plans import carriers
 from plans.counts import counts_of
 from plans.executing import executing
 from plans.files import read_document
+from plans.management.commands.serve import refuse_without_migrations
 from plans.models import Plan
 from plans.picture import draw
 from plans.private import NOTHING
@@ -71,6 +72,7 @@ class Command(BaseCommand):
             raise SystemExit(code)
 
     def _run(self, options: dict[str, Any]) -> int:
+        refuse_without_migrations()
         initialize_tools()
         if not snapshot.all_current():
             raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
