@@ -84,9 +84,7 @@ def _judge(call: Call, effect: Effect) -> Iterator[str]:
         yield "It ran with other arguments."
     if call.status == CallStatus.COMPLETED and not effect.ended.get(call.attempt) and not _is_settled(call):
         yield "It is completed, and its last attempt has no whole effect."
-    if call.status in (CallStatus.CREATED, CallStatus.HELD) or (
-        call.status == CallStatus.CANCELLED and _at_most_once(call)
-    ):
+    if call.status in (CallStatus.CREATED, CallStatus.HELD):
         yield "It had an effect, and is stored as not having started."
 
 
