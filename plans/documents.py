@@ -52,8 +52,8 @@ def fields_of(step: StepDocument) -> dict[str, Any]:
 
 
 def unstarted(plan: Plan) -> "QuerySet[Step]":
-    """Return the steps that nobody has begun: they may still become other steps."""
-    return plan.steps.filter(status=StepStatus.PENDING, attempt=0)
+    """Return the steps that nobody has begun, nor asked for as a call: they may still become other steps."""
+    return plan.steps.filter(status=StepStatus.PENDING, attempt=0, call=None)
 
 
 def removed_from(plan: Plan) -> set[int]:

@@ -190,6 +190,18 @@ def test_who_changes_a_step_does_not_decide_about_it(stage, ada, admin):
     decide(request_of(plan, 2), by=admin, decision=Decision(Verdict.APPROVE, request_of(plan, 2).digest))
 
 
+def test_a_call_that_joined_a_plan_is_what_was_asked_for(stage, ada):
+    """It is neither edited nor removed, also before it starts."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    Rest(ada).post("calls/", {"tool": "safe", "arguments": {"value": "asked"}, "plan": plan.public_id})
+    assert (step_of(plan, 2).status, step_of(plan, 2).attempt) == ("pending", 0)
+    for wrong in ({"edit": [{"step_id": 2, "parameters": {"value": "else"}}]}, {"remove": [2]}):
+        with pytest.raises(Conflict, match="Step 2 has started"):
+            change(plan, **wrong)
+    work_off(plan)
+    assert stage.values("safe") == ["asked"]
+
+
 def test_over_rest(stage, ada, ben, admin):
     """The owner and administrators change a plan; problems are named by their place in the body."""
     plan = make_plan(ada, act(1), start=False)
