@@ -49,9 +49,15 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a call may spend, in seconds; None is no limit."""
+    """What a call may spend; None is no limit. `calls` are those its plan may still start after this one.
+
+    `tokens` and `cost` are for agents.
+    """
 
     seconds: float | None = None
+    calls: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
 
 
 def _open_workspace() -> Filesystem:

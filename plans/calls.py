@@ -16,7 +16,7 @@ from catalog.models import Call
 from catalog.results import Preview
 from catalog.retries import retried
 from catalog.states import CallStatus
-from plans import caps, carriers, claims, engine, limits, starting
+from plans import budgets, caps, carriers, claims, engine, limits, starting
 from plans.carriers import Desk
 from plans.documents import removed_from
 from plans.events import Recording, recording, recording_new
@@ -98,11 +98,13 @@ def _arguments_of(order: CallOrder) -> dict[str, Any]:
 
 
 def _check_open(plan: Plan) -> None:
-    plan.refresh_from_db(fields=["status", "can_modify", "paused_at"])
+    plan.refresh_from_db(fields=["status", "can_modify", "paused_at", "calls_used", "seconds_used"])
     if plan.paused_at is not None:
         raise Conflict("This plan is paused: resume it before you add calls to it.")
     if not plan.can_modify or plan.status != PlanStatus.IN_PROGRESS:
         raise Conflict("This plan takes no more steps: it may not be changed, has not started, or has ended.")
+    if budgets.is_used_up(plan):
+        raise Conflict("This plan takes no more calls: its budget is used up.")
     if plan.steps.count() >= MAX_STEPS:
         raise Conflict(f"This plan has {MAX_STEPS} steps, and takes no more.")
 

@@ -49,6 +49,7 @@ def document_of(plan: Plan) -> Document:
         "owner": plan.owner,
         "can_modify": plan.can_modify,
         "deadline_seconds": _span(plan),
+        "budget": {"calls": plan.budget_calls, "seconds": plan.budget_seconds} if plan.has_budget else None,
         "memory": given_memory(plan),
     }
 

@@ -28,7 +28,7 @@ from catalog.retries import retried
 from catalog.states import CallStatus
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
-from plans import caps, carriers, claims, drift, finishing, limits, reports, starting
+from plans import budgets, caps, carriers, claims, drift, finishing, limits, reports, starting
 from plans.askers import askers_of
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
@@ -143,6 +143,8 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
     with recording(run.plan.pk, run.plan.ref) as batch:
         if turn.abandoned and finishing.come_back(batch, run, outcome):
             return None
+        if run.plan.has_budget and claims.renew_lease(batch.cursor, run.step, until=batch.now):
+            budgets.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
         ready = finishing.finish(batch, run, outcome)
         caps.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
         if not turn.goes_on():
@@ -155,10 +157,11 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
 
 def _context(run: Run) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
-    deadline = _deadline(run.plan, run.order.target.tool.timeout, run.stop)
+    deadline = _deadline(run.plan, run.seconds, run.stop)
+    budget = replace(run.budget or Budget(), seconds=run.seconds)
     return ToolContext(
         **_surroundings(run.plan, run.step.step_id, run.order)
-        | {"requested_by": run.call.requested_by_id, "deadline": deadline},
+        | {"requested_by": run.call.requested_by_id, "deadline": deadline, "budget": budget},
         call_id=run.call.public_id,
         idempotency_key=run.call.public_id,
         attempt=run.call.attempt,
@@ -301,12 +304,14 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run 
             raise Conflict("The step was taken over while its preview was computed.")
         if _is_set_aside(batch, resume):
             return None
+        budgets.check(batch.cursor, resume.plan)
         starts.consume(call, binding)
         if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
         tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
-    return Run(resume.step, resume.plan, call, order, target_state=state or None)
+        budget = budgets.spend_call(batch.cursor, resume.plan)
+    return Run(resume.step, resume.plan, call, order, target_state=state or None, budget=budget)
 
 
 def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal) -> bool:

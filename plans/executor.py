@@ -79,7 +79,7 @@ def _ends_at(work: Work | None) -> float:
         return float("inf")
     if not isinstance(work, Run):
         return monotonic() + PREVIEW_SECONDS + GRACE_SECONDS
-    seconds = work.order.target.tool.timeout
+    seconds = work.seconds
     if work.plan.deadline_at is not None:
         seconds = min(seconds, (work.plan.deadline_at - clock.now()).total_seconds())
     return monotonic() + seconds + GRACE_SECONDS

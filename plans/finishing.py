@@ -21,6 +21,7 @@ from catalog.states import CallStatus
 from catalog.storable import words
 from catalog.transitions import try_move
 from plans import carriers, claims, reports
+from plans.budgets import BudgetExceeded
 from plans.claims import CallEnding, Claimed, Parking
 from plans.events import Recording, tell
 from plans.models import MemoryItem, Plan, Step
@@ -260,8 +261,9 @@ def _wake_dependents(batch: Recording, step: Claimed) -> None:
 def refuse(batch: Recording, step: Claimed, error: ToolError) -> None:
     """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
     message = words(error.user_message())
-    if fail(batch, step, message) and step.call_pk is not None:
-        kind = "drifted" if isinstance(error, ToolDrifted) else "refused"
+    is_spent = isinstance(error, BudgetExceeded)
+    if fail(batch, step, message, code=error.kind if is_spent else "") and step.call_pk is not None:
+        kind = "drifted" if isinstance(error, ToolDrifted) else error.kind if is_spent else "refused"
         _end_unstarted_call(batch, step.call_pk, message, kind)
 
 
@@ -274,7 +276,7 @@ def _end_unstarted_call(batch: Recording, call_pk: int, message: str, kind: str)
     try_move(calls, to=CallStatus.FAILED, message=message, error_kind=kind, finished_at=batch.now)
 
 
-def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = None) -> bool:
+def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = None, code: str = "") -> bool:
     """Fail a step with a sentence for people, kept in memory too; False when its lease was lost."""
     if not claims.fail_step(batch.cursor, step, now=batch.now, error=message):
         return False
@@ -282,7 +284,8 @@ def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = N
         plan_id=step.plan_pk, type=MemoryItem.Type.STEP_FAILED,
         value=json.dumps({"tool": step.tool or None, "error": message}), step_id=step.step_id, at=batch.now,
     )  # fmt: skip
-    batch.add("step.failed", step.step_id, **({"call": call.public_id} if call else {}))
+    told = ({"call": call.public_id} if call else {}) | ({"error": code} if code else {})
+    batch.add("step.failed", step.step_id, **told)
     return True
 
 

@@ -50,6 +50,10 @@ class Plan(models.Model):
     paused_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False
     )
+    budget_calls = models.PositiveIntegerField(null=True, help_text="How many calls it may start.")
+    budget_seconds = models.PositiveIntegerField(null=True, help_text="How long its tools may run, together.")
+    calls_used = models.PositiveIntegerField(default=0)
+    seconds_used = models.FloatField(default=0.0)
     last_seq = models.BigIntegerField(default=0)
     traceparent = models.CharField(max_length=55, blank=True, help_text="The W3C trace that asked for it.")
 
@@ -63,6 +67,11 @@ class Plan(models.Model):
 
     def __str__(self) -> str:
         return f"{self.public_id} {self.goal[:60]}"
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether it may spend only so much."""
+        return self.budget_calls is not None or self.budget_seconds is not None
 
 
 class Step(models.Model):

@@ -11,11 +11,11 @@ from catalog.models import Call
 from catalog.problems import log_unexpected
 from catalog.states import CallStatus
 from catalog.transitions import try_move
-from plans import carriers, claims, endings, finishing, reports
+from plans import budgets, carriers, claims, endings, finishing, reports
 from plans.claims import Claimed, Parking
 from plans.events import Recording, recording
 from plans.models import Step
-from plans.work import Run, Work, plan_facts
+from plans.work import PlanFacts, Run, Work, plan_facts
 
 BATCH = 100
 
@@ -34,14 +34,16 @@ def _take_back(lost: Claimed) -> bool:
         is_lost = claims.is_lost(batch.cursor, lost, now=batch.now)
         if is_lost:
             reports.lease_lost(lost, plan.ref)
-            _give_on(batch, lost)
+            _give_on(batch, plan, lost)
     return is_lost
 
 
-def _give_on(batch: Recording, lost: Claimed) -> None:
+def _give_on(batch: Recording, plan: PlanFacts, lost: Claimed) -> None:
     """Give the step to another worker when its call may run (again), else to a person."""
     step = Step.objects.select_related("call__version", "call__approval").get(pk=lost.pk)
     running = step.call is not None and step.call.status == CallStatus.RUNNING
+    if step.call is not None and running:
+        budgets.spend_seconds(batch.cursor, plan, since=step.call.started_at, until=batch.now)
     if step.call is not None and running and not _may_run_again(step.call):
         finishing.park_as_unknown(batch, lost, step.call)
     elif finishing.plan_is_over(batch):

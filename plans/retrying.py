@@ -93,13 +93,13 @@ def _after(first: int, arrows: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def _reopen(plan: Plan, batch: Recording, by: Requester) -> None:
-    """Let a failed plan go on, with as much time as it had at first."""
+    """Let a failed plan go on, with as much time and as large a budget as it had at first."""
     span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
     if span is None and plan.deadline_at is not None:
         span = plan.deadline_at - plan.created_at
     failed = Plan.objects.filter(pk=plan.pk, status=PlanStatus.FAILED)
     deadline_at = batch.now + span if span else None
-    move(failed, to=PlanStatus.IN_PROGRESS, completed_at=None, deadline_at=deadline_at)
+    move(failed, to=PlanStatus.IN_PROGRESS, completed_at=None, deadline_at=deadline_at, calls_used=0, seconds_used=0.0)
     batch.add("plan.resumed", by=by.user.username, retry=True)
 
 

@@ -210,6 +210,15 @@ class CountsSerializer(serializers.Serializer[Any]):
     cancelled = serializers.IntegerField()
 
 
+class BudgetSerializer(serializers.Serializer[Any]):
+    """What a plan may spend, and what it has spent: calls that started, and seconds that its tools ran."""
+
+    calls = serializers.IntegerField(allow_null=True)
+    seconds = serializers.IntegerField(allow_null=True)
+    calls_used = serializers.IntegerField()
+    seconds_used = serializers.FloatField()
+
+
 class PlanSerializer(serializers.Serializer[Any]):
     """A plan in a list; `counts` come by the context, for all plans of the list at once."""
 
@@ -226,8 +235,15 @@ class PlanSerializer(serializers.Serializer[Any]):
     deadline_at = serializers.DateTimeField(allow_null=True)
     paused_at = serializers.DateTimeField(allow_null=True, help_text="While this is set no step of the plan starts.")
     paused_by = serializers.CharField(source="paused_by.username", allow_null=True)
+    budget = serializers.SerializerMethodField()
     last_seq = serializers.IntegerField()
     counts = serializers.SerializerMethodField()
+
+    @extend_schema_field(BudgetSerializer(allow_null=True))
+    def get_budget(self, plan: Plan) -> dict[str, float | None] | None:
+        """Return what the plan may spend and has spent; None when it has no budget."""
+        spent: dict[str, float | None] = {"calls_used": plan.calls_used, "seconds_used": plan.seconds_used}
+        return {"calls": plan.budget_calls, "seconds": plan.budget_seconds, **spent} if plan.has_budget else None
 
     @extend_schema_field(CountsSerializer)
     def get_counts(self, plan: Plan) -> dict[str, int]:

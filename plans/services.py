@@ -59,6 +59,8 @@ def create_plan(document: PlanDocument, *, by: Requester, cloned_from: Plan | No
     if document.deadline_seconds:
         plan.deadline_seconds = document.deadline_seconds
         plan.deadline_at = plan.created_at + timedelta(seconds=document.deadline_seconds)
+    if document.budget:
+        plan.budget_calls, plan.budget_seconds = document.budget.calls, document.budget.seconds
     with recording_new(plan) as batch:
         _store_steps(plan, document.steps)
         MemoryItem.objects.bulk_create(

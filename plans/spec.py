@@ -16,6 +16,7 @@ MAX_STEPS = 500
 MAX_BYTES = 256 * 1024
 MAX_STEP_ID = 2**31 - 1
 MAX_PATH = 500
+MAX_CALLS = 1_000_000
 MAX_SECONDS = 30 * 24 * 3600
 KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 
@@ -131,6 +132,13 @@ class StepDocument(_Strict):
     done_check: str | None = Field(default=None, max_length=500)
 
 
+class BudgetDocument(_Strict):
+    """What a plan may spend: calls that start, and seconds that its tools run, together."""
+
+    calls: int | None = Field(default=None, ge=1, le=MAX_CALLS)
+    seconds: int | None = Field(default=None, ge=1, le=MAX_SECONDS)
+
+
 class PlanDocument(_Strict):
     """A plan as it is submitted. Nothing is coerced and nothing unknown is let through."""
 
@@ -139,5 +147,6 @@ class PlanDocument(_Strict):
     owner: Annotated[Text, Field(max_length=150)] = "agent"
     can_modify: bool = True
     deadline_seconds: int | None = Field(default=None, ge=1, le=MAX_SECONDS)
+    budget: BudgetDocument | None = None
     start: bool = True
     memory: Annotated[dict[Key, Any], AfterValidator(_small)] = Field(default_factory=dict)

@@ -22,7 +22,8 @@ from catalog.models import Call, new_call_id
 from catalog.problems import log_unexpected
 from catalog.registry import unknown_tool
 from catalog.states import TERMINAL, CallStatus
-from plans import caps, carriers, claims, conditions, drift, finishing, limits, references
+from plans import budgets, caps, carriers, claims, conditions, drift, finishing, limits, references
+from plans.budgets import BudgetExceeded
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
 from plans.models import Step
@@ -176,6 +177,11 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
     if isinstance(verdict, dispatch.Deny):
         finishing.refuse(start.batch, start.step, ToolError(verdict.message))
         return None
+    try:
+        budgets.check(start.batch.cursor, start.plan)
+    except BudgetExceeded as refusal:
+        finishing.refuse(start.batch, start.step, refusal)
+        return None
     if not counted and limits.is_limited(order):
         return Limited(start.step, start.plan, order)
     if isinstance(verdict, dispatch.Hold):
@@ -190,7 +196,7 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
 
 def _started(start: Start, call: Call, order: Order) -> Run:
     tell(start.batch, "call.started", call, level=order.level, attempt=call.attempt)
-    return Run(start.step, start.plan, call, order)
+    return Run(start.step, start.plan, call, order, budget=budgets.spend_call(start.batch.cursor, start.plan))
 
 
 def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus) -> Call:
@@ -237,6 +243,7 @@ def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
         raise ToolDrifted(f"The definition of {call.tool_name} has changed since this was asked for; ask for it again.")
     if not call.attempt and not isinstance(gate(facts_for(order, start.plan)), dispatch.Allow):
         raise ToolError("The policies have changed since this was asked for; ask for it again.")
+    budgets.check(start.batch.cursor, start.plan)
     if not claims.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
         raise ToolError("The call was settled before it could start.")
     if order.target.implementation_pk != call.implementation_id:  # what it was stored with has been switched off

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import connection
 
 from approvals.policy import Rule
+from catalog.context import Budget
 from catalog.models import Call
 from catalog.snapshot import CallableTool
 from catalog.stops import Stop
@@ -41,6 +42,7 @@ class PlanFacts:
     session: str
     is_call: bool
     deadline_at: datetime | None
+    has_budget: bool
     traceparent: str = ""
 
     @property
@@ -66,6 +68,7 @@ def facts_of(plan: Plan) -> PlanFacts:
         session=plan.session,
         is_call=plan.kind == Plan.Kind.CALL,
         deadline_at=plan.deadline_at,
+        has_budget=plan.has_budget,
         traceparent=plan.traceparent,
     )
 
@@ -96,8 +99,16 @@ class Run:
     call: Call
     order: Order
     target_state: str | None = None
+    budget: Budget | None = None
     stop: Stop = field(default_factory=Stop, compare=False)
     began: float = field(default_factory=monotonic, compare=False)
+
+    @property
+    def seconds(self) -> float:
+        """How long the handler may run: as its tool says, and no longer than the plan's budget lasts."""
+        timeout = self.order.target.tool.timeout
+        left = self.budget.seconds if self.budget else None
+        return timeout if left is None else min(timeout, left)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,120 @@
+"""What a plan may spend: calls are counted exactly, no tool gets more time than is left, and then nothing starts."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from approvals.models import ApprovalRequest
+from catalog.errors import Conflict
+from catalog.models import Call
+from plans import engine, recovery
+from plans.calls import CallOrder, create_call
+from plans.cloning import clone_plan
+from plans.engine import Turn
+from plans.models import Plan, Step
+from plans.services import Requester
+from plans.work import Run
+from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
+from tests.racing import at_once
+from tests.rest import Rest
+
+
+def spent(plan: Plan) -> tuple[int, bool]:
+    """Return how many calls the plan has started, and whether its tools ran for any time."""
+    plan.refresh_from_db()
+    return plan.calls_used, plan.seconds_used > 0
+
+
+def test_the_call_after_the_last_one_is_refused(stage, ada):
+    """Its step says why, the plan fails, and what needs no call goes on."""
+    plan = make_plan(ada, *(act(number) for number in (1, 2, 3)), act(4, tool=None, parameters={}), budget={"calls": 2})
+    assert work_off(plan).status == "failed"
+    assert [step_of(plan, number).status for number in (1, 2, 3, 4)] == [
+        "completed",
+        "completed",
+        "failed",
+        "completed",
+    ]
+    assert step_of(plan, 3).error == "The plan's budget of 2 calls is used up."
+    assert plan.events.get(type="step.failed").data_json == {"error": "budget_exceeded"}
+    assert (spent(plan), step_of(plan, 3).call, len(stage.values("safe"))) == ((2, True), None, 2)
+    assert_gapless(plan)
+
+
+def test_seconds_are_what_tools_ran_together(stage, ada):
+    """No call is given more than is left; the next one is refused."""
+    seen: list[Any] = []
+    stage.acts["safe"] = lambda value, context: seen.append((context.budget, context.deadline.remaining()))
+    plan = make_plan(ada, act(1), act(2), act(3), budget={"seconds": 10, "calls": 9})
+    run = engine.claim(plan.pk, owner="tests")
+    assert isinstance(run, Run)
+    run.call.started_at -= timedelta(seconds=6)
+    engine.advance(run, Turn("tests", steps_left=0))
+    work_off(plan)
+    (first, _), (second, left), _ = seen
+    assert (first.calls, second.calls, first.seconds) == (8, 7, 10)
+    assert 0 < left <= second.seconds <= 4
+    Plan.objects.filter(pk=plan.pk).update(seconds_used=10.0, status="in_progress")
+    with pytest.raises(Conflict, match="budget is used up"):
+        create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_calls_that_start_at_the_same_moment_are_counted(stage, ada):
+    """By as many workers as there are steps."""
+    plan = make_plan(ada, *(act(number) for number in range(1, 9)), budget={"calls": 3})
+    runs = at_once(*[lambda: engine.claim(plan.pk, owner="tests")] * 8)
+    assert (len([run for run in runs if run]), Call.objects.count(), spent(plan)[0]) == (3, 3, 3)
+
+
+def test_every_try_counts_and_so_does_the_time_of_a_lost_worker(stage, ada):
+    """A stored call that may not start again fails with the budget's code."""
+    plan = make_plan(ada, act(1), budget={"calls": 1, "seconds": 100})
+    engine.claim(plan.pk, owner="lost")
+    Call.objects.update(started_at=timezone.now() - timedelta(seconds=20))
+    Step.objects.update(lease_until=timezone.now())
+    assert recovery.take_back_lost_steps(timezone.now()) == 1
+    assert work_off(plan).status == "failed"
+    assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", "budget_exceeded")
+    assert 20 <= plan.seconds_used < 30
+
+
+def test_nobody_is_asked_about_what_may_not_start(stage, ada, rosa):
+    """And what was approved before the budget was used up is not started after."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[]), budget={"calls": 1}))
+    approve(plan, rosa)
+    assert work_off(plan).status == "failed"
+    assert (stage.values("dangerous"), request_of(plan).status) == ([], "invalidated")
+    late = work_off(make_plan(ada, act(1), act(2, tool="dangerous", dependencies=[1]), budget={"calls": 1}))
+    assert (late.status, ApprovalRequest.objects.filter(plan_ref=late.public_id).exists()) == ("failed", False)
+
+
+def test_an_approved_call_counts_once(stage, ada, rosa):
+    """When it starts, not when it is asked about."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous"), budget={"calls": 1}))
+    assert spent(plan) == (0, False)
+    approve(plan, rosa)
+    assert (work_off(plan).status, spent(plan)) == ("completed", (1, True))
+
+
+@pytest.mark.parametrize("wrong", [{"calls": 0}, {"seconds": 0}, {"calls": True}, {"calls": 1.5}, {"tokens": 5}, 5, []])
+def test_budgets_that_make_no_sense_are_refused(stage, ada, wrong):
+    """With the field's name."""
+    step = act(1)
+    answer = Rest(ada).post("plans/", {"goal": "x", "steps": [step], "budget": wrong})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"].startswith("budget")
+
+
+def test_a_budget_is_shown_with_what_is_spent_and_cloned_whole(stage, ada):
+    """Over REST; null where there is none."""
+    rest = Rest(ada)
+    made = rest.post("plans/", {"goal": "x", "steps": [act(1)], "budget": {"calls": 5}}).json()
+    assert made["budget"] == {"calls": 5, "seconds": None, "calls_used": 0, "seconds_used": 0.0}
+    plan = work_off(Plan.objects.get(public_id=made["id"]))
+    assert rest.get(f"plans/{made['id']}/").json()["budget"]["calls_used"] == 1
+    clone = clone_plan(plan, by=Requester(ada))
+    assert (clone.budget_calls, clone.budget_seconds, clone.calls_used) == (5, None, 0)
+    assert rest.post("plans/", {"goal": "x", "steps": [act(1)]}).json()["budget"] is None
