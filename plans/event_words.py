@@ -98,6 +98,11 @@ def _completed(who: str, data: Data) -> Said:
     return Said("ok", "ok", f"{who} done, wrote" if key else f"{who} done", code=key)
 
 
+def _cancelled(who: str, data: Data) -> Said:
+    left = "; its handler could not be stopped and runs on" if data.get("left_running") else ""
+    return Said("stop", "warn" if left else "idle", f"{who} cancelled{left}")
+
+
 def _called(who: str, data: Data) -> Said:
     attempt = int(data.get("attempt", 1))
     return Said("play", "run", f"{who} calls its tool" + (f", try {attempt}" if attempt > 1 else ""))
@@ -171,7 +176,7 @@ SAYERS: Mapping[str, Sayer] = {
     "step.retrying": _retrying,
     "step.completed": _completed,
     "step.failed": _fixed("fail", "danger", "failed"),
-    "step.cancelled": _fixed("stop", "idle", "cancelled"),
+    "step.cancelled": _cancelled,
     "step.outcome_unknown": _fixed("hand", "human", "may or may not have run:", stress="outcome unknown"),
     "call.started": _called,
     "call.succeeded": _call_succeeded,

@@ -68,7 +68,7 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     if _went_well(outcome):
         return complete(batch, run.step, response, call=run.call)
     if outcome.error_kind in WAS_STOPPED:
-        _cancel(batch, run)
+        _cancel(batch, run, outcome)
     else:
         fail(batch, run.step, outcome.message, call=run.call)
     return 0
@@ -96,11 +96,12 @@ def _note_left(batch: Recording, call: Call) -> None:
     Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING).update(left_running_at=batch.now)
 
 
-def _cancel(batch: Recording, run: Run) -> None:
+def _cancel(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
     """Cancel the step of a call that was stopped with its plan; nothing changes when its lease was lost."""
     mine = Step.objects.filter(pk=run.step.pk, claimed_by=run.step.claimed_by, attempt=run.step.attempt)
     if try_move(mine, to=StepStatus.CANCELLED, completed_at=batch.now, **RELEASED):
-        batch.add("step.cancelled", run.step.step_id, call=run.call.public_id)
+        more = {"left_running": True} if outcome.left_running else {}
+        batch.add("step.cancelled", run.step.step_id, call=run.call.public_id, **more)
 
 
 def _status_of(outcome: dispatch.Outcome) -> CallStatus:

@@ -141,6 +141,7 @@ def test_a_handler_that_cannot_be_stopped_is_said_to_run_on(stage, ada, gate, be
     eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
     call = call_of(plan)
     assert (call.status, call.left_running_at is None, call.came_back_at) == ("cancelled", False, None)
+    assert plan.events.get(type="step.cancelled").data_json["left_running"] is True
     other = make_plan(ada, act(1, "on"))
     eventually(lambda: Plan.objects.get(pk=other.pk).status == "completed", what="the other plan's end")
     gate.set()
