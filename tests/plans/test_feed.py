@@ -151,6 +151,28 @@ async def test_a_line_is_the_event_as_clients_know_it(plan: Plan) -> None:
     assert event == {"seq": 1, "type": "plan.created", "step_id": None, "data": {}}
 
 
+async def test_that_redis_is_gone_is_said_once(settings, caplog, monkeypatch) -> None:
+    """However often it is tried, and once when it is back."""
+    settings.REDIS_URL, tries = "", 0
+    monkeypatch.setattr("plans.pokes.AGAIN_SECONDS", 0.0)
+    pokes = Pokes(lambda poked: None)
+
+    async def send() -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise ConnectionError
+        pokes._is_there()
+        await asyncio.Event().wait()
+
+    with caplog.at_level("INFO", "toolgate"):
+        task = asyncio.ensure_future(pokes._again_and_again(send))
+        while "Redis is back" not in caplog.text:
+            await asyncio.sleep(0)
+    task.cancel()
+    assert (tries, caplog.text.count("Redis cannot be reached"), caplog.text.count("Unexpected")) == (4, 1, 1)
+
+
 async def test_a_job_that_mistakes_its_end_for_a_lost_connection_ends(settings) -> None:
     """As Redis' client does while it connects: else the server would never stop."""
     settings.REDIS_URL = ""
