@@ -143,6 +143,13 @@ class Proxy:
             link.cut()
         done.set()
 
+    def away(self, seconds: float) -> None:
+        """Cut every connection there is, and let none in for a while."""
+        self.is_down = True
+        self.drop()
+        threading.Event().wait(seconds)
+        self.is_down = False
+
     async def delay(self) -> None:
         """Hold a message back for as long as is set."""
         if self.delay_seconds:

@@ -7,11 +7,12 @@ from django.db import connection
 
 from tests import counts
 from tests.builders import step
-from tests.chaos.loop import Faults, until_quiet
+from tests.chaos.loop import Faults, places, until_quiet
 from tests.chaos.points import COMMITS, POINTS
 from tests.chaos.proxy import Proxy
-from tests.chaos.serving import SERVE, database_url
+from tests.chaos.serving import LEASE_SECONDS, SERVE, database_url
 from tests.chaos.verdicts import assert_nothing_is_wrong
+from tests.waiting import eventually
 
 ROUNDS = 3
 FEW = 3
@@ -83,3 +84,26 @@ def test_the_database_is_cut_off_at_a_named_point(proxy, fleet, client_of, evide
     processes = fleet(SERVE, TOOLGATE_CHAOS_ANNOUNCE="1", **environment)
     faults = Faults(processes, some(COMMITS, seed), seed, proxy=proxy)
     go_through("connection cut at COMMIT", faults, client_of(processes, seed), evidence, record_property)
+
+
+@pytest.mark.service
+@pytest.mark.timeout(SECONDS)
+def test_the_database_is_away_for_a_while(proxy, fleet, client_of, evidence, record_property):
+    """Every connection is cut and none is let in for longer than a lease; before and after that all of it is slow."""
+    seed = counts.seed()
+    chance, times = counts.dice(seed), counts.count(30)
+    processes = fleet(SERVE, DATABASE_URL=database_url(proxy.port), PGSSLMODE="disable", PGGSSENCMODE="disable")
+    client = client_of(processes, seed)
+    with evidence.kept("database away", seed):
+        processes[0].start()
+        eventually(lambda: places(processes), what="the start")
+        for number in range(times):
+            proxy.delay_seconds = chance.choice((0.0, 0.0, 0.005))
+            client.create(f"away-{number}", a_chain())
+            client.approve_what_waits()
+            proxy.away(chance.uniform(0.2, 3 * LEASE_SECONDS))
+        proxy.delay_seconds = 0.0
+        quiet = round(until_quiet(client, processes), 1)
+        told = {"times_away": times, **evidence.summary(), "sent_again": client.retried}
+        counts.report(record_property, "database away", seed=seed, **told, seconds_to_quiet=quiet)
+        assert_nothing_is_wrong(evidence)
