@@ -178,7 +178,7 @@ class Executor:
 
     def is_full(self) -> bool:
         """Say whether more hints wait here than threads could follow at once: others may be quicker."""
-        return self._hints.qsize() >= self.threads
+        return self._hints.waiting() >= self.threads
 
     def late_tools(self) -> list[str]:
         """Return the tools that are past their time and keep threads which were written off."""

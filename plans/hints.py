@@ -52,6 +52,11 @@ class Hints:
                 self._queue.put(job)
         return job
 
+    def waiting(self) -> int:
+        """Return how many turns of threads wait: every hint of every plan, and calls."""
+        with self._lock:
+            return self._queue.qsize() + sum(self._counts.values()) - len(self._counts)
+
     def qsize(self) -> int:
         """Return how many plans, calls and ends wait."""
         return self._queue.qsize()

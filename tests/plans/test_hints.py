@@ -16,7 +16,7 @@ def test_a_plan_with_many_hints_stands_in_the_queue_once():
     hints = Hints(threads=3)
     for plan in (1, 1, 1, 1, 1, 2, 1, 3, 2):
         hints.put(plan)
-    assert hints.qsize() == 3
+    assert (hints.qsize(), hints.waiting()) == (3, 6)
     assert [hints.get() for _ in range(6)] == [1, 2, 3, 1, 2, 1]
     with pytest.raises(Empty):
         hints.get_nowait()

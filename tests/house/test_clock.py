@@ -1,0 +1,34 @@
+"""One module asks what time it is: whatever is compared with other processes' moments is the database's time."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.source import PRODUCT, ROOT, modules, parse, where, write
+
+ASKS = "catalog/clock.py"
+OWN_CLOCKS = {"timezone.now", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "time.time", "date.today"}
+
+
+def own_clocks(root: Path) -> Iterator[str]:
+    """Yield where a process's own clock is read."""
+    for path in modules(root, *PRODUCT):
+        if path.relative_to(root).as_posix() != ASKS:
+            for node in ast.walk(parse(path)):
+                if isinstance(node, ast.Attribute) and ast.unparse(node) in OWN_CLOCKS:
+                    yield where(root, path, node.lineno)
+
+
+def test_nobody_else_reads_a_clock() -> None:
+    """`catalog.clock.now()` is there for it."""
+    assert list(own_clocks(ROOT)) == []
+
+
+@pytest.mark.parametrize("code", ["timezone.now()", "datetime.now(UTC)", "time.time()", "default(timezone.now)"])
+def test_a_clock_is_found(tmp_path: Path, code: str) -> None:
+    """Called or handed on; not in the module that may."""
+    write(tmp_path, "plans/a.py", code)
+    write(tmp_path, ASKS, code)
+    assert list(own_clocks(tmp_path)) == ["plans/a.py:1"]
