@@ -193,8 +193,7 @@ def _told(
         elif result.places[int(place[1])]:
             found.append(replace(problem, path=result.places[int(place[1])] + place[2]))
         elif problem.severity == "error" and _cause(problem, numbers) not in known:
-            message = f"Step {numbers[int(place[1])]}: {problem.message}"
-            found.append(replace(problem, path=_culprit(result, place, change), message=message))
+            found.append(_of_one_that_stays(problem, result, place, change))
     return found
 
 
@@ -205,14 +204,15 @@ def _whole(problem: Problem, change: PlanChange) -> str:
     return "add" if change.add else "remove"
 
 
-def _culprit(result: Judged, place: "re.Match[str]", change: PlanChange) -> str:
-    """Return which removal is in the way of a step that stays; empty when that cannot be told."""
+def _of_one_that_stays(problem: Problem, result: Judged, place: "re.Match[str]", change: PlanChange) -> Problem:
+    """Return a problem that the change makes for a step that stays as it is, by the removal that makes it."""
+    step = result.document["steps"][int(place[1])]
     _, name, *index = place[2].split(".")
-    if name == "dependencies" and index:
-        needed = result.document["steps"][int(place[1])]["dependencies"][int(index[0])]
-        if needed in change.remove:
-            return f"remove.{change.remove.index(needed)}"
-    return ""
+    needed = step["dependencies"][int(index[0])] if name == "dependencies" and index else None
+    if needed in change.remove:
+        message = f"Step {step['step_id']} depends on step {needed}: remove both, or let it depend on others."
+        return replace(problem, path=f"remove.{change.remove.index(needed)}", message=message, suggestion=None)
+    return replace(problem, path="", message=f"Step {step['step_id']}: {problem.message}")
 
 
 def _error(path: str, code: str, message: str) -> Problem:

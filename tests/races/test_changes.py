@@ -15,7 +15,7 @@ from plans.retrying import retry_plan
 from plans.services import Requester
 from plans.skipping import skip_step
 from tests import counts
-from tests.builders import act, approve, assert_gapless, make_plan, request_of, step_of, work_off
+from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
 from tests.plans.test_failures import raises
 from tests.races.test_plans import drive
 from tests.racing import rounds_at_once
@@ -70,7 +70,7 @@ def test_change_against_claims(transactional_db, stage, ada):
         assert won or (
             isinstance(outcome, Conflict) and ("Step 2" in outcome.message or "has ended" in outcome.message)
         )
-        assert (len(documents_of(plan)), step_of(plan, 2).call.arguments_json) == (
+        assert (len(documents_of(plan)), call_of(plan, 2).arguments_json) == (
             3 + won,
             {"value": "new" if won else "old"},
         )
