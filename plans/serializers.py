@@ -314,8 +314,15 @@ class CallSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
-    left_running = HandlerSerializer(allow_null=True)
+    left_running = HandlerSerializer(required=False, help_text="Only of a call whose handler could not be stopped.")
     duration_ms = serializers.IntegerField(allow_null=True)
+
+    def to_representation(self, instance: Call) -> dict[str, Any]:
+        """Leave out what only few calls have."""
+        shown = super().to_representation(instance)
+        if shown["left_running"] is None:
+            del shown["left_running"]
+        return shown
 
     def get_step_id(self, call: Call) -> int | None:
         """Return the number of its step."""
