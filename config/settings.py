@@ -9,7 +9,7 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
-from config import logs
+from config import database, logs
 from config.keys import load_or_make
 from config.limits import read_tool_limits
 from config.mail import read_email_url
@@ -46,19 +46,11 @@ if ON_SQLITE:
         ),
     }
 else:
-    DATABASES["default"]["OPTIONS"] = {
-        "server_side_binding": True,
-        "prepare_threshold": 2,
-        # A connection for each thread there can be: of the web, of the executor and as many written off; the rest
-        # are the feed's readers, the previews' and the probes' threads, and the ticker.
-        "pool": {
-            "min_size": 2,
-            "max_size": WEB_THREADS + 2 * TOOLGATE_THREADS + 12,
-            "timeout": 10,
-            # Left alone it tries less and less often while the database is away, and is late when that is back.
-            "reconnect_timeout": 3,
-        },
-    }
+    # A connection for each thread there can be: of the web, of the executor and as many written off; the rest are the
+    # feed's readers, the previews' and the probes' threads, the ticker, and who renews leases.
+    DATABASES["default"]["OPTIONS"] = database.options(
+        DATABASES["default"].get("OPTIONS", {}), connections=WEB_THREADS + 2 * TOOLGATE_THREADS + 13
+    )
 # Tests share one file between threads (an in-memory database cannot be shared safely), and none between two runs.
 DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / f"test-{os.getpid()}.sqlite3") if ON_SQLITE else None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

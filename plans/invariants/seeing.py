@@ -21,6 +21,8 @@ def one_view() -> Iterator[None]:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             # A check reads all of a result: the plan that yields a first row soonest is the wrong one.
             cursor.execute("SET LOCAL cursor_tuple_fraction = 1")
+            # It locks no row, so it may think for as long as it has to between two statements.
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             yield
 
 

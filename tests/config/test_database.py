@@ -1,0 +1,47 @@
+"""Connections to PostgreSQL: none waits without end, whoever opened it."""
+
+from collections.abc import Mapping
+
+import psycopg
+import pytest
+from django.db import connection
+from procrastinate.contrib.django import connector_params
+
+from config import database
+from plans.invariants.seeing import one_view
+
+NAMES = ("lock_timeout", "idle_in_transaction_session_timeout")
+
+
+def told_by(cursor) -> Mapping[str, str]:
+    """Return the timeouts of a connection."""
+    return {name: cursor.execute(f"SHOW {name}").fetchone()[0] for name in NAMES}
+
+
+@pytest.mark.service
+@pytest.mark.django_db
+def test_no_connection_waits_for_ever():
+    """Neither Django's nor Procrastinate's: for a lock, inside a transaction, or for a host that is gone."""
+    wanted = {"lock_timeout": "5s", "idle_in_transaction_session_timeout": "15s"}
+    with connection.cursor() as cursor:
+        assert told_by(cursor.connection) == wanted
+    with psycopg.connect(**connector_params()) as another:
+        assert told_by(another) == wanted
+        sent = another.info.get_parameters()
+        assert {sent["keepalives"], sent["tcp_user_timeout"], sent["connect_timeout"]} == {"1", "20000", "5"}
+
+
+@pytest.mark.service
+@pytest.mark.django_db(transaction=True)
+def test_the_check_of_invariants_may_think():
+    """It holds no row, and may take longer between two statements."""
+    with one_view(), connection.cursor() as cursor:
+        assert told_by(cursor.connection)["idle_in_transaction_session_timeout"] == "0"
+
+
+def test_what_the_url_says_stays():
+    """A certificate to be checked, or a timeout of the operator's own, which comes last and so counts."""
+    options = database.options({"sslmode": "verify-full", "options": "-c lock_timeout=9s"}, connections=7)
+    assert (options["sslmode"], options["pool"]["max_size"]) == ("verify-full", 7)
+    assert options["options"].startswith("-c lock_timeout=5s")
+    assert options["options"].endswith("-c lock_timeout=9s")
