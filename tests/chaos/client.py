@@ -15,6 +15,7 @@ from tests.chaos.history import History
 
 TIMEOUT_SECONDS = 8.0
 MOST_TRIES = 30
+MOST_AT_ONCE = 8
 TRIES_WHILE_RESERVED = 4
 """A key whose first request died stays reserved: a few more tries show that, more would show the same."""
 
@@ -59,8 +60,9 @@ class Client:
         self.send(Deed("plan", key, "plans/", {"goal": key, "steps": steps}, self.author))
 
     def approve_what_waits(self) -> None:
-        """Approve every open request on the first page, unless that was asked for and is still unanswered."""
-        for each in self._pending():
+        """Approve some of the open requests on the first page, unless that was asked for and is still unanswered."""
+        waiting = self._pending()
+        for each in self.chance.sample(waiting, min(len(waiting), MOST_AT_ONCE)):
             body = {"verdict": "approve", "seen_digest": each["digest"]}
             key = self._fresh(f"approve-{each['id']}-{each['digest'][:12]}")
             if key is not None:

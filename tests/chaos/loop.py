@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from plans.models import Step
+from plans.models import Plan, Step
 from plans.states import WaitingFor
 from tests.builders import step
 from tests.chaos.client import Client
@@ -19,6 +19,8 @@ from tests.chaos.serving import Serving
 from tests.chaos.verdicts import unsettled
 
 QUIET_SECONDS = 60.0
+REST_SECONDS = 300.0
+MOST_OPEN = 5
 UP_SECONDS = 60.0
 FROZEN_SECONDS = (3.0, 10.0)
 STARTING_SECONDS = 4.0
@@ -99,27 +101,45 @@ def a_plan(chance: random.Random) -> list[dict[str, Any]]:
 
 
 def work_while(client: Client, killer: Killer, *, plans: int) -> float:
-    """Create, approve and settle while the killer is at it, then until all is quiet; return the seconds to quiet."""
+    """Create, approve and settle while the killer is at it; return how long after the last kill all was quiet.
+
+    Then the client goes on until its plans are there and nothing waits for approval, or its time is over.
+    """
     hunter = threading.Thread(target=killer.run)
     hunter.start()
     try:
-        _submit(client, killer, plans)
+        while not killer.over.is_set():
+            if Plan.objects.count() < plans * (killer.done["killed"] + 1) // killer.kills:
+                _create_one(client)
+            _tend(client, killer.fleet)
     finally:
         if not killer.over.is_set():
             killer.pause.set()
         hunter.join()
-    return until_quiet(client, killer.fleet, since=killer.last_at)
+    quiet = until_settled(since=killer.last_at)
+    ends = monotonic() + REST_SECONDS
+    while monotonic() < ends and (client.open or Plan.objects.count() < plans or _is_held()):
+        if Plan.objects.count() < plans:
+            _create_one(client)
+        _tend(client, killer.fleet, settle=False)
+    until_settled(since=monotonic())
+    return quiet
 
 
-def _submit(client: Client, killer: Killer, plans: int) -> None:
-    """Create so many plans, spread over the kills, and see to those there are."""
-    made = 0
-    while not killer.over.is_set() or made < plans:
-        allowed = plans if killer.over.is_set() else plans * (killer.done["killed"] + 1) // killer.kills
-        if made < min(plans, allowed):
-            made += 1
-            client.create(f"plan-{made}", a_plan(client.chance))
-        _tend(client, killer.fleet)
+def _create_one(client: Client) -> None:
+    """Create a plan under a key of its own, unless enough creations are unanswered."""
+    if len(client.open) < MOST_OPEN:
+        client.create(f"plan-{client.history.count('invoke')}", a_plan(client.chance))
+
+
+def until_settled(*, since: float) -> float:
+    """Wait until every plan has ended or waits for a named thing; return how many seconds after `since` that is.
+
+    Whoever waits in vain finds the plans in limbo when the run is judged.
+    """
+    while monotonic() - since < QUIET_SECONDS and unsettled():
+        threading.Event().wait(0.1)
+    return monotonic() - since
 
 
 @dataclass(slots=True)
@@ -166,11 +186,12 @@ class Faults:
                 process.start()
 
 
-def until_quiet(client: Client, fleet: Sequence[Serving], since: float | None = None) -> float:
-    """Approve what waits until nothing is left that goes on by itself; return how long after `since` that is."""
-    began = since or monotonic()
-    while monotonic() - began < QUIET_SECONDS and (client.open or unsettled() or _is_held()):
+def until_quiet(client: Client, fleet: Sequence[Serving]) -> float:
+    """Approve what waits until nothing is left that goes on by itself; return how many seconds that took."""
+    began = monotonic()
+    while monotonic() - began < 2 * QUIET_SECONDS and (client.open or unsettled() or _is_held()):
         _tend(client, fleet, settle=False)
+    until_settled(since=monotonic())
     return monotonic() - began
 
 
