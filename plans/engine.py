@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
+from django.db import Error, connection
 
 from approvals import expiry, requests, starts
 from approvals.digests import Binding
@@ -24,7 +24,7 @@ from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
 from catalog.problems import log_unexpected
 from catalog.results import Preview
-from catalog.retries import retried
+from catalog.retries import is_away, retried, retried_patiently
 from catalog.states import CallStatus
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
@@ -128,8 +128,8 @@ def _end_patiently(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | No
     while True:
         try:
             return end(run, outcome, turn)
-        except (OperationalError, InterfaceError) as error:
-            if monotonic() + pause > ends:
+        except Error as error:
+            if not is_away(error) or monotonic() + pause > ends:
                 raise
             log_unexpected(error)
         connection.close()
@@ -137,7 +137,7 @@ def _end_patiently(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | No
         pause *= 2
 
 
-@retried
+@retried_patiently
 def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
     with recording(run.plan.pk, run.plan.ref) as batch:
@@ -214,7 +214,7 @@ def _count(limited: Limited, turn: Turn) -> Work | None:
     return _store_counted(limited, refusal, turn)
 
 
-@retried
+@retried_patiently
 def _store_counted(limited: Limited, refusal: RateLimited | None, turn: Turn) -> Work | None:
     with recording(limited.plan.pk, limited.plan.ref) as batch:
         if refusal is not None:
@@ -235,14 +235,14 @@ def _hold(hold: Hold, turn: Turn) -> Work | None:
     return _store_hold(hold, shown, turn)
 
 
-@retried
+@retried_patiently
 def _store_hold(hold: Hold, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(hold.plan.pk, hold.plan.ref) as batch:
         store_held(batch, hold, shown)
         return _next(batch, hold.plan, turn.owner)
 
 
-@retried
+@retried_patiently
 def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work | None:
     with recording(work.plan.pk, work.plan.ref) as batch:
         finishing.refuse(batch, work.step, error)
@@ -284,7 +284,7 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
         return Renewal(resume.step, resume.plan, call, str(change))
 
 
-@retried
+@retried_patiently
 def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | None:
     """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
     with recording(work.plan.pk, work.plan.ref) as batch:
@@ -293,7 +293,7 @@ def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | Non
         return _next(batch, work.plan, turn.owner)
 
 
-@retried
+@retried_patiently
 def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run | None:
     """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
     call, target = copy(resume.call), order.target
@@ -322,7 +322,7 @@ def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal) -> bool:
     return True
 
 
-@retried
+@retried_patiently
 def _expire(resume: Resume, turn: Turn) -> Work | None:
     """The run window of an approval has passed: the request expires, and its step fails with it."""
     with recording(resume.plan.pk, resume.plan.ref) as batch:
@@ -342,7 +342,7 @@ def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
     return _store_renewal(renewal, order, shown, turn)
 
 
-@retried
+@retried_patiently
 def _store_renewal(renewal: Renewal, order: Order, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(renewal.plan.pk, renewal.plan.ref) as batch:
         if _is_set_aside(batch, renewal):
@@ -365,7 +365,7 @@ def abandon(work: Work) -> None:
     _give_up(work)
 
 
-@retried
+@retried_patiently
 def _give_up(work: Hold | Resume | Renewal | Limited) -> None:
     with recording(work.plan.pk, work.plan.ref) as batch:
         finishing.refuse(batch, work.step, ToolError("The tool did not say in time what the call would do."))

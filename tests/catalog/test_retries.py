@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from django.db import OperationalError, transaction
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connection, transaction
 
-from catalog.retries import TRIES, retried
+from catalog.batches import do_each
+from catalog.retries import TRIES, is_away, retried, retried_patiently
 
 
 class Refused(Exception):
@@ -15,11 +16,11 @@ class Refused(Exception):
         self.sqlstate = sqlstate
 
 
-def refusing(times: int, sqlstate: str) -> tuple[Callable[[], str], list[int]]:
+def refusing(times: int, sqlstate: str, again=retried) -> tuple[Callable[[], str], list[int]]:
     """Return a transaction that the database refuses so many times, and the tries that were made."""
     tries: list[int] = []
 
-    @retried
+    @again
     def act() -> str:
         tries.append(1)
         if len(tries) <= times:
@@ -30,17 +31,19 @@ def refusing(times: int, sqlstate: str) -> tuple[Callable[[], str], list[int]]:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("sqlstate", ["40001", "40P01", "55P03"])
-def test_it_is_done_again_until_it_is_done(sqlstate):
-    """A deadlock is nobody's fault."""
-    act, tries = refusing(TRIES - 1, sqlstate)
+@pytest.mark.parametrize(
+    ("sqlstate", "again"), [("40001", retried), ("40P01", retried), ("55P03", retried_patiently)]
+)
+def test_it_is_done_again_until_it_is_done(sqlstate, again):
+    """A deadlock is nobody's fault; a lock that was not to be had is waited for by those who have something to keep."""
+    act, tries = refusing(TRIES - 1, sqlstate, again)
     assert (act(), len(tries)) == ("done", TRIES)
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("times", "sqlstate", "made"), [(TRIES, "40P01", TRIES), (1, "57P01", 1), (1, "", 1)])
+@pytest.mark.parametrize(("times", "sqlstate", "made"), [(TRIES, "40P01", TRIES), (1, "55P03", 1), (1, "57P01", 1), (1, "", 1)])
 def test_it_is_not_done_for_ever_nor_for_other_reasons(times, sqlstate, made):
-    """A database that goes away is another matter."""
+    """A database that goes away is another matter, and so is a row that someone has for long."""
     act, tries = refusing(times, sqlstate)
     with pytest.raises(OperationalError):
         act()
@@ -54,3 +57,68 @@ def test_inside_another_transaction_it_is_not_done_again():
     with pytest.raises(OperationalError), transaction.atomic():
         act()
     assert len(tries) == 1
+
+
+def caused(error: Exception, sqlstate: str) -> Exception:
+    """Return the error as Django raises it for a driver's."""
+    error.__cause__ = Refused(sqlstate)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (OperationalError(), True),
+        (InterfaceError(), True),
+        (caused(OperationalError(), "55P03"), True),
+        (caused(InternalError(), "25P03"), True),
+        (caused(InternalError(), "25006"), True),
+        (caused(InternalError(), "25P02"), False),
+        (DatabaseError(), False),
+        (ValueError(), False),
+    ],
+)
+def test_what_is_said_of_a_database_that_is_away(error, away):
+    """The same may succeed in a moment, or it never will."""
+    assert is_away(error) == away
+
+
+@pytest.mark.django_db
+def test_a_table_that_is_missing_does_not_come_back():
+    """SQLite calls everything an operational error."""
+    with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM no_such_table")
+    assert not is_away(raised.value)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("sqlstate", "done"), [("55P03", 2), ("57P01", None)])
+def test_one_row_that_is_taken_keeps_no_other_waiting(sqlstate, done):
+    """Of many that are due; when the database is away, all are left."""
+
+    def act(item: int) -> bool:
+        if item == 1:
+            raise caused(OperationalError(), sqlstate)
+        return True
+
+    if done is None:
+        with pytest.raises(OperationalError):
+            do_each(act, [0, 1, 2])
+    else:
+        assert do_each(act, [0, 1, 2]) == done
+
+
+@pytest.mark.service
+@pytest.mark.django_db(transaction=True)
+def test_what_comes_again_by_itself_waits_for_a_lock_briefly():
+    """Half a second, and as long as before when it is done."""
+
+    def waits(item: int) -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW lock_timeout")
+            found.append(cursor.fetchone()[0])
+        return found[-1]
+
+    found: list[str] = []
+    do_each(waits, [1])
+    assert (waits(1), found) == ("5s", ["500ms", "5s"])
