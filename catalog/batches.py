@@ -26,7 +26,7 @@ def do_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
 def _is_done(act: Callable[[ItemT], object], item: ItemT) -> bool:
     try:
         return bool(retried(act)(item))
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with this one, the others are due too
+    except Exception as error:
         if is_away(error) and not is_locked(error):
             raise
         log_unexpected(error)

@@ -1,4 +1,4 @@
-"""How PostgreSQL is reached: what every connection is opened with, so that nothing waits without end for a lost process.
+"""How PostgreSQL is reached: what a connection is opened with, so that nothing waits without end for a lost process.
 
 A process may freeze, or its host lose power, inside a transaction. The server then ends that transaction by itself, and
 whoever waits for a row of it is told that the lock was not to be had, long before a lease is over.

@@ -31,9 +31,7 @@ def refusing(times: int, sqlstate: str, again=retried) -> tuple[Callable[[], str
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("sqlstate", "again"), [("40001", retried), ("40P01", retried), ("55P03", retried_patiently)]
-)
+@pytest.mark.parametrize(("sqlstate", "again"), [("40001", retried), ("40P01", retried), ("55P03", retried_patiently)])
 def test_it_is_done_again_until_it_is_done(sqlstate, again):
     """A deadlock is nobody's fault; a lock that was not to be had is waited for by those who have something to keep."""
     act, tries = refusing(TRIES - 1, sqlstate, again)
@@ -41,7 +39,9 @@ def test_it_is_done_again_until_it_is_done(sqlstate, again):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("times", "sqlstate", "made"), [(TRIES, "40P01", TRIES), (1, "55P03", 1), (1, "57P01", 1), (1, "", 1)])
+@pytest.mark.parametrize(
+    ("times", "sqlstate", "made"), [(TRIES, "40P01", TRIES), (1, "55P03", 1), (1, "57P01", 1), (1, "", 1)]
+)
 def test_it_is_not_done_for_ever_nor_for_other_reasons(times, sqlstate, made):
     """A database that goes away is another matter, and so is a row that someone has for long."""
     act, tries = refusing(times, sqlstate)
