@@ -28,7 +28,7 @@ from catalog.retries import is_away, retried, retried_patiently
 from catalog.states import CallStatus
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
-from plans import budgets, caps, carriers, claims, drift, finishing, limits, reports, starting
+from plans import budgets, caps, carriers, claims, drift, finishing, limits, recovery, reports, starting
 from plans.askers import askers_of
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
@@ -59,23 +59,44 @@ class Turn:
     until: float = field(default_factory=lambda: monotonic() + INLINE_SECONDS)
     steps_left: int = INLINE_STEPS
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process was told to stop: nothing starts any more, and what has not begun is let go."""
+        return self.stopping is not None and self.stopping.is_set()
+
     def goes_on(self) -> bool:
         """Count one more step; False when the turn is over, the thread written off or the process stopping."""
         self.steps_left -= 1
-        if self.abandoned or (self.stopping is not None and self.stopping.is_set()):
+        if self.abandoned or self.is_stopping:
             return False
         return self.steps_left > 0 and monotonic() < self.until
 
 
 @retried
-def claim(plan_pk: int, *, owner: str) -> Work | None:
-    """Claim the plan's next ready step and take it as far as it goes inside one transaction."""
+def claim(plan_pk: int, *, owner: str, turn: Turn | None = None) -> Work | None:
+    """Claim the plan's next ready step and take it as far as it goes inside one transaction.
+
+    Claims nothing for a turn whose process was told to stop, perhaps while it waited for the plan's lock.
+    """
     plan = plan_facts(plan_pk)
     with recording(plan.pk, plan.ref) as batch:
-        return _next(batch, plan, owner)
+        if turn is not None and turn.is_stopping:
+            carriers.hint(plan.pk)
+            return None
+        return _claim(batch, plan, owner)
 
 
-def _next(batch: Recording, plan: PlanFacts, owner: str) -> Work | None:
+def _next(batch: Recording, plan: PlanFacts, turn: Turn, *, ready: int = 1) -> Work | None:
+    """Claim the next step while the turn goes on, and tell others of the rest of what has just become `ready`."""
+    if turn.goes_on():
+        carriers.hint(plan.pk, ready - 1)
+        return _claim(batch, plan, turn.owner)
+    finishing.settle_plan(batch)
+    carriers.hint(plan.pk, max(1, ready))
+    return None
+
+
+def _claim(batch: Recording, plan: PlanFacts, owner: str) -> Work | None:
     work = starting.next_work(batch, plan, owner=owner)
     if work is None:
         finishing.settle_plan(batch)
@@ -147,12 +168,7 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
             budgets.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
         ready = finishing.finish(batch, run, outcome)
         caps.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
-        if not turn.goes_on():
-            finishing.settle_plan(batch)
-            carriers.hint(run.plan.pk)
-            return None
-        carriers.hint(run.plan.pk, ready - 1)
-        return _next(batch, run.plan, turn.owner)
+        return _next(batch, run.plan, turn, ready=ready)
 
 
 def _context(run: Run) -> ToolContext:
@@ -219,11 +235,11 @@ def _store_counted(limited: Limited, refusal: RateLimited | None, turn: Turn) ->
     with recording(limited.plan.pk, limited.plan.ref) as batch:
         if refusal is not None:
             limits.put_off(batch, limited.step, refusal)
-            return _next(batch, limited.plan, turn.owner)
-        if _is_set_aside(batch, limited):
+            return _next(batch, limited.plan, turn)
+        if _is_set_aside(batch, limited, turn):
             return None
         work = starting.admit(Start(batch, limited.plan, limited.step), limited.order, counted=True)
-        return work or _next(batch, limited.plan, turn.owner)
+        return work or _next(batch, limited.plan, turn)
 
 
 def _hold(hold: Hold, turn: Turn) -> Work | None:
@@ -239,14 +255,14 @@ def _hold(hold: Hold, turn: Turn) -> Work | None:
 def _store_hold(hold: Hold, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(hold.plan.pk, hold.plan.ref) as batch:
         store_held(batch, hold, shown)
-        return _next(batch, hold.plan, turn.owner)
+        return _next(batch, hold.plan, turn)
 
 
 @retried_patiently
 def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work | None:
     with recording(work.plan.pk, work.plan.ref) as batch:
         finishing.refuse(batch, work.step, error)
-        return _next(batch, work.plan, turn.owner)
+        return _next(batch, work.plan, turn)
 
 
 def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
@@ -272,7 +288,7 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
     call = resume.call
     try:
         order = starting.order_of(call)
-        return _start_approved(resume, order, _preview(resume, order, turn))
+        return _start_approved(resume, order, _preview(resume, order, turn), turn)
     except ToolDrifted as error:
         return _leave(resume, error, turn)
     except ToolError as error:
@@ -290,11 +306,11 @@ def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | Non
     with recording(work.plan.pk, work.plan.ref) as batch:
         if not drift.leave(batch, work.step):
             finishing.refuse(batch, work.step, error)
-        return _next(batch, work.plan, turn.owner)
+        return _next(batch, work.plan, turn)
 
 
 @retried_patiently
-def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run | None:
+def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: Turn) -> Run | None:
     """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
     call, target = copy(resume.call), order.target
     state = (shown.state_token or "") if shown else ""
@@ -302,7 +318,7 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run 
     with recording(resume.plan.pk, resume.plan.ref) as batch:
         if not claims.renew_lease(batch.cursor, resume.step, until=starting.lease(resume.step.claimed_by, batch).until):
             raise Conflict("The step was taken over while its preview was computed.")
-        if _is_set_aside(batch, resume):
+        if _is_set_aside(batch, resume, turn):
             return None
         budgets.check(batch.cursor, resume.plan)
         starts.consume(call, binding)
@@ -314,8 +330,14 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None) -> Run 
     return Run(resume.step, resume.plan, call, order, target_state=state or None, budget=budget)
 
 
-def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal) -> bool:
-    """Give a step back whose plan was paused after it was claimed; it is claimed again when the plan goes on."""
+def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal, turn: Turn) -> bool:
+    """Give a step back whose plan was paused after it was claimed, or whose process was told to stop.
+
+    It is claimed again when the plan goes on, or by another process.
+    """
+    if turn.is_stopping:
+        recovery.let_go(work)
+        return True
     if not claims.is_paused(batch.cursor, batch.plan_pk):
         return False
     claims.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now))
@@ -327,7 +349,7 @@ def _expire(resume: Resume, turn: Turn) -> Work | None:
     """The run window of an approval has passed: the request expires, and its step fails with it."""
     with recording(resume.plan.pk, resume.plan.ref) as batch:
         expiry.expire_if_due(resume.call.approval, batch.now)
-        return _next(batch, resume.plan, turn.owner)
+        return _next(batch, resume.plan, turn)
 
 
 def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
@@ -345,14 +367,14 @@ def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
 @retried_patiently
 def _store_renewal(renewal: Renewal, order: Order, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(renewal.plan.pk, renewal.plan.ref) as batch:
-        if _is_set_aside(batch, renewal):
+        if _is_set_aside(batch, renewal, turn):
             return None
         requests.invalidate(renewal.call.approval, reason=renewal.reason)
         work = starting.admit(Start(batch, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, Hold):
             store_held(batch, work, shown)
             work = None
-        return work or _next(batch, renewal.plan, turn.owner)
+        return work or _next(batch, renewal.plan, turn)
 
 
 def abandon(work: Work) -> None:

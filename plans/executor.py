@@ -264,7 +264,7 @@ class Executor:
         seat.plan_pk = plan_pk
         try:
             seat.turn = engine.Turn(self.owner, stopping=self._stopping, back=seat.back)
-            work = work or engine.claim(plan_pk, owner=self.owner)
+            work = work or engine.claim(plan_pk, owner=self.owner, turn=seat.turn)
             while work is not None:
                 seat.take(work)
                 self._taken.pop(work.step.pk, None)

@@ -41,10 +41,10 @@ def test_a_thread_that_dies_is_replaced(executor, stage, ada, monkeypatch, end):
     """As many as there are: plans go on."""
     deaths, claim = [end] * 3, engine.claim
 
-    def die_first(plan_pk, *, owner):
+    def die_first(plan_pk, *, owner, turn):
         if deaths:
             raise deaths.pop()
-        return claim(plan_pk, owner=owner)
+        return claim(plan_pk, owner=owner, turn=turn)
 
     monkeypatch.setattr(engine, "claim", die_first)
     plan = make_plan(ada, act(1))

@@ -1,0 +1,116 @@
+"""How long a worker stays with a plan, and that nothing starts once its process was told to stop."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from approvals.states import RequestStatus
+from catalog.models import Call
+from plans import carriers, engine
+from plans.engine import Turn
+from plans.executor import Executor
+from plans.models import Plan
+from plans.work import Hold, Limited, Resume, Work
+from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
+
+
+@pytest.fixture
+def told() -> threading.Event:
+    """Set when the process is told to stop."""
+    return threading.Event()
+
+
+@pytest.fixture
+def hints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many workers each hint is for; of none, nothing is sent."""
+    sent: list[int] = []
+    monkeypatch.setattr(carriers, "hint", lambda plan_pk, count=1: sent.append(count) if count > 0 else None)
+    return sent
+
+
+def claimed(plan: Plan, kind: type[Any]) -> Any:
+    """Claim a plan's next step, which is work of this kind."""
+    work = engine.claim(plan.pk, owner="tests")
+    assert isinstance(work, kind)
+    return work
+
+
+def advance(work: Work, told: threading.Event) -> Work | None:
+    """Do one piece of work in a process that may be told to stop."""
+    return engine.advance(work, Turn("tests", stopping=told))
+
+
+def test_an_approved_call_does_not_start_in_a_process_that_stops(stage, ada, rosa, told):
+    """Told while the preview is computed: the approval is kept, and the call starts in another process."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    approve(plan, rosa)
+    resume = claimed(plan, Resume)
+    stage.previews["dangerous"] = lambda value, context: told.set()
+    assert advance(resume, told) is None
+    assert (request_of(plan).status, call_of(plan).status) == (RequestStatus.APPROVED, "ready")
+    assert (step_of(plan).claimed_by, step_of(plan).ready_at is None, stage.played) == ("", False, [])
+    assert events_of(plan)[-1] == "1 step.retrying"
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == ["x"]
+
+
+def test_nothing_starts_after_a_preview_in_a_process_that_stops(stage, ada, told):
+    """The held call is stored, for its preview is there; the step beside it is left to others."""
+    plan = make_plan(ada, act(1, tool="dangerous"), act(2))
+    hold = claimed(plan, Hold)
+    stage.previews["dangerous"] = lambda value, context: told.set()
+    assert advance(hold, told) is None
+    assert (step_of(plan).waiting_for, step_of(plan, 2).status, Call.objects.count()) == ("approval", "pending", 1)
+
+
+def test_a_counted_call_does_not_start_in_a_process_that_stops(stage, ada, told):
+    """Nor one of another step, when its own has to wait."""
+    plans = [make_plan(ada, act(1, number, "limited")) for number in (1, 2, 3)]
+    works = [claimed(plan, Limited) for plan in plans]
+    told.set()
+    assert [advance(work, told) for work in works] == [None] * 3
+    assert (stage.played, Call.objects.count()) == ([], 0)
+
+
+def test_a_worker_told_to_stop_as_it_waits_for_a_plan_claims_nothing(stage, ada, told, hints):
+    """It tells others of the plan instead."""
+    plan = make_plan(ada, act(1))
+    told.set()
+    del hints[:]
+    assert engine.claim(plan.pk, owner="tests", turn=Turn("tests", stopping=told)) is None
+    assert (step_of(plan).status, hints) == ("pending", [1])
+
+
+def test_an_executor_that_retires_while_it_previews_starts_nothing(transactional_db, stage, ada, rosa):
+    """As a signal comes at any moment."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, dependencies=[1])))
+    approve(plan, rosa)
+    pool = Executor(threads=1)
+    stage.previews["dangerous"] = lambda value, context: pool.retire()
+    pool.start()
+    carriers.send(plan.pk)
+    pool.stop(seconds=60)
+    assert (request_of(plan).status, step_of(plan).lease_until, stage.played) == (RequestStatus.APPROVED, None, [])
+
+
+@pytest.mark.parametrize(("tool", "kind"), [("dangerous", Hold), ("limited", Limited)])
+def test_steps_that_wait_count_for_the_turn_too(stage, ada, hints, tool, kind):
+    """A plan of nothing but those does not keep a worker for ever."""
+    plan = make_plan(ada, act(1, tool=tool), act(2))
+    work = claimed(plan, kind)
+    del hints[:]
+    turn = Turn("tests", steps_left=1)
+    while work is not None:
+        work = engine.advance(work, turn)
+    assert (step_of(plan, 2).status, hints) == ("pending", [1])
+
+
+def test_the_end_of_a_turn_tells_of_all_that_has_become_ready(stage, ada, hints):
+    """So that the branches of a fan-out run side by side at once."""
+    plan = make_plan(ada, act(1), *(act(number, dependencies=[1]) for number in (2, 3, 4)))
+    work = engine.claim(plan.pk, owner="tests")
+    del hints[:]
+    assert work is not None
+    assert engine.advance(work, Turn("tests", steps_left=0)) is None
+    assert hints == [3]
