@@ -138,15 +138,22 @@ class Resources:
             exact = next((each for each in self._opened.values() if isinstance(each, kind)), None)
         return cast("ResourceT | None", exact)
 
-    def restore(self) -> Undone:
-        """Undo what the opened resources changed, the last one first; one that fails does not stop the others."""
+    def restore(self, may_undo: Callable[[], bool] = lambda: True) -> Undone:
+        """Undo what the opened resources changed, the last one first; one that fails does not stop the others.
+
+        What `may_undo` says no to stays as it is, and is named as what failed.
+        """
         changed = [kind for kind, each in self._opened.items() if getattr(each, "changed", kind in self._taken)]
-        failed = [kind.__name__ for kind in reversed(changed) if not self._is_restored(kind)]
+        failed = [kind.__name__ for kind in reversed(changed) if not self._is_restored(kind, may_undo)]
         return Undone(bool(changed), tuple(failed))
 
-    def _is_restored(self, kind: type) -> bool:
+    def _is_restored(self, kind: type, may_undo: Callable[[], bool]) -> bool:
         resource = cast("Any", self._opened[kind])
         try:
+            if isinstance(resource, Filesystem):
+                return resource.restore(may_undo)
+            if not may_undo():
+                return False
             if kind in self._taken:
                 resource.restore(self._taken[kind])
                 return True

@@ -148,10 +148,18 @@ def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
     return checked
 
 
-def run(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Outcome:
-    """Run one checked call and end its resources; a failure undoes what it changed and never raises."""
+def run(
+    tool: Tool[Any, Any],
+    arguments: dict[str, Any],
+    context: ToolContext,
+    may_undo: Callable[[], bool] = lambda: True,
+) -> Outcome:
+    """Run one checked call and end its resources; a failure undoes what it changed and never raises.
+
+    `may_undo` is asked right before: by then someone else may have run the call, or said that it happened.
+    """
     if context.deadline is not None and context.deadline.expired():
-        return _settled(not_begun(tool) if context.deadline.stopped else too_late(tool), context)
+        return _settled(not_begun(tool) if context.deadline.stopped else too_late(tool), context, may_undo)
     limit = _limit(tool, context)
     try:
         outcome = _accepted(tool, settle(tool.call(arguments, context), limit))
@@ -161,7 +169,7 @@ def run(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -
         outcome = replace(stopped(tool), late=None if isinstance(outcome.cause, DeadlineExceededError) else outcome)
     elif not tool.is_async and limit.expired():  # nobody could stop it; an async handler was stopped in time
         outcome = replace(timed_out(tool), late=outcome)
-    return _settled(outcome, context)
+    return _settled(outcome, context, may_undo)
 
 
 def preview(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Preview | None:
@@ -232,10 +240,10 @@ def too_late(tool: Tool[Any, Any]) -> Outcome:
     )
 
 
-def _settled(outcome: Outcome, context: ToolContext) -> Outcome:
+def _settled(outcome: Outcome, context: ToolContext, may_undo: Callable[[], bool]) -> Outcome:
     """Undo a failed call's changes, then close what it opened."""
     if not outcome.success:
-        undone = context.resources.restore()
+        undone = context.resources.restore(may_undo)
         outcome = replace(outcome, restored=undone.all, not_restored=undone.failed)
         if undone.failed:
             said = f" What it had changed could not be undone: {', '.join(undone.failed)}."

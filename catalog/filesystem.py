@@ -8,7 +8,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,12 +152,16 @@ class Filesystem:
                     return matches
         return matches
 
-    def restore(self) -> bool:
-        """Undo this call's changes where files still hold what it wrote; say whether all were undone."""
-        undone = [self._undo(parts, change) for parts, change in reversed(self._changes.items())]
+    def restore(self, may_undo: Callable[[], bool] = lambda: True) -> bool:
+        """Undo this call's changes where files still hold what it wrote; say whether all were undone.
+
+        `may_undo` is asked about each under its folder's lock: who may write there next cannot begin in between.
+        """
+        undone = [self._undo(parts, change, may_undo) for parts, change in reversed(self._changes.items())]
         for parts in reversed(self._made):
-            with suppress(OSError, FilesystemError), opened_folder(self.root, parts[:-1]) as folder:
-                os.rmdir(parts[-1], dir_fd=folder)  # only ever succeeds on an empty folder
+            with suppress(OSError, FilesystemError), opened_folder(self.root, parts[:-1]) as folder, _locked(folder):
+                if may_undo():
+                    os.rmdir(parts[-1], dir_fd=folder)  # only ever succeeds on an empty folder
         self._changes.clear()
         self._made.clear()
         return all(undone)
@@ -189,8 +193,10 @@ class Filesystem:
             change.wrote = frozenset({token})
         return change
 
-    def _undo(self, parts: Parts, change: _Change) -> bool:
+    def _undo(self, parts: Parts, change: _Change, may_undo: Callable[[], bool]) -> bool:
         with suppress(FilesystemError, OSError), opened_folder(self.root, parts[:-1]) as folder, _locked(folder):
+            if not may_undo():
+                return False
             token = _token(_look(folder, parts))
             if token in change.wrote and token != _token(change.before):
                 _put(folder, parts, change.before)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
@@ -32,6 +33,7 @@ from plans import budgets, caps, carriers, claims, drift, finishing, limits, rec
 from plans.askers import askers_of
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
+from plans.fences import may_undo
 from plans.starting import Start
 from plans.states import WaitingFor
 from plans.work import Hold, Limited, Memory, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
@@ -128,7 +130,7 @@ def perform(run: Run) -> dispatch.Outcome:
     if not _is_ours(run):
         return dispatch.too_late(run.order.target.tool)
     with reports.calling(run):
-        return dispatch.run(run.order.target.tool, run.order.arguments, _context(run))
+        return dispatch.run(run.order.target.tool, run.order.arguments, _context(run), partial(may_undo, run))
 
 
 def _is_ours(run: Run) -> bool:

@@ -31,6 +31,8 @@ from plans.work import Order, Run
 
 as_json = json.JSONEncoder(ensure_ascii=False).encode
 RELEASED = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
+SETTLED = "settled"
+"""The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
 WAS_STOPPED = (dispatch.STOPPED, dispatch.NOT_BEGUN)
 TRIES = 3
 CRASHES = 3
@@ -60,7 +62,7 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         now=batch.now,
     )
     if not claims.end_call(batch.cursor, run.call, ending):
-        _keep_as_evidence(run.call, ending.response or ending.message)
+        _keep_as_evidence(run.call, _evidence(run, outcome, outcome))
         reports.attempt_ended(run, reports.LATE)
         return 0
     _tell_end(batch, run, outcome)
@@ -178,9 +180,11 @@ def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
 
 
 def _evidence(run: Run, outcome: dispatch.Outcome, late: dispatch.Outcome) -> str:
-    """Return what came after the time was over, and that the workspace was put back where it was."""
+    """Return what came too late, of which attempt, and whether what that had changed was undone."""
     response = dispatch.standard_response(run.order.target.tool, run.order.arguments, late)
-    return as_json(response | ({"restored": True} if outcome.restored else {}))
+    undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
+    kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
+    return as_json(response | {"attempt": run.call.attempt} | undone | kept)
 
 
 def _keep_as_evidence(call: Call, evidence: str) -> None:

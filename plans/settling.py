@@ -83,10 +83,10 @@ def _request_again(settling: Settling) -> None:
 
 def _fail_call(settling: Settling, message: str) -> None:
     move(
-        Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind="settled",
+        Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind=finishing.SETTLED,
         finished_at=settling.batch.now,
     )  # fmt: skip
-    _tell_end(settling, "call.failed", error="settled")
+    _tell_end(settling, "call.failed", error=finishing.SETTLED)
 
 
 def _tell_end(settling: Settling, kind: str, **more: str) -> None:

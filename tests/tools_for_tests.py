@@ -64,6 +64,11 @@ with clean_registry():
         """Answer with the value, soon."""
         return STAGE.play("hasty", value, context)
 
+    @tool(timeout=SHORT_SECONDS, retry_safe=True)
+    def hasty_patient(value: Any = None, *, context: ToolContext) -> Any:
+        """Answer with the value, soon; may be tried again."""
+        return STAGE.play("hasty_patient", value, context)
+
     @tool(timeout=SHORT_SECONDS, safety_level="cautious")
     async def hasty_async(value: Any = None, *, context: ToolContext) -> Any:
         """Answer with the value, soon, on the event loop."""
@@ -131,5 +136,6 @@ with clean_registry():
 
 TOOLS = (
     *(safe, patient, keeping, hasty, hasty_async, cautious, cautious_patient, dangerous, dangerous_hasty),
+    hasty_patient,
     *(limited, limited_dangerous, private, safe_async, cautious_async),
 )

@@ -1,6 +1,7 @@
 """The workspace: no path leaves it, writes are whole and undoable, changed files are not overwritten."""
 
 import errno
+import fcntl
 import os
 import stat
 import threading
@@ -275,6 +276,18 @@ def test_restore_puts_back_what_this_call_changed(workspace, root):
     assert (root / "kept").read_text() == "old"
     assert (root / "gone").read_text() == "was here"
     assert not (root / "made").exists()
+
+
+def test_restore_asks_under_the_lock_whether_it_may(workspace, root):
+    def may(answer: bool) -> bool:
+        with pytest.raises(BlockingIOError), opened_folder(root, ()) as folder:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return answer
+
+    workspace.write_text("x", "mine")
+    assert not workspace.restore(lambda: may(False)) and (root / "x").read_text() == "mine"
+    workspace.write_text("x", "mine again")
+    assert workspace.restore(lambda: may(True)) and (root / "x").read_text() == "mine"
 
 
 def test_restore_leaves_alone_what_someone_else_wrote_since(workspace, root):

@@ -1,0 +1,101 @@
+"""An attempt that comes back when it does not count any more: what counts stays, also in the workspace."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from catalog.context import Filesystem, ToolContext
+from plans import engine, recovery
+from plans.engine import Turn
+from plans.executor import Executor
+from plans.models import Plan, Step
+from plans.services import Requester
+from plans.settling import Settlement, settle_outcome
+from plans.work import Run
+from tests.builders import act, approve, assert_gapless, call_of, make_plan, step_of, work_off
+from tests.tools_for_tests import Stage
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What first attempts wait for; it opens when the test ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def writing(then: Callable[[ToolContext], Any]) -> Callable[[Any, ToolContext], Any]:
+    """Return a handler that writes the same file in every attempt."""
+
+    def write(value: Any, context: ToolContext) -> Any:
+        context.resources.get(Filesystem).write_text("made/x.txt", "x")
+        return then(context)
+
+    return write
+
+
+def test_a_handler_that_comes_back_late_leaves_what_the_next_attempt_wrote(executor, stage, ada, gate, workspace):
+    """It wrote the very same: its file is the one that counts now."""
+    stage.acts["hasty_patient"] = writing(lambda context: context.attempt > 1 or gate.wait(60))
+    plan = make_plan(ada, act(1, tool="hasty_patient"))
+    eventually(lambda: Plan.objects.get(pk=plan.pk).completed_at, what="the plan's end")
+    assert (call_of(plan).status, call_of(plan).attempt) == ("completed", 2)
+    gate.set()
+    evidence = json.loads(eventually(lambda: call_of(plan).late_evidence, what="the late result"))
+    assert (evidence["attempt"], evidence["not_restored"], "restored" in evidence) == (1, ["Filesystem"], False)
+    assert (workspace / "made" / "x.txt").read_text() == "x"
+    assert_gapless(plan)
+
+
+@pytest.mark.parametrize("tool", ["safe", "cautious_patient"])
+def test_a_worker_that_slept_past_its_lease_leaves_what_another_wrote(stage, ada, workspace, tool):
+    """It fails at last; its call was completed meanwhile."""
+
+    def sleep_past_the_lease(context: ToolContext) -> str:
+        if context.attempt == 1:
+            Step.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+            recovery.take_back_lost_steps(timezone.now())
+            work_off(plan)
+            raise RuntimeError
+        return "done"
+
+    stage.acts[tool] = writing(sleep_past_the_lease)
+    plan = make_plan(ada, act(1, tool=tool))
+    run = engine.claim(plan.pk, owner="lost")
+    assert isinstance(run, Run)
+    engine.advance(run, Turn("lost"))
+    assert (call_of(plan).status, call_of(plan).attempt) == ("completed", 2)
+    assert json.loads(call_of(plan).late_evidence)["not_restored"] == ["Filesystem"]
+    assert (workspace / "made" / "x.txt").read_text() == "x"
+
+
+@pytest.fixture
+def unknown(executor: Executor, stage: Stage, ada: User, rosa: User, gate: threading.Event) -> Plan:
+    """A plan whose dangerous call was approved, wrote its file and hangs past its time."""
+    stage.acts["dangerous_hasty"] = writing(lambda context: gate.wait(60))
+    plan = make_plan(ada, act(1, tool="dangerous_hasty"))
+    eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
+    approve(plan, rosa)
+    eventually(lambda: step_of(plan).waiting_for == "outcome", what="the unknown outcome")
+    return plan
+
+
+@pytest.mark.parametrize("verdict", ["happened", "did_not_happen", "request_again", None])
+def test_a_handler_that_comes_back_undoes_nothing_of_what_was_settled(unknown, gate, workspace, verdict):
+    """Whoever settled it has looked; while nobody has, what came too late is undone."""
+    call = call_of(unknown)
+    if verdict:
+        settle_outcome(unknown, 1, settlement=Settlement(verdict, comment="Seen."), by=Requester(unknown.author))
+    gate.set()
+    eventually(lambda: call.late_evidence or call.refresh_from_db(), what="the late result")
+    evidence = json.loads(call.late_evidence)
+    assert (workspace / "made" / "x.txt").exists() == bool(verdict)
+    assert evidence.get("restored" if verdict is None else "not_restored") == (["Filesystem"] if verdict else True)
+    assert call.came_back_at is not None
