@@ -13,7 +13,7 @@ from catalog.canonical import Json
 from catalog.errors import ToolError
 from catalog.models import ApiToken
 from catalog.transitions import move
-from plans import carriers
+from plans import carriers, finishing
 from plans.documents import fields_of
 from plans.events import Recording, recording, recording_new
 from plans.given import keep_given
@@ -112,11 +112,16 @@ def start_plan(plan: Plan, *, by: Requester) -> None:
 
 
 def start(plan: Plan, batch: Recording) -> None:
-    """Start a plan inside its recording: the steps that need nothing become ready, and its time begins."""
+    """Start a plan inside its recording: the steps that need nothing become ready, and its time begins.
+
+    A plan of which nothing is left to do ends at once.
+    """
     new = Plan.objects.filter(pk=plan.pk, status=PlanStatus.PENDING)
     span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
     move(new, to=PlanStatus.IN_PROGRESS, started_at=batch.now, **({"deadline_at": batch.now + span} if span else {}))
     first = Step.objects.filter(plan=plan, status=StepStatus.PENDING, dependencies_left=0)
     ready = first.update(ready_at=batch.now)
     batch.add("plan.started")
-    carriers.hint(plan.pk, max(ready, 1))
+    carriers.hint(plan.pk, ready)
+    if not ready:  # every step was skipped before; nothing else would ever look at the plan
+        finishing.settle_plan(batch)

@@ -5,6 +5,7 @@ import pytest
 from approvals.models import AuditEntry
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
+from plans import carriers
 from plans.controls import pause_plan
 from plans.finishing import TRIES
 from plans.models import Plan
@@ -88,6 +89,17 @@ def test_a_step_of_a_plan_that_has_not_started(stage, ada):
     assert work_off(plan).status == "pending"
     start_plan(plan, by=Requester(ada))
     assert (work_off(plan).status, stage.values("safe")) == ("completed", ["b"])
+
+
+def test_a_plan_of_which_all_was_skipped_ends_when_it_starts(stage, ada, monkeypatch):
+    """Nothing is ready that anybody would find, should a hint be lost."""
+    monkeypatch.setattr(carriers, "hint", lambda plan_pk, count=1: None)
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]), start=False)
+    assert [skip(plan, 1).status, skip(plan, 2).status] == ["pending", "pending"]
+    start_plan(plan, by=Requester(ada))
+    assert events_of(plan)[-2:] == ["plan.started", "plan.completed"]
+    plan.refresh_from_db()
+    assert (plan.status, plan.completed_at is None) == ("completed", False)
 
 
 def test_a_step_that_is_to_be_tried_again(stage, ada):
