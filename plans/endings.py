@@ -59,12 +59,13 @@ def cancel_step(step: Step, batch: Recording, reason: str, by: User | None) -> N
 def end_overdue_plans(now: datetime) -> int:
     """Fail the plans whose deadline has passed; return how many."""
     overdue = list(Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)[:BATCH])
-    return do_each(_end_overdue, overdue)
+    return do_each(lambda plan: _end_overdue(plan, now), overdue)
 
 
-def _end_overdue(plan: Plan) -> bool:
+def _end_overdue(plan: Plan, now: datetime) -> bool:
     with recording(plan.pk, plan.public_id) as batch:
-        goes_on = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS).exists()
-        if goes_on:
+        overdue = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)
+        is_overdue = overdue.exists()  # it may have ended meanwhile, and been given more time
+        if is_overdue:
             end_plan(plan, batch, to=PlanStatus.FAILED, reason="The plan's deadline passed.", by=None)
-    return goes_on
+    return is_overdue

@@ -1,14 +1,17 @@
 """Plans that people end: nothing more starts, what waits is withdrawn, what runs ends by itself."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from django.db import transaction
+from django.utils import timezone
 
 from approvals.decisions import Decision, decide, undo
 from approvals.states import Verdict
 from catalog.errors import Conflict
 from catalog.models import Call
+from plans import endings
 from plans.controls import cancel_plan
 from plans.models import Plan
 from plans.services import Requester, start_plan
@@ -135,3 +138,17 @@ def test_a_cancelled_plan_leaves_no_decision_to_undo(stage, ada, rosa):
         with pytest.raises(Conflict):
             undo(request, by=rosa)
         assert Call.objects.get(pk=request.call_id).status == "cancelled"
+
+
+def test_a_plan_that_was_given_more_time_is_not_ended(stage, ada, monkeypatch):
+    """It was overdue when it was looked for, and had been retried when its turn came."""
+    plan = make_plan(ada, act(1), deadline_seconds=60)
+    now = timezone.now() + timedelta(seconds=61)
+
+    def retry_first(end, plans):
+        Plan.objects.filter(pk=plan.pk).update(deadline_at=now + timedelta(seconds=60))
+        return sum(map(end, plans))
+
+    monkeypatch.setattr(endings, "do_each", retry_first)
+    assert endings.end_overdue_plans(now) == 0
+    assert Plan.objects.get(pk=plan.pk).status == "in_progress"
