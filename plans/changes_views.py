@@ -34,7 +34,7 @@ def retry(request: PageRequest, public_id: str) -> HttpResponse:
         except Step.DoesNotExist:
             raise Http404 from None
 
-    return acted(request, public_id, act, step)
+    return acted(request, public_id, act, step, further=True)
 
 
 @require_POST
@@ -49,7 +49,7 @@ def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
         except Step.DoesNotExist:
             raise Http404 from None
 
-    return acted(request, public_id, act, step_id)
+    return acted(request, public_id, act, step_id, further=True)
 
 
 @require_POST
@@ -74,8 +74,9 @@ def clone(request: PageRequest, public_id: str) -> HttpResponse:
 def change(request: PageRequest, public_id: str) -> HttpResponse:
     """Show what may be changed of a plan as text; check the text, or change the plan."""
     chosen = plan_or_404(request.user, public_id)
-    if not (may_control(request.user, None, chosen) and is_open_to_change(chosen)):
-        refusal = Conflict("Only its owner or an administrator can change this plan, and only while it goes on.")
+    may = may_control(request.user, None, chosen) and may_write(request)
+    if not (may and is_open_to_change(chosen)):
+        refusal = Conflict("Only its owner, as an operator, or an administrator can change it, while it goes on.")
         return set_back(request, public_id, {}, refusal)
     if request.method != "POST":
         listed = Rewriting("", chosen, frozenset()).free
@@ -99,7 +100,7 @@ def _changed(request: PageRequest, writing: Rewriting) -> HttpResponse:
     try:
         if not writing.changes_nothing:
             wanted = writing.change(int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 16 else None)
-            control(request.user, plan, lambda by: change_plan(plan, wanted, by=by))
+            control(request.user, plan, lambda by: change_plan(plan, wanted, by=by), further=True)
     except PlanProblems:
         return _written(request, writing, status=422)
     except ToolgateError as error:

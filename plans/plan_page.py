@@ -77,9 +77,14 @@ class PlanPage:
         return WORDS if self.card.is_private and not self.may_reveal else self.card.step.error
 
     @property
+    def may_take_further(self) -> bool:
+        """Whether this person may have the plan do more: its owner no longer, once they have lost the role."""
+        return self.may_control and self.may_write
+
+    @property
     def may_start(self) -> bool:
         """Whether it can be started, by this person."""
-        return self.may_control and self.plan.status == PlanStatus.PENDING
+        return self.may_take_further and self.plan.status == PlanStatus.PENDING
 
     @property
     def may_pause(self) -> bool:
@@ -89,7 +94,7 @@ class PlanPage:
     @property
     def may_resume(self) -> bool:
         """Whether it is paused and can go on, by this person."""
-        return self.may_control and self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is not None
+        return self.may_take_further and self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is not None
 
     @property
     def may_cancel(self) -> bool:
@@ -99,23 +104,23 @@ class PlanPage:
     @property
     def may_retry(self) -> bool:
         """Whether it has failed and can go on, by this person."""
-        return self.may_control and self.plan.status == PlanStatus.FAILED
+        return self.may_take_further and self.plan.status == PlanStatus.FAILED
 
     @property
     def may_retry_step(self) -> bool:
         """Whether the open step has stopped and can be tried again, by this person."""
         on_its_way = self.plan.status in (PlanStatus.FAILED, PlanStatus.IN_PROGRESS)
-        return self.may_control and on_its_way and self.card is not None and self.card.step.status in STOPPED
+        return self.may_take_further and on_its_way and self.card is not None and self.card.step.status in STOPPED
 
     @property
     def may_skip(self) -> bool:
         """Whether nobody works on the open step, so that this person can skip it."""
-        return self.may_control and not self.picture.over and self.card is not None and is_idle(self.card.step)
+        return self.may_take_further and not self.picture.over and self.card is not None and is_idle(self.card.step)
 
     @property
     def may_change(self) -> bool:
         """Whether steps that nobody has begun can be changed, by this person."""
-        return self.may_control and is_open_to_change(self.plan)
+        return self.may_take_further and is_open_to_change(self.plan)
 
     @property
     def may_clone(self) -> bool:
@@ -165,10 +170,15 @@ def with_field(page: PlanPage, shown: MaskedField) -> PlanPage:
     return replace(page, card=replace(card, masked=card.masked.with_field(shown)))
 
 
-def control(viewer: "User", plan: Plan, act: Callable[[Requester], None]) -> None:
-    """Do something to a plan for its owner or an administrator. Raises NotAllowed, and what the act raises."""
+def control(viewer: "User", plan: Plan, act: Callable[[Requester], None], *, further: bool = False) -> None:
+    """Do something to a plan for its owner or an administrator; what takes it `further` needs a role that may write.
+
+    Raises NotAllowed, and what the act raises.
+    """
     if not may_control(viewer, None, plan):
         raise NotAllowed(f"Only {name_of(plan.author)} or an administrator may do this. Nothing was changed.")
+    if further and not has_role(viewer, OPERATOR, ADMINISTRATOR):
+        raise NotAllowed("This needs the role operator or administrator. Nothing was changed.")
     act(Requester(viewer))
 
 

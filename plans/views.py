@@ -66,7 +66,7 @@ def _open_on_page(request: PageRequest) -> dict[str, str]:
 def start(request: PageRequest, public_id: str) -> HttpResponse:
     """Start a plan."""
     chosen = plan_or_404(request.user, public_id)
-    return acted(request, public_id, lambda by: start_plan(chosen, by=by))
+    return acted(request, public_id, lambda by: start_plan(chosen, by=by), further=True)
 
 
 @require_POST
@@ -82,7 +82,7 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
 def resume(request: PageRequest, public_id: str) -> HttpResponse:
     """Let a paused plan go on."""
     chosen = plan_or_404(request.user, public_id)
-    return acted(request, public_id, lambda by: resume_plan(chosen, by=by))
+    return acted(request, public_id, lambda by: resume_plan(chosen, by=by), further=True)
 
 
 @require_POST
@@ -106,12 +106,12 @@ def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
 
 
 def acted(
-    request: PageRequest, public_id: str, act: Callable[[Requester], None], step: int | None = None
+    request: PageRequest, public_id: str, act: Act, step: int | None = None, *, further: bool = False
 ) -> HttpResponse:
     """Do it and lead back to the plan; when it cannot be done, show the plan as it is now and why."""
     query = {"step": str(step)} if step else {}
     try:
-        control(request.user, plan_or_404(request.user, public_id), act)
+        control(request.user, plan_or_404(request.user, public_id), act, further=further)
     except ToolgateError as error:
         return set_back(request, public_id, query, error)
     return redirect(f"/plans/{public_id}/" + (f"?step={step}" if step else ""))

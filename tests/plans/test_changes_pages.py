@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 
 from catalog.errors import ToolError
 from plans.changing import change_plan, read_change
@@ -15,7 +15,7 @@ from plans.engine import claim
 from plans.fragments import plan_subject
 from plans.models import Plan
 from plans.services import Requester
-from tests.builders import act, call_of, make_plan, request_of, step_of, work_off
+from tests.builders import act, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.pages import Pages
 from tests.plans.test_failures import raises
 
@@ -241,7 +241,23 @@ def test_buttons_are_for_who_may(waiting, failed, ada, ben, request):
     others.open("/plans/new/")
     for action in ("retry/", "steps/2/skip/"):
         assert "Only Ada or an administrator" in others.send(path_of(waiting, action), {"comment": "x"}, status=403)
-    assert "Only its owner or an administrator" in others.open(path_of(waiting, "change/"), status=409)
+    assert "Only its owner, as an operator, or an administrator" in others.open(path_of(waiting, "change/"), status=409)
+
+
+@pytest.mark.parametrize("roles", [[], ["reviewer"]])
+def test_who_lost_the_role_takes_no_plan_of_theirs_further(waiting, failed, ada, roles):
+    """As over REST; a plan can still be paused and cancelled."""
+    pages = Pages(ada)
+    document = text_of(pages, waiting)
+    fields = {name: pages.field(name) for name in ("listed", "seen")} | {"text": json.dumps(document)}
+    ada.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
+    for plan, action in ((failed, "retry/"), (waiting, "steps/2/skip/")):
+        assert "needs the role operator" in pages.send(path_of(plan, action), {"comment": "x"}, status=403)
+    for do in ("change", "check"):
+        pages.send(path_of(waiting, "change/"), {**fields, "do": do}, status=409)
+    pages.open(path_of(waiting, "?step=2"))
+    assert not any(f'id="{each}"' in pages.html for each in ("change", "skip", "retry", "start"))
+    assert ('id="pause"' in pages.html, events_of(waiting)[-1]) == (True, "1 step.waiting")
 
 
 def test_plans_that_cannot_be_changed(stage, ada):
@@ -252,7 +268,7 @@ def test_plans_that_cannot_be_changed(stage, ada):
     for plan in (closed, over):
         pages = Pages(ada)
         assert 'id="change"' not in (pages.open(path_of(plan)), pages.html)[1]
-        assert "can change this plan" in pages.open(path_of(plan, "change/"), status=409)
+        assert "can change it, while" in pages.open(path_of(plan, "change/"), status=409)
 
 
 def test_who_watches_sees_the_change(waiting, ada):
