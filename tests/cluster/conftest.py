@@ -16,7 +16,7 @@ from tests.waiting import eventually
 
 Start = Callable[..., Serving]
 WEB, WORKER = ("serve", "--port", "0"), ("worker", "--concurrency", "2")
-LEASE_SECONDS = 10
+LEASE_SECONDS = 60
 """Long enough that a process which stops cleanly never loses one, however slow this machine is."""
 
 
