@@ -306,6 +306,11 @@ class Call(models.Model):
         """The call itself when its handler could not be stopped and was left running, else None."""
         return self if self.left_running_at is not None else None
 
+    @property
+    def left_earlier(self) -> bool:
+        """Whether the handler that was left running is that of an earlier attempt."""
+        return bool(self.left_running_at and self.started_at and self.left_running_at < self.started_at)
+
     def error_response(self, message: str) -> dict[str, Any]:
         """Return the standard response with this error; the parameters of a query stand inside the arguments."""
         query_type, parameters = None, self.arguments_json

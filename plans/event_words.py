@@ -84,7 +84,7 @@ def _retrying(who: str, data: Data) -> Said:
         return Said("retry", "human", f"{who} is tried again: {data['by']} asked for it")
     icon, words = WHY_TRIED_AGAIN.get(str(data.get("error")), TRIED_AGAIN)
     numbers = {name: data.get(name) for name in ("seconds", "attempt", "of")}
-    return Said(icon, "warn", f"{who} {words.format(**numbers)}")
+    return Said(icon, "warn", f"{who} {words.format(**numbers)}{_left(data)}")
 
 
 def _skipped(who: str, data: Data) -> Said:
@@ -99,8 +99,12 @@ def _completed(who: str, data: Data) -> Said:
 
 
 def _cancelled(who: str, data: Data) -> Said:
-    left = "; its handler could not be stopped and runs on" if data.get("left_running") else ""
+    left = _left(data)
     return Said("stop", "warn" if left else "idle", f"{who} cancelled{left}")
+
+
+def _left(data: Data) -> str:
+    return "; its handler could not be stopped and runs on" if data.get("left_running") else ""
 
 
 def _called(who: str, data: Data) -> Said:

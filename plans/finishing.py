@@ -9,6 +9,8 @@ import random
 from datetime import timedelta
 from typing import Any
 
+from django.db.models import QuerySet
+
 from approvals import requests
 from approvals.models import ApprovalRequest
 from approvals.states import OPEN
@@ -43,16 +45,13 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     """Write down how a call went; return how many steps became ready. Nothing changes when the lease was lost."""
     if outcome.late is not None:
         _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late))
-    if _must_retry(run, outcome) and not plan_is_over(batch):
-        _retry(batch, run, outcome)
-        reports.attempt_ended(run, "retrying")
-        return 0
     if outcome.left_running:
-        _note_left(batch, run.call)
+        _note_left(batch, run)
+    if _must_retry(run, outcome) and not plan_is_over(batch):
+        return _left_to_others(run, outcome, "retrying" if _retry(batch, run, outcome) else reports.LATE)
     if _is_unknown(run, outcome):
-        park_as_unknown(batch, run.step, run.call)
-        reports.attempt_ended(run, CallStatus.OUTCOME_UNKNOWN)
-        return 0
+        parked = park_as_unknown(batch, run.step, run.call)
+        return _left_to_others(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
     response = dispatch.standard_response(run.order.target.tool, run.order.arguments, outcome)
     ending = CallEnding(
         status=_status_of(outcome),
@@ -62,9 +61,7 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         now=batch.now,
     )
     if not claims.end_call(batch.cursor, run.call, ending):
-        _keep_as_evidence(run.call, _evidence(run, outcome, outcome))
-        reports.attempt_ended(run, reports.LATE)
-        return 0
+        return _left_to_others(run, outcome, reports.LATE)
     _tell_end(batch, run, outcome)
     reports.attempt_ended(run, ending.status)
     if _went_well(outcome):
@@ -76,14 +73,26 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     return 0
 
 
+def _left_to_others(run: Run, outcome: dispatch.Outcome, told: str) -> int:
+    """Tell of an attempt that did not end its call, and keep what it gave when its lease was lost; readies no step."""
+    if told == reports.LATE and not outcome.left_running:  # else it has not given anything yet
+        _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late or outcome))
+    reports.attempt_ended(run, told)
+    return 0
+
+
 def come_back(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
-    """Note that a handler which was left running came back, with what it answered; False when it was not left."""
-    left = Call.objects.filter(pk=run.call.pk, fence=run.call.fence, left_running_at__isnull=False, came_back_at=None)
-    if not left.update(came_back_at=batch.now):
+    """Note that a handler which was left running came back, with what it answered; False when it was not left.
+
+    Another attempt may have been left running since: then the call still says so.
+    """
+    if not run.left_at or _runs(run.call).exists():
         return False
+    noted = Call.objects.filter(pk=run.call.pk, left_running_at=run.left_at[-1])
+    noted.update(came_back_at=batch.now)
     reports.attempt_ended(run, reports.LATE)
-    if outcome.late is not None:
-        _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late))
+    if outcome.late is not None or outcome.not_restored:
+        _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late or outcome))
     names = {"call": run.call.public_id, "tool": run.call.tool_name}
     if outcome.restored:
         batch.add("call.restored", run.step.step_id, call=run.call.public_id)
@@ -93,9 +102,15 @@ def come_back(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
     return True
 
 
-def _note_left(batch: Recording, call: Call) -> None:
-    """Note that the call ends while its handler goes on; one that has just come back has ended it already."""
-    Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING).update(left_running_at=batch.now)
+def _note_left(batch: Recording, run: Run) -> None:
+    """Note that the attempt ends while its handler goes on; one that has just come back has ended it already."""
+    if _runs(run.call).update(left_running_at=batch.now, came_back_at=None):
+        run.left_at.append(batch.now)
+
+
+def _runs(call: Call) -> QuerySet[Call]:
+    """Return the call while it runs in this attempt."""
+    return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
 
 
 def _cancel(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
@@ -146,16 +161,18 @@ def harmless(order: Order) -> bool:
     return tool.safety_level == SafetyLevel.SAFE or tool.retry_safe
 
 
-def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
+def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
+    """Let the call start once more after a delay; False when its lease was lost."""
     delay = 2 ** (run.call.attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter, not a secret)
     ready_at = batch.now + timedelta(seconds=delay)
     if not claims.park_step(batch.cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
-        return
+        return False
     try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
     batch.add(
         "step.retrying", run.step.step_id, call=run.call.public_id, attempt=run.call.attempt, of=TRIES,
-        seconds=round(delay, 1), error=outcome.error_kind,
+        seconds=round(delay, 1), error=outcome.error_kind, **({"left_running": True} if outcome.left_running else {}),
     )  # fmt: skip
+    return True
 
 
 def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
@@ -294,13 +311,17 @@ def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = N
     return True
 
 
-def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> None:
-    """Let a person say what happened: the call may have had its effect, and must not run again by itself."""
+def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> bool:
+    """Let a person say what happened: the call may have had its effect, and must not run again by itself.
+
+    False when the lease was lost.
+    """
     if not claims.park_step(batch.cursor, step, Parking(WaitingFor.OUTCOME, call.pk, batch.now)):
-        return
+        return False
     if try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN):
         facts.record("step.outcome_unknown", call=call)
         reports.outcome_unknown(call, step)
+    return True
 
 
 def settle_plan(batch: Recording) -> None:

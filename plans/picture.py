@@ -232,10 +232,11 @@ def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict
 def _label(step: Step, word: Word, blocker: int | None) -> str:
     if step.status == StepStatus.PENDING and blocker is not None:
         return f"Blocked by {blocker}"
-    if step.call is not None and step.call.left_running_at and not step.call.came_back_at:
-        return f"{word.label}, its handler still runs"
-    tries = step.call.attempt if step.call is not None else 0
-    return f"{word.label}, try {tries}" if tries > 1 else word.label
+    call = step.call
+    tries = f", try {call.attempt}" if call is not None and call.attempt > 1 else ""
+    if call is not None and call.left_running_at and not call.came_back_at:
+        return f"{word.label}{tries}, {'an earlier' if call.left_earlier else 'its'} handler still runs"
+    return f"{word.label}{tries}"
 
 
 def _since(step: Step) -> datetime | None:

@@ -92,7 +92,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A call that has started: its handler is to be run, unless `stop` is told that its plan has ended."""
+    """A call that has started: its handler is to be run, unless `stop` is told that its plan has ended.
+
+    `left_at` is empty until its handler could not be stopped and was left running.
+    """
 
     step: Claimed
     plan: PlanFacts
@@ -102,6 +105,7 @@ class Run:
     budget: Budget | None = None
     stop: Stop = field(default_factory=Stop, compare=False)
     began: float = field(default_factory=monotonic, compare=False)
+    left_at: list[datetime] = field(default_factory=list, compare=False)
 
     @property
     def seconds(self) -> float:

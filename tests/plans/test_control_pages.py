@@ -124,7 +124,7 @@ def test_who_may_not_cancel_is_not_asked(held, ben, rosa):
 
 def left_running(plan: Plan, **more: object) -> None:
     """Make the plan's call one whose handler could not be stopped."""
-    Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=plan.created_at, **more)
+    Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=call_of(plan).finished_at, **more)
 
 
 def test_a_handler_that_was_left_running_is_named(stage, ada):

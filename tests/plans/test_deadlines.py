@@ -1,6 +1,7 @@
 """Handlers that do not come back in time: their calls end, their threads are replaced, late results change nothing."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -57,6 +58,26 @@ def test_hanging_handlers_are_left_behind(executor, stage, ada, gate):
     eventually(lambda: Call.objects.filter(plan_ref=plan.public_id, late_evidence__contains='"late"').count() == 3)
     assert [step_of(plan, number).status for number in (1, 2, 3, 4)] == ["failed"] * 3 + ["completed"]
     assert not MemoryItem.objects.filter(plan=plan, type="value").exists()
+    assert_gapless(plan)
+
+
+def test_attempts_that_are_left_running_are_named(executor, stage, ada):
+    """A tool that may be tried again is; what the earlier ones answer is neither the call's result nor lost."""
+    gates = {1: threading.Event(), 2: threading.Event(), 3: threading.Event()}
+    gates[3].set()
+    stage.acts["hasty_patient"] = lambda value, context: gates[context.attempt].wait(60) and f"from {context.attempt}"
+    plan = make_plan(ada, act(1, tool="hasty_patient"))
+    eventually(lambda: ended(plan), what="the plan's end")
+    call = call_of(plan)
+    assert (call.status, call.response_json["results"], call.left_earlier) == ("completed", ["from 3"], True)
+    told = [event.data_json.get("left_running") for event in plan.events.filter(type="step.retrying")]
+    assert (told, call.came_back_at) == ([True, True], None)
+    gates[1].set()
+    evidence = json.loads(eventually(lambda: call_of(plan).late_evidence, what="the first answer"))
+    assert (evidence["attempt"], evidence["results"], call_of(plan).came_back_at) == (1, ["from 1"], None)
+    gates[2].set()
+    eventually(lambda: call_of(plan).came_back_at, what="the other's return")
+    assert call_of(plan).response == call.response
     assert_gapless(plan)
 
 

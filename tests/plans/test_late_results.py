@@ -2,11 +2,17 @@
 
 import json
 import time
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from catalog.context import Filesystem
-from plans.models import MemoryItem
+from catalog.errors import DeadlineExceededError
+from plans import engine, recovery
+from plans.engine import Turn
+from plans.models import MemoryItem, Step
+from plans.work import Run
 from tests.builders import act, approve, call_of, make_plan, step_of, work_off
 from tests.tools_for_tests import SHORT_SECONDS
 
@@ -46,3 +52,21 @@ def test_a_handler_knows_how_long_it_may_take(stage, ada):
     ]
     plan = work_off(make_plan(ada, act(1, tool="hasty")))
     assert call_of(plan).response_json["results"] == [SHORT_SECONDS, True]
+
+
+@pytest.mark.parametrize("tool", ["patient", "cautious"])
+def test_a_failure_that_comes_after_the_lease_was_lost_is_kept(stage, ada, tool):
+    """Also one that would have been tried again, and one that would have left the outcome unknown."""
+
+    def fail(value, context):
+        Step.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+        recovery.take_back_lost_steps(timezone.now())
+        raise DeadlineExceededError("Upstream was slow.")
+
+    stage.acts[tool] = fail
+    plan = make_plan(ada, act(1, tool=tool))
+    run = engine.claim(plan.pk, owner="lost")
+    assert isinstance(run, Run)
+    engine.advance(run, Turn("lost", steps_left=0))
+    evidence = json.loads(call_of(plan).late_evidence)
+    assert (evidence["error"], evidence["attempt"]) == ("Upstream was slow.", 1)
