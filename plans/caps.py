@@ -10,6 +10,7 @@ from collections.abc import Mapping, Set
 from datetime import datetime
 
 from django.conf import settings
+from django.db import transaction
 from django.db.backends.utils import CursorWrapper
 
 from plans import carriers, claims
@@ -105,5 +106,12 @@ def wake_others(cursor: CursorWrapper, tool: str, plan_pk: int, *, now: datetime
         f"AND {claims.NOT_PAUSED} GROUP BY plan_id ORDER BY MIN(ready_at), plan_id LIMIT %s",
         [tool, stamp(now), plan_pk, WOKEN],
     )
-    for (other,) in cursor.fetchall():
-        carriers.hint(other)
+    others = [other for (other,) in cursor.fetchall()]
+    if others:
+        transaction.on_commit(lambda: _tell(others), robust=True)
+
+
+def _tell(plan_pks: list[int]) -> None:
+    """Hint at plans of others once their call's end is committed: a hint's row in it would come after the audit log."""
+    for plan_pk in plan_pks:
+        carriers.hint(plan_pk)

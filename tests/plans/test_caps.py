@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from time import sleep
 
 import pytest
+from django.db import connection
 from django.db.models import Max
 
-from plans import carriers, engine
+from plans import carriers, engine, procrastinate_hints
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn
 from plans.executor import Executor
@@ -134,3 +135,20 @@ def test_nothing_is_passed_over_for_ever_when_everything_is_full(stage, ada, set
     assert [work_off(plan).status for plan in plans] == ["in_progress"] * 3
     assert (len(stage.values("safe")), len(stage.values("patient"))) == (3, 3)
     assert set(Step.objects.filter(step_id=3).values_list("waiting_for", flat=True)) == {"approval"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_other_plans_are_told_after_the_commit(stage, ada, settings, monkeypatch):
+    """The row of another plan's hint, written under the audit log's head, could be a deadlock in a cluster."""
+    settings.TOOLGATE_EXECUTOR, settings.TOOLGATE_MAX_RUNNING_PER_TOOL = "procrastinate", {"cautious": 1}
+    told: list[tuple[int, bool]] = []
+    monkeypatch.setattr(
+        procrastinate_hints, "defer", lambda plan_pk, count: told.append((plan_pk, connection.in_atomic_block))
+    )
+    first, second = (make_plan(ada, act(1, tool="cautious")) for _ in range(2))
+    run = claim(first)
+    del told[:]
+    assert run
+    assert engine.advance(run, Turn("tests")) is None
+    assert (second.pk, False) in told
+    assert {plan_pk for plan_pk, is_inside in told if is_inside} <= {first.pk}
