@@ -2,8 +2,8 @@
 
 A step runs while it is under a lease. A plan's are counted in the claim itself, under the plan's lock. A tool's are
 steps of many plans: on SQLite the one writer counts them, on PostgreSQL whoever holds the tool's own lock. Nobody waits
-for that lock, because it is taken after the audit log's: who misses it looks again. A step that was passed over is
-claimed when one of the tool's ends, and at the latest when the ticker looks.
+for that lock, because it is taken after the audit log's: who misses it looks again a moment later. A step
+that was passed over is claimed when one of the tool's ends, and at the latest when the ticker looks.
 """
 
 from collections.abc import Mapping, Set
@@ -43,14 +43,14 @@ def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | N
     while candidate := _candidate(cursor, plan_pk, lease.now, passed_over):
         step_pk, tool = candidate
         if of_tool(tool):
-            if not _lock(cursor, tool):
-                missed = True
-            if missed or tool in _full_tools(cursor):
+            has_lock = _lock(cursor, tool)
+            missed = missed or not has_lock
+            if not has_lock or tool in _full_tools(cursor):
                 passed_over |= {tool}
                 continue
         return None if plan_is_full(cursor, plan_pk) else claims.claim_step(cursor, step_pk, lease)
     if missed:
-        carriers.hint(plan_pk)
+        carriers.hint_soon(plan_pk)
     return None
 
 

@@ -1,5 +1,6 @@
 """Who brings a hint to a worker. A hint says "this plan has something to do"; losing one costs a second, never work."""
 
+import threading
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -12,8 +13,13 @@ from plans.work import Run
 HINTS_AT_MOST = 8
 """Hints one transaction sends: each worker that follows one claims on by itself."""
 
+SOON_SECONDS = 0.05
+"""How long a hint waits that would be too early at once."""
+
 Carrier = Callable[[int], None]
 _carriers: list[Carrier] = []
+_soon: set[int] = set()
+_lock = threading.Lock()
 
 
 class Desk(Protocol):
@@ -101,6 +107,32 @@ def hint(plan_pk: int, count: int = 1) -> None:
         procrastinate_hints.defer(plan_pk, wanted)
     else:
         transaction.on_commit(lambda: send(plan_pk, wanted), robust=True)
+
+
+def hint_soon(plan_pk: int) -> None:
+    """Once the open transaction is committed, tell a thread of this process in a moment.
+
+    For a plan that others keep a lock of: who looked again at once would meet it again, as fast as the database can.
+    """
+    transaction.on_commit(lambda: _send_soon(plan_pk), robust=True)
+
+
+def _send_soon(plan_pk: int) -> None:
+    with _lock:
+        is_first = not _soon
+        _soon.add(plan_pk)
+    if is_first:
+        timer = threading.Timer(SOON_SECONDS, _send_all)
+        timer.daemon = True
+        timer.start()
+
+
+def _send_all() -> None:
+    with _lock:
+        plan_pks = sorted(_soon)
+        _soon.clear()
+    for plan_pk in plan_pks:
+        send(plan_pk)
 
 
 def clear_lost() -> None:

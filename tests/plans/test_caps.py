@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.db.models import Max
 
-from plans import carriers, engine, procrastinate_hints
+from plans import caps, carriers, engine, procrastinate_hints
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn
 from plans.executor import Executor
@@ -152,3 +152,19 @@ def test_other_plans_are_told_after_the_commit(stage, ada, settings, monkeypatch
     assert engine.advance(run, Turn("tests")) is None
     assert (second.pk, False) in told
     assert {plan_pk for plan_pk, is_inside in told if is_inside} <= {first.pk}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_tool_that_others_claim_just_now_keeps_no_other_tool_back(stage, ada, settings, monkeypatch):
+    """Whoever misses its lock claims a step of another tool; with none left they look again, not at once."""
+    settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "cautious": 1}
+    told: list[int] = []
+    monkeypatch.setattr(caps, "_lock", lambda cursor, tool: tool != "patient")
+    monkeypatch.setattr(carriers, "SOON_SECONDS", 3.0)
+    monkeypatch.setattr(carriers, "_carriers", [told.append])
+    plan = make_plan(ada, act(1, tool="patient"), act(2, tool="cautious"))
+    run = claim(plan)
+    assert run and run.step.step_id == 2
+    del told[:]
+    assert (claim(plan), claim(plan), told) == (None, None, [])
+    eventually(lambda: told == [plan.pk], what="the hint")
