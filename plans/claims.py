@@ -81,6 +81,10 @@ PARK_STEP = (
     f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 )
 RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
+RENEW_ALL = (
+    "UPDATE plans_step SET lease_until = %s WHERE id IN (SELECT id FROM plans_step WHERE id IN ({marks}) "
+    "AND claimed_by = %s AND lease_until IS NOT NULL ORDER BY id{skip})"
+)
 INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
 GIVE_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 # Both in one statement, where each is a way to another process and back.
@@ -329,15 +333,15 @@ def progress(cursor: CursorWrapper, plan_pk: int) -> Progress:
 
 
 def renew_leases(cursor: CursorWrapper, step_pks: list[int], *, owner: str, lease_until: datetime) -> None:
-    """Renew the leases of the steps this process is working on, outside of any transaction.
+    """Renew the leases of the steps this process is working on, in one statement and outside of any transaction.
 
-    One at a time: the plan is not locked here, and who holds two rows of a plan deadlocks with who ends it.
+    It waits for no row, so it deadlocks with nobody, though no plan is locked here: a step that someone else has
+    locked is left for the next time.
     """
-    for step_pk in step_pks:
-        cursor.execute(
-            "UPDATE plans_step SET lease_until = %s WHERE id = %s AND claimed_by = %s AND lease_until IS NOT NULL",
-            [stamp(lease_until), step_pk, owner],
-        )
+    if not step_pks:
+        return
+    marks, skip = ", ".join(["%s"] * len(step_pks)), "" if on_sqlite() else " FOR NO KEY UPDATE SKIP LOCKED"
+    cursor.execute(RENEW_ALL.format(marks=marks, skip=skip), [stamp(lease_until), *step_pks, owner])
 
 
 def renew_lease(cursor: CursorWrapper, step: Claimed, *, until: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""What is due now: leases to renew, handlers to stop, decisions to apply, requests to expire, plans to wake.
+"""What is due now: handlers to stop, decisions to apply, requests to expire, plans to wake.
 
 One thread in every serving and working process. Everything it does is a conditional UPDATE, so that duplicates
 between processes are harmless and a tick that fails is made up for by the next.
@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from time import monotonic
 
 from django.conf import settings
@@ -19,9 +18,10 @@ from catalog import clock
 from catalog.idempotency import clear_keys
 from catalog.problems import log_unexpected
 from catalog.rates import MOST_CLEARED, clear_buckets
-from plans import carriers, claims, drift, executors, looks, measures, recovery
+from plans import carriers, drift, executors, looks, measures, recovery
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
+from plans.leases import Renewer
 
 log = logging.getLogger("toolgate.ticker")
 TICK_SECONDS = 1.0
@@ -38,7 +38,7 @@ class Ticker:
     def __init__(self, executor: Executor | None) -> None:
         self._executor = executor
         self._stopping = threading.Event()
-        self._renewed_at = monotonic()
+        self._renewer = Renewer(executor) if executor is not None else None
         self._cleared_at = self._beaten_at = float("-inf")
         self._began = clock.now()
         self._done = 0
@@ -46,13 +46,17 @@ class Ticker:
         self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
 
     def start(self) -> None:
-        """Start ticking."""
+        """Start ticking, and renewing leases beside it."""
+        if self._renewer is not None:
+            self._renewer.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Stop after the tick that is under way."""
         self._stopping.set()
         self._thread.join(timeout=5)
+        if self._renewer is not None:
+            self._renewer.stop()
 
     def _live(self) -> None:
         while not self._stopping.is_set():
@@ -67,7 +71,6 @@ class Ticker:
         measures.ticked()
         for job in (
             self._look_at_clock,
-            self._renew,
             self._measure,
             self._stop,
             self._beat,
@@ -103,15 +106,6 @@ class Ticker:
             clock.refresh()
             if abs(clock.offset_seconds()) > SKEW_SECONDS:
                 log.warning("this machine's clock is %.1f s away from the database's", -clock.offset_seconds())
-
-    def _renew(self) -> None:
-        if self._executor is None or monotonic() - self._renewed_at < settings.TOOLGATE_LEASE_SECONDS / 3:
-            return
-        lease_until = clock.now() + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
-        with connection.cursor() as cursor:
-            steps = self._executor.working_on()
-            claims.renew_leases(cursor, steps, owner=self._executor.owner, lease_until=lease_until)
-        self._renewed_at = monotonic()
 
     def _measure(self) -> None:
         if self._executor is not None:

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
-from django.test.utils import CaptureQueriesContext
+from django.db import transaction
 from django.utils import timezone
 
 from approvals.models import AuditEntry, PolicyRevision
@@ -328,16 +327,6 @@ def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(app
     call = call_of(approved)
     assert (call.status, stage.values("dangerous")) == (("outcome_unknown", []) if lost else ("completed", ["x"]))
     assert ("before executing" in call.late_evidence) == lost
-
-
-def test_leases_are_renewed_one_at_a_time(stage, ada):
-    """Two rows of a plan locked by one statement can deadlock with whoever ends the plan."""
-    plan = make_plan(ada, act(1), act(2))
-    held = [claimed(plan).step.pk for _ in range(2)]
-    until = timezone.now() + timedelta(seconds=30)
-    with CaptureQueriesContext(connection) as queries, connection.cursor() as cursor:
-        claims.renew_leases(cursor, held, owner="lost", lease_until=until)
-    assert (len(queries), plan.steps.filter(lease_until=until).count()) == (2, 2)
 
 
 def test_what_is_let_go_before_anything_of_it_ran_goes_to_another_worker(stage, ada, rosa):

@@ -1,0 +1,91 @@
+"""Leases are renewed on a thread of their own, all in one statement that waits for nobody."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from plans import claims, engine, recovery
+from plans.models import Plan
+from tests.builders import act, make_plan, step_of
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+UNTIL = timezone.now() + timedelta(days=1)
+
+
+def claimed(plan: Plan, owner: str) -> int:
+    """Claim the plan's next step; return its key."""
+    work = engine.claim(plan.pk, owner=owner)
+    assert work is not None
+    return work.step.pk
+
+
+def renew(steps: list[int]) -> None:
+    """Renew the leases of these steps, as far as they are ours."""
+    with connection.cursor() as cursor:
+        claims.renew_leases(cursor, steps, owner="ours", lease_until=UNTIL)
+
+
+def renewed(plan: Plan) -> list[int]:
+    """Return the numbers of the steps whose lease was renewed."""
+    return sorted(plan.steps.filter(lease_until=UNTIL).values_list("step_id", flat=True))
+
+
+def test_one_statement_renews_all(stage, ada):
+    """Of whatever plans; what another process holds, or nobody, stays as it is."""
+    plan, other = make_plan(ada, act(1), act(2), act(3), act(4)), make_plan(ada, act(1))
+    steps = [claimed(plan, "ours"), claimed(plan, "ours"), claimed(plan, "theirs"), claimed(other, "ours")]
+    steps.append(step_of(plan, 4).pk)
+    with CaptureQueriesContext(connection) as queries:
+        renew(steps)
+        renew([])
+    assert (len(queries), renewed(plan), renewed(other)) == (1, [1, 2], [1])
+
+
+@pytest.mark.service
+def test_who_has_a_step_locked_keeps_no_renewal_waiting(stage, ada):
+    """Two rows of a plan, locked in whatever order, never deadlock with whoever ends it: that one is left out."""
+    plan = make_plan(ada, act(1), act(2))
+    steps = [claimed(plan, "ours"), claimed(plan, "ours")]
+
+    def renew_apart() -> None:
+        renew(steps)
+        connection.close()
+
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE plans_step SET description = 'ends' WHERE id = %s", [steps[0]])
+        apart = threading.Thread(target=renew_apart)
+        apart.start()
+        apart.join(60)
+        assert not apart.is_alive()
+        assert renewed(plan) == [2]
+    renew(steps)
+    assert renewed(plan) == [1, 2]
+
+
+def test_a_tick_that_waits_costs_no_lease(stage, ada, settings, monkeypatch, executor):
+    """Whatever it waits for: what runs here stays this process's."""
+    settings.TOOLGATE_LEASE_SECONDS = 1.0
+    leases, waits, goes_on = set(), threading.Event(), threading.Event()
+
+    def hang(now: object) -> int:
+        waits.set()
+        goes_on.wait(60)
+        return 0
+
+    def look() -> bool:
+        leases.add(step_of(plan).lease_until)
+        return waits.is_set() and len(leases) > 4
+
+    monkeypatch.setattr(recovery, "take_back_lost_steps", hang)
+    stage.acts["cautious"] = lambda value, context: eventually(look, what="the fourth renewal")
+    plan = make_plan(ada, act(1, tool="cautious"))
+    try:
+        eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the plan's end")
+    finally:
+        goes_on.set()
+    assert step_of(plan).attempt == 1
