@@ -52,7 +52,7 @@ def next_work(batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
         work = _begin(Start(batch, plan, step))
         if work is not None:
             return work
-    carriers.hint(plan.pk)
+    carriers.hint(plan.pk, Step.objects.filter(plan=plan.pk, ready_at__lte=batch.now).count())
     return None
 
 

@@ -11,8 +11,9 @@ from plans import carriers, engine
 from plans.engine import Turn
 from plans.executor import Executor
 from plans.models import Plan
+from plans.starting import SETTLED_AT_ONCE
 from plans.work import Hold, Limited, Resume, Work
-from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
 
 
 @pytest.fixture
@@ -114,3 +115,13 @@ def test_the_end_of_a_turn_tells_of_all_that_has_become_ready(stage, ada, hints)
     assert work is not None
     assert engine.advance(work, Turn("tests", steps_left=0)) is None
     assert hints == [3]
+
+
+def test_a_worker_that_settles_many_steps_at_once_tells_of_the_rest(stage, ada, hints):
+    """All that are ready by then, so that others need not wait for the clock."""
+    notes = [step(number, None) for number in range(1, SETTLED_AT_ONCE + 1)]
+    wide = [act(number) for number in range(SETTLED_AT_ONCE + 1, SETTLED_AT_ONCE + 6)]
+    plan = make_plan(ada, *notes, *wide)
+    del hints[:]
+    assert engine.claim(plan.pk, owner="tests") is None
+    assert hints == [5]
