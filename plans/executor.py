@@ -26,6 +26,8 @@ from plans.work import Run, Work
 log = logging.getLogger("toolgate.executor")
 QUICK_SECONDS = 0.003
 """A tool that runs shorter than this leaves nothing to do for a second thread where writers take turns."""
+LONG_SECONDS = 0.05
+"""A tool that runs for longer keeps hints from waiting behind it; a thread at shorter ones is free in a moment."""
 CUT_OFF = "it is cut off, and repeated or shown to a person when its lease is over"
 GRACE_SECONDS = 0.25
 """How far past its deadline a sync handler may be before its thread is written off."""
@@ -64,6 +66,10 @@ class Seat:
     def needs_nobody_at(self, plan_pk: int) -> bool:
         """Say whether the thread is at this plan and not (yet) long inside a tool's code."""
         return self.plan_pk == plan_pk and monotonic() < self.taken_at + QUICK_SECONDS
+
+    def is_long(self) -> bool:
+        """Say whether the thread has been in a tool's code for so long that nobody knows when it will be free."""
+        return monotonic() > self.taken_at + LONG_SECONDS
 
     def give_up(self) -> Work | None:
         """Write the thread off when the tool is past its time; return the work to be ended in its place."""
@@ -177,8 +183,9 @@ class Executor:
         measures.threads(busy=busy, idle=max(0, seats - busy), late=len(self._written_off))
 
     def is_full(self) -> bool:
-        """Say whether more hints wait here than threads could follow at once: others may be quicker."""
-        return self._hints.waiting() >= self.threads
+        """Say whether every hint more would wait for a thread that is long in a tool's code: others may be quicker."""
+        long = sum(1 for seat in list(self._seats) if seat.is_long())
+        return self._hints.waiting() + long >= self.threads
 
     def late_tools(self) -> list[str]:
         """Return the tools that are past their time and keep threads which were written off."""

@@ -105,6 +105,22 @@ def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, st
     assert_gapless(Plan.objects.get(public_id=call.plan_ref))
 
 
+def test_an_executor_is_full_when_all_its_threads_are_long_at_work(transactional_db, stage, ada):
+    """Then hints are left to others, though none waits here; with a thread idle it takes them."""
+    gate, pool = threading.Event(), Executor(threads=2)
+    stage.acts["safe"] = lambda value, context: gate.wait(60)
+    pool.start()
+    for number in (1, 2):
+        assert not pool.is_full()
+        make_plan(ada, act(1, number))
+        eventually(lambda wanted=number: len(stage.values("safe")) == wanted, what="the calls")
+    eventually(pool.is_full, what="the executor's being full")
+    assert pool._hints.waiting() == 0
+    gate.set()
+    eventually(lambda: not pool.is_full(), what="an idle thread")
+    pool.stop(seconds=10)
+
+
 @contextmanager
 def given_late(executor: Executor) -> Iterator[list[Run]]:
     """Keep what the executor is to take, as a web thread does that is about to give it."""
