@@ -31,6 +31,8 @@ LONG_SECONDS = 0.05
 CUT_OFF = "it is cut off, and repeated or shown to a person when its lease is over"
 GRACE_SECONDS = 0.25
 """How far past its deadline a sync handler may be before its thread is written off."""
+PATIENT_SECONDS = 0.5
+"""How long a thread may wait for a plan's lock before no other follows it there: who has it may have frozen with it."""
 STOP_SECONDS = 1.0
 """How long a handler that was told to stop may take for it, before it is left running without its thread's seat."""
 
@@ -41,6 +43,7 @@ class Seat:
 
     turn: engine.Turn
     plan_pk: int | None = None
+    asked_at: float = float("inf")
     work: Work | None = None
     taken_at: float = float("inf")
     ends_at: float = float("inf")
@@ -50,6 +53,7 @@ class Seat:
         """Note what the thread works on from now on."""
         with self.lock:
             self.work, self.taken_at, self.ends_at = work, monotonic(), _ends_at(work)
+            self.asked_at = float("inf")
 
     def back(self) -> None:
         """Note that the tool's code has returned: from here on the thread ends its work itself."""
@@ -62,6 +66,10 @@ class Seat:
             if isinstance(self.work, Run) and self.work.plan.pk in plan_pks and self.taken_at < float("inf"):
                 self.work.stop.tell()
                 self.ends_at = min(self.ends_at, monotonic() + STOP_SECONDS)
+
+    def is_kept_from(self, plan_pk: int) -> bool:
+        """Say whether the thread has been waiting for this plan for longer than any turn of another takes."""
+        return self.plan_pk == plan_pk and monotonic() > self.asked_at + PATIENT_SECONDS
 
     def needs_nobody_at(self, plan_pk: int) -> bool:
         """Say whether the thread is at this plan and not (yet) long inside a tool's code."""
@@ -252,7 +260,12 @@ class Executor:
             connection.close()
 
     def _needs_help(self, plan_pk: int) -> bool:
-        """Hold a hint back for a moment while another thread writes for this plan: two would only queue up."""
+        """Hold a hint back for a moment while another thread writes for this plan: two would only queue up.
+
+        While one has been waiting for the plan no other goes there, or a lost process would keep them all from others.
+        """
+        if any(seat.is_kept_from(plan_pk) for seat in list(self._seats)):
+            return False
         if not on_sqlite() or not any(seat.needs_nobody_at(plan_pk) for seat in list(self._seats)):
             return True
         with self._lock:
@@ -268,7 +281,7 @@ class Executor:
 
     def _stay_with(self, plan_pk: int, seat: Seat, work: Work | None = None) -> None:
         """Work on one plan for one turn, from what was taken on. What goes wrong here leaves a lease that expires."""
-        seat.plan_pk = plan_pk
+        seat.plan_pk, seat.asked_at = plan_pk, monotonic() if work is None else float("inf")
         try:
             seat.turn = engine.Turn(self.owner, stopping=self._stopping, back=seat.back)
             work = work or engine.claim(plan_pk, owner=self.owner, turn=seat.turn)

@@ -1,0 +1,120 @@
+"""A process that froze inside a transaction: others go past what it has locked, and on when the server ends it."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError
+from django.utils import timezone
+from procrastinate.contrib.django import connector_params
+
+from catalog.retries import is_locked, waiting_briefly
+from plans import engine, events
+from plans.controls import pause_plan
+from plans.models import Plan, Step
+from plans.services import Requester
+from tests.builders import act, assert_gapless, call_of, make_plan, step_of
+from tests.tools_for_tests import Stage
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.service, pytest.mark.django_db(transaction=True)]
+Freeze = Callable[[Plan], psycopg.Connection]
+
+
+@pytest.fixture
+def freeze(transactional_db: None) -> Iterator[Freeze]:
+    """A way to lock a plan as a process does that then says nothing more, until the server is told to lose patience."""
+    opened: list[psycopg.Connection] = []
+
+    def lock(plan: Plan) -> psycopg.Connection:
+        frozen = psycopg.connect(**connector_params())
+        opened.append(frozen)
+        frozen.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        frozen.execute("SELECT 1 FROM plans_plan WHERE id = %s FOR UPDATE", [plan.pk])
+        return frozen
+
+    yield lock
+    for each in opened:
+        each.close()
+
+
+def is_over(plan: Plan) -> bool:
+    """Say whether the plan is completed."""
+    return Plan.objects.get(pk=plan.pk).status == "completed"
+
+
+@pytest.fixture
+def stuck(stage: Stage, ada: User) -> Plan:
+    """A plan with a step that a lost worker had begun, and more that is ready."""
+    plan = make_plan(ada, *(act(number) for number in range(1, 6)))
+    engine.claim(plan.pk, owner="lost")
+    Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=timezone.now())
+    return plan
+
+
+@pytest.fixture
+def frozen(stuck: Plan, freeze: Freeze, request: pytest.FixtureRequest) -> psycopg.Connection:
+    """Who froze with the stuck plan, before the threads here begin to work."""
+    found = freeze(stuck)
+    request.getfixturevalue("executor")
+    return found
+
+
+def test_nothing_else_waits_for_it(stage, ada, settings, stuck, frozen):
+    """Other plans end and leases are renewed; its plan goes on when the server has ended the transaction."""
+    settings.TOOLGATE_LEASE_SECONDS = 1.0
+    seen: set[object] = set()
+
+    def renewed(plan_ref: str) -> bool:
+        seen.add((plan_ref, Step.objects.get(plan__public_id=plan_ref, step_id=1).lease_until))
+        return sum(ref == plan_ref for ref, _ in seen) > 4
+
+    stage.acts["cautious"] = lambda value, context: eventually(lambda: renewed(context.plan_id), what="renewals")
+    others = [make_plan(ada, act(1, tool="cautious"), act(2, dependencies=[1])) for _ in range(2)]
+    eventually(lambda: all(map(is_over, others)), what="the other plans' end")
+    assert {step_of(other).attempt for other in others} == {1}
+    assert (stage.values("safe"), step_of(stuck).attempt) == ([None] * 2, 1)
+    frozen.execute("SET LOCAL idle_in_transaction_session_timeout = '50ms'")
+    eventually(lambda: is_over(stuck), what="the plan's end")
+    assert (step_of(stuck).attempt, step_of(stuck).crashes) == (2, 1)
+    assert_gapless(stuck)
+
+
+def test_one_thread_waits_for_it_and_no_other_follows(ada, stuck, frozen, executor):
+    """However often its plan is named: the others are for other plans."""
+    other = make_plan(ada, act(1))
+    eventually(lambda: not executor._needs_help(stuck.pk), what="a thread that waits")
+    assert executor._needs_help(other.pk)
+
+
+def test_who_asks_for_its_plan_is_not_kept_waiting(ada, stuck, freeze):
+    """They learn soon that it is locked, and may ask again."""
+    freeze(stuck)
+    with waiting_briefly(), pytest.raises(OperationalError) as raised:
+        pause_plan(stuck, by=Requester(ada))
+    assert is_locked(raised.value)
+
+
+def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkeypatch):
+    """A finish tries for longer than a frozen process may have the plan."""
+    plan, tries = make_plan(ada, act(1, tool="cautious")), []
+    lock = events.lock_plan
+    monkeypatch.setattr(events, "lock_plan", lambda plan_pk: (tries.append(plan_pk), lock(plan_pk))[1])
+    stage.acts["cautious"] = lambda value, context: give_way(freeze(plan), len(tries) + 1)
+
+    def give_way(frozen: psycopg.Connection, begun: int) -> None:
+        threading.Thread(target=end_once, args=[frozen, lambda: len(tries) > begun]).start()
+
+    work = engine.claim(plan.pk, owner="tests")
+    assert work is not None
+    with waiting_briefly():
+        engine.advance(work, engine.Turn("tests"))
+    assert (call_of(plan).status, len(stage.played)) == ("completed", 1)
+
+
+def end_once(frozen: psycopg.Connection, is_time: Callable[[], bool]) -> None:
+    """Let the server end the frozen transaction once it is time."""
+    eventually(is_time, what="a second try")
+    frozen.execute("SET LOCAL idle_in_transaction_session_timeout = '50ms'")
