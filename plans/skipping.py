@@ -20,14 +20,18 @@ from plans.states import PlanStatus, StepStatus, WaitingFor
 
 MAX_REASON = 2000
 WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT)
-IDLE = Q(status=StepStatus.PENDING) | Q(status=StepStatus.IN_PROGRESS, waiting_for__in=WAITS, claimed_by="")
+LET_GO = Q(waiting_for="", ready_at__isnull=False)
+"""What was begun and let go: by a pause, by a process that was told to stop or was lost."""
+BEGUN = Q(status=StepStatus.IN_PROGRESS, claimed_by="")
+IDLE = Q(status=StepStatus.PENDING) | (BEGUN & (Q(waiting_for__in=WAITS) | LET_GO))
 """Steps that nobody works on and nobody has to settle."""
 
 
 def is_idle(step: Step) -> bool:
     """Say whether nobody works on the step at hand and nobody has to settle it, as IDLE does of rows."""
-    waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for in WAITS and not step.claimed_by
-    return step.status == StepStatus.PENDING or waits
+    if step.status != StepStatus.IN_PROGRESS or step.claimed_by:
+        return step.status == StepStatus.PENDING
+    return step.waiting_for in WAITS or (not step.waiting_for and step.ready_at is not None)
 
 
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:

@@ -1,17 +1,20 @@
 """A person skips a step with a reason: its tool is not called, its request is withdrawn, the plan goes on."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from approvals.models import AuditEntry
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
-from plans import carriers
+from plans import carriers, engine, recovery
 from plans.controls import pause_plan
 from plans.finishing import TRIES
-from plans.models import Plan
+from plans.models import Plan, Step
 from plans.selectors import memory_of
 from plans.services import Requester, start_plan
-from plans.skipping import MAX_REASON, skip_step
+from plans.skipping import MAX_REASON, is_idle, skip_step
 from tests.builders import (
     act,
     approve,
@@ -119,6 +122,27 @@ def test_an_approved_step_that_has_not_started(stage, ada, rosa):
     approve(plan, rosa)
     skip(plan)
     assert (work_off(plan).status, stage.played, request_of(plan).status) == ("completed", [], "withdrawn")
+
+
+@pytest.mark.parametrize("how", ["paused", "stopped", "lost"])
+def test_a_step_that_was_begun_and_let_go(stage, ada, rosa, how):
+    """Nobody works on it: its plan was paused, its process told to stop or lost."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    approve(plan, rosa)
+    resume = engine.claim(plan.pk, owner="tests")
+    assert resume is not None and not is_idle(step_of(plan))
+    if how == "paused":
+        pause_plan(plan, by=Requester(ada))
+        engine.advance(resume, engine.Turn("tests"))
+    elif how == "stopped":
+        recovery.let_go(resume)
+    else:
+        Step.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+        assert recovery.take_back_lost_steps(timezone.now()) == 1
+    assert (step_of(plan).status, step_of(plan).waiting_for, is_idle(step_of(plan))) == ("in_progress", "", True)
+    assert (skip(plan).status, stage.played, request_of(plan).status) == ("completed", [], "withdrawn")
+    assert call_of(plan).status == "cancelled"
+    assert_gapless(plan)
 
 
 def test_a_paused_plan(stage, ada):
