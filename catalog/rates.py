@@ -27,6 +27,10 @@ COUNT = (
     "ELSE catalog_ratebucket.window_started_at END "
     "WHERE catalog_ratebucket.window_started_at <= %s OR catalog_ratebucket.used < %s RETURNING used"
 )
+GIVE_BACK = (
+    'UPDATE catalog_ratebucket SET used = used - 1 WHERE "group" = %s AND owner = %s AND used > 0 '
+    "AND window_started_at <= %s"
+)
 CLEAR = (
     "DELETE FROM catalog_ratebucket WHERE id IN "
     "(SELECT id FROM catalog_ratebucket WHERE window_started_at < %s ORDER BY id LIMIT %s)"
@@ -91,6 +95,13 @@ def count_use(ration: Ration, *, now: datetime) -> None:
         said = " and ".join(str(rate) for rate in full)
         message = f"The limit of {ration.group} is reached ({said} for one caller); try again in {_said(seconds)}."
         raise RateLimited(message, seconds)
+
+
+def give_back_use(ration: Ration, *, counted_at: datetime) -> None:
+    """Take back one use that was counted at a moment, as far as the windows of that time still last."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        for rate in ration.rates:
+            cursor.execute(GIVE_BACK, [_bucket(ration, rate), ration.owner, _bound(counted_at)])
 
 
 def _fits(cursor: CursorWrapper, ration: Ration, rate: Rate, now: datetime) -> bool:

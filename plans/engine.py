@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
 from django.conf import settings
-from django.db import Error, connection
+from django.db import Error, connection, transaction
 
 from approvals import expiry, requests, starts
 from approvals.digests import Binding
@@ -224,21 +224,21 @@ def _preview(work: Hold | Resume | Renewal, order: Order, turn: Turn) -> Preview
 
 def _count(limited: Limited, turn: Turn) -> Work | None:
     """Count a call against its caller's limit; admit it, or put it off when the limit is reached."""
-    refusal: RateLimited | None = None
     try:
-        limits.count(limited.order, limited.plan)
-    except RateLimited as error:
-        refusal = error
-    return _store_counted(limited, refusal, turn)
+        counted: datetime | RateLimited = limits.count(limited.order, limited.plan)
+    except RateLimited as refusal:
+        counted = refusal
+    return _store_counted(limited, counted, turn)
 
 
 @retried_patiently
-def _store_counted(limited: Limited, refusal: RateLimited | None, turn: Turn) -> Work | None:
+def _store_counted(limited: Limited, counted: datetime | RateLimited, turn: Turn) -> Work | None:
     with recording(limited.plan.pk, limited.plan.ref) as batch:
-        if refusal is not None:
-            limits.put_off(batch, limited.step, refusal)
+        if isinstance(counted, RateLimited):
+            limits.put_off(batch, limited.step, counted)
             return _next(batch, limited.plan, turn)
         if _is_set_aside(batch, limited, turn):
+            transaction.on_commit(lambda: limits.give_back(limited.order, limited.plan, counted), robust=True)
             return None
         work = starting.admit(Start(batch, limited.plan, limited.step), limited.order, counted=True)
         return work or _next(batch, limited.plan, turn)

@@ -4,12 +4,12 @@ Counting is a transaction of its own, outside of every plan's: callers of one gr
 not hold a plan or the audit log meanwhile. Calls that are tried again, or asked about again, do not count again.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from catalog import clock
 from catalog.errors import RateLimited
 from catalog.models import ApiToken
-from catalog.rates import Ration, count_use
+from catalog.rates import Ration, count_use, give_back_use
 from catalog.registry import rates_for
 from plans import claims, finishing
 from plans.claims import Claimed, Parking
@@ -27,10 +27,21 @@ def is_limited(order: Order) -> bool:
     return bool(tool.rates) or (tool.rate_limit_key is not None and bool(rates_for(tool)))
 
 
-def count(order: Order, plan: PlanFacts) -> None:
-    """Count the call for who asks for it. Raises RateLimited."""
+def count(order: Order, plan: PlanFacts) -> datetime:
+    """Count the call for who asks for it, and return when. Raises RateLimited."""
+    now = clock.now()
+    count_use(_ration(order, plan), now=now)
+    return now
+
+
+def give_back(order: Order, plan: PlanFacts, counted_at: datetime) -> None:
+    """Take back the count of a call that is neither started nor held after all, and is counted again when it is."""
+    give_back_use(_ration(order, plan), counted_at=counted_at)
+
+
+def _ration(order: Order, plan: PlanFacts) -> Ration:
     tool = order.target.tool
-    count_use(Ration(tool.rate_group, rates_for(tool), _owner(order.asker or plan.asker)), now=clock.now())
+    return Ration(tool.rate_group, rates_for(tool), _owner(order.asker or plan.asker))
 
 
 def _owner(asker: Asker) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from catalog.errors import RateLimited, ToolDefinitionError
 from catalog.models import RateBucket
-from catalog.rates import Rate, Ration, clear_buckets, count_use, parse_rates
+from catalog.rates import Rate, Ration, clear_buckets, count_use, give_back_use, parse_rates
 from catalog.registry import rates_for
 from catalog.testing import clean_registry
 from catalog.tools import tool
@@ -113,3 +113,14 @@ def test_counts_that_are_over_are_cleared(db):
     refusal_of(ration(owner="user:2"))
     assert clear_buckets(now=NOON) == 1
     assert [row.owner for row in RateBucket.objects.all()] == ["user:2"]
+
+
+def test_a_use_is_given_back_to_the_windows_it_was_counted_in(db):
+    """Never to one that began later, and never below none."""
+    both = ration("1/min,9/h")
+    assert [refusal_of(both, second) for second in (0, 120)] == [None, None]
+    give_back_use(both, counted_at=NOON)
+    assert dict(RateBucket.objects.values_list("group", "used")) == {"mail:min": 1, "mail:h": 1}
+    for _ in range(3):
+        give_back_use(both, counted_at=NOON + timedelta(seconds=120))
+    assert dict(RateBucket.objects.values_list("group", "used")) == {"mail:min": 0, "mail:h": 0}

@@ -1,5 +1,6 @@
 """Rate limits on the way in: direct calls are told when to come back, steps wait a moment or fail."""
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalog.models import Call, RateBucket
+from plans import engine
+from plans.controls import pause_plan, resume_plan
 from plans.models import Plan, Step
+from plans.services import Requester
+from plans.work import Limited
 from tests.builders import act, approve, events_of, make_plan, reject, step_of, work_off
 from tests.racing import at_once
 from tests.rest import Rest, agent
@@ -129,3 +134,21 @@ def test_many_callers_at_once_start_no_more_than_the_limit(stage, ada):
     statuses = at_once(*[lambda: rest.post("calls/", LIMITED).status_code] * 16)
     assert sorted(set(statuses)) == [201, 429]
     assert statuses.count(201) == 2 == Call.objects.count()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["paused", "stopped"])
+def test_a_call_that_was_set_aside_is_counted_once(stage, ada, how):
+    """Its plan was paused, or its process told to stop, between its count and its start."""
+    plan, told = make_plan(ada, act(1, "a", "limited"), act(2, "b", "limited")), threading.Event()
+    work = engine.claim(plan.pk, owner="tests")
+    assert isinstance(work, Limited)
+    if how == "paused":
+        pause_plan(plan, by=Requester(ada))
+    else:
+        told.set()
+    assert engine.advance(work, engine.Turn("tests", stopping=told)) is None
+    assert set(RateBucket.objects.values_list("used", flat=True)) == {0}
+    if how == "paused":
+        resume_plan(plan, by=Requester(ada))
+    assert (work_off(plan).status, stage.values("limited")) == ("completed", ["a", "b"])
