@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
-from catalog.problems import MEDIA_TYPE, Problem
+from catalog.problems import AWAY, MEDIA_TYPE, Problem
 
 API_PREFIX = "/api/"
 KEPT_HEADERS = ("Allow", "Retry-After", "WWW-Authenticate")
@@ -17,6 +17,7 @@ DETAILS: Mapping[int, str] = {
     404: "There is nothing at this path.",
     405: "This path does not take that method.",
     413: "The request body is too large.",
+    503: AWAY.detail,
 }
 
 
@@ -37,7 +38,8 @@ class ApiProblems(MiddlewareMixin):
             return response
         detail = DETAILS.get(response.status_code, "Something went wrong here; it has been logged.")
         kept = {name: response[name] for name in KEPT_HEADERS if name in response}
-        return _answer(Problem(response.status_code, detail, headers=kept))
+        code = AWAY.code if response.status_code == AWAY.status else ""
+        return _answer(Problem(response.status_code, detail, code, headers=kept))
 
 
 def _answer(problem: Problem) -> JsonResponse:

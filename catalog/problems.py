@@ -17,10 +17,13 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from catalog import errors
+from catalog.retries import is_away
 from catalog.tracing import told
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100
+AGAIN_SECONDS = 5
+"""When a client may ask again after the database was away: a restart, or a frozen process, is over about then."""
 log = logging.getLogger("toolgate.api")
 
 
@@ -53,14 +56,17 @@ class Problem:
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
     """Answer any exception; one that nobody expected is logged without its message and becomes a bare 500."""
     problem = problem_of(error)
-    if problem is None:
+    if problem is None or problem.status >= 500:
         log_unexpected(error)
+    if problem is None:
         problem = Problem(500, "Something went wrong here; nothing about it is your fault. It has been logged.")
     return problem.response()
 
 
 def problem_of(error: Exception) -> Problem | None:
     """Return what the client is told about this exception; None for one that nobody expected."""
+    if is_away(error):
+        return AWAY
     for kind, tell in TABLE:
         if isinstance(error, kind):
             return tell(error)
@@ -68,9 +74,22 @@ def problem_of(error: Exception) -> Problem | None:
 
 
 def log_unexpected(error: BaseException) -> None:
-    """Log where an exception came from. Its message is left out: it may hold arguments."""
+    """Log where an exception came from. Its message is left out: it may hold arguments.
+
+    A database that is away, or a row of it that is locked, is expected: that is a warning.
+    """
+    name, away = type(error).__name__, isinstance(error, Exception) and is_away(error)
     where = "".join(traceback.format_tb(error.__traceback__))
-    log.error("Unexpected %s", type(error).__name__, extra=told(stack=where))
+    words, level = ("The database was away: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
+    log.log(level, words, name, extra=told(stack=where))
+
+
+AWAY = Problem(
+    503,
+    "The database could not be asked, or not in time. Ask again in a few seconds; to write, with its Idempotency-Key.",
+    "database_away",
+    headers={"Retry-After": str(AGAIN_SECONDS)},
+)
 
 
 def _told(status: int, code: str) -> Callable[[Any], Problem]:

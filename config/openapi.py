@@ -25,6 +25,7 @@ REFUSAL = {
     "description": "The request was refused.",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
+AWAY = {**REFUSAL, "description": "The database was away, or what was asked about is locked: ask again."}
 
 
 def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -33,4 +34,5 @@ def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
     for path in result["paths"].values():
         for operation in path.values():
             operation["responses"]["4XX"] = REFUSAL
+            operation["responses"]["503"] = AWAY
     return result

@@ -8,6 +8,7 @@ from config.health import healthz, readyz
 from config.metrics import metrics
 from config.views import home
 
+handler500 = "config.views.broken"
 sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_authenticated_user=True)
 
 urlpatterns = [

@@ -1,0 +1,117 @@
+"""A database that is away, busy or locked is a 503 that says when to ask again, over REST and on pages alike."""
+
+import sqlite3
+from typing import Any
+
+import psycopg
+import psycopg_pool
+import pytest
+from django.db import InterfaceError, OperationalError, ProgrammingError, connection
+from procrastinate.contrib.django import connector_params
+
+from catalog import problems
+from plans.models import Plan
+from tests.builders import make_plan, step
+from tests.pages import Pages
+from tests.rest import Rest
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("catalog")]
+CANARY = "canary-7"
+AWAY = [OperationalError(CANARY), InterfaceError(CANARY)]
+
+
+def assert_is_away(response: Any) -> None:
+    """Assert that the answer is the problem document of a database that is away."""
+    assert (response.status_code, response.headers.get("Retry-After")) == (503, "5")
+    assert response["Content-Type"] == "application/problem+json"
+    assert response.json()["type"] == "urn:toolgate:database_away"
+    assert CANARY not in response.content.decode()
+
+
+def failing(error: Exception) -> Any:
+    """Let every statement fail with this error."""
+
+    def fail(*args: object) -> None:
+        raise error
+
+    return connection.execute_wrapper(fail)
+
+
+@pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
+def test_over_rest_it_is_a_problem(ada, error):
+    """Whether reading or writing, with a token or by session."""
+    rest, pages = Rest(ada), Pages(ada)
+    with failing(error):
+        assert_is_away(rest.get("plans/"))
+        assert_is_away(rest.post("plans/", {"goal": "Try", "steps": [step(1)]}, key="k"))
+        assert_is_away(pages.client.get("/api/v1/plans/"))
+
+
+@pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("path", ["/plans/", "/", "/approvals/", "/sign-in/", "/admin/"])
+def test_a_page_says_so_without_asking_the_database(ada, error, path):
+    """Where it is signed in or not: there is nobody's name on it."""
+    pages = Pages(ada)
+    with failing(error):
+        response = pages.client.get(path)
+    assert (response.status_code, response.headers.get("Retry-After")) == (503, "5")
+    assert "The database is away" in response.content.decode()
+    assert CANARY not in response.content.decode()
+
+
+def test_a_fault_of_ours_is_none_of_the_database(ada):
+    """It is a 500 on both."""
+    rest, pages = Rest(ada), Pages(ada)
+    with failing(ProgrammingError(CANARY)):
+        assert rest.get("plans/").status_code == 500
+        assert "Something broke here" in pages.open("/plans/", status=500)
+
+
+def test_it_is_logged_as_what_it_is(ada, caplog):
+    """A warning, without the message, which may hold arguments."""
+    rest = Rest(ada)
+    with failing(AWAY[0]):
+        rest.get("plans/")
+    [line] = [record for record in caplog.records if record.name == problems.log.name]
+    assert (line.levelname, line.getMessage()) == ("WARNING", "The database was away: OperationalError")
+
+
+@pytest.mark.service
+def test_so_is_a_pool_without_a_free_connection(ada, monkeypatch):
+    """It was waited for."""
+
+    def fail(*args: object, **options: object) -> None:
+        raise psycopg_pool.PoolTimeout(CANARY)
+
+    rest = Rest(ada)
+    connection.close()
+    monkeypatch.setattr(psycopg_pool.ConnectionPool, "getconn", fail)
+    assert_is_away(rest.get("plans/"))
+
+
+@pytest.mark.service
+def test_so_is_a_plan_that_someone_has_locked(ada):
+    """The others are served."""
+    stuck, other = (make_plan(ada, step(1)) for _ in range(2))
+    rest = Rest(ada)
+    with psycopg.connect(**connector_params()) as frozen:
+        frozen.execute("SELECT 1 FROM plans_plan WHERE id = %s FOR UPDATE", [stuck.pk])
+        assert_is_away(rest.post(f"plans/{stuck.public_id}/pause/"))
+        assert rest.post(f"plans/{other.public_id}/pause/").status_code == 200
+    assert rest.post(f"plans/{stuck.public_id}/pause/").status_code == 200
+
+
+def test_so_is_a_file_that_another_program_writes_to(ada):
+    """Reading goes on."""
+    if connection.vendor != "sqlite":
+        pytest.skip("SQLite alone has one writer.")
+    rest = Rest(ada)
+    rest.get("plans/")  # that the token is used is written down now and then
+    other = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout = 50")
+    assert_is_away(rest.post("plans/", {"goal": "Try", "steps": [step(1)]}))
+    assert (rest.get("plans/").status_code, Plan.objects.count()) == (200, 0)
+    other.close()
+    connection.close()
