@@ -10,11 +10,10 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
-from django.conf import settings
-from django.db import Error, connection, transaction
+from django.db import transaction
 
 from approvals import expiry, requests, starts
 from approvals.digests import Binding
@@ -23,27 +22,23 @@ from catalog import clock, dispatch, snapshot
 from catalog.context import Budget, Deadline, ToolContext
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
-from catalog.problems import log_unexpected
 from catalog.results import Preview
-from catalog.retries import is_away, retried, retried_patiently
+from catalog.retries import retried, retried_patiently
 from catalog.states import CallStatus
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
 from plans import budgets, caps, carriers, claims, drift, finishing, limits, recovery, reports, starting
+from plans.answers import found_again, patiently
 from plans.askers import askers_of
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
-from plans.fences import may_undo
+from plans.fences import is_ours, may_undo
 from plans.starting import Start
 from plans.states import WaitingFor
 from plans.work import Hold, Limited, Memory, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
 
 INLINE_SECONDS = 2.0
 INLINE_STEPS = 50
-SURELY_OURS = 0.9
-"""The part of a lease during which a worker need not ask whether it still has it."""
-AGAIN_SECONDS = 0.1
-"""How soon a finish that the database did not take is tried again; twice as long each time."""
 
 
 def _nobody_watches() -> None:
@@ -74,6 +69,7 @@ class Turn:
         return self.steps_left > 0 and monotonic() < self.until
 
 
+@found_again
 @retried
 def claim(plan_pk: int, *, owner: str, turn: Turn | None = None) -> Work | None:
     """Claim the plan's next ready step and take it as far as it goes inside one transaction.
@@ -102,6 +98,7 @@ def _claim(batch: Recording, plan: PlanFacts, owner: str) -> Work | None:
     work = starting.next_work(batch, plan, owner=owner)
     if work is None:
         finishing.settle_plan(batch)
+    batch.leads_to = work
     return work
 
 
@@ -122,44 +119,18 @@ def _advance(work: Work, turn: Turn) -> Work | None:
         return _ask_again(work, turn)
     outcome = perform(work)
     turn.back()
-    return _end_patiently(work, outcome, turn)
+    return patiently(lambda: end(work, outcome, turn))
 
 
 def perform(run: Run) -> dispatch.Outcome:
     """Run the handler, outside every transaction, unless the lease was lost since the start."""
-    if not _is_ours(run):
+    if not is_ours(run):
         return dispatch.too_late(run.order.target.tool)
     with reports.calling(run):
         return dispatch.run(run.order.target.tool, run.order.arguments, _context(run), partial(may_undo, run))
 
 
-def _is_ours(run: Run) -> bool:
-    """Say whether the call is still this worker's to run; only after a lease's time can it be anyone else's.
-
-    Asked a little earlier than that: this process's measure of the database's time lies a little behind.
-    """
-    now, seconds = clock.now(), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
-    if run.call.started_at is None or now < run.call.started_at + SURELY_OURS * seconds:
-        return True
-    with connection.cursor() as cursor:
-        return claims.renew_lease(cursor, run.step, until=now + seconds)
-
-
-def _end_patiently(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
-    """Finish a step; while the database is away the result is kept and tried again, for half a lease at most."""
-    ends, pause = monotonic() + settings.TOOLGATE_LEASE_SECONDS / 2, AGAIN_SECONDS
-    while True:
-        try:
-            return end(run, outcome, turn)
-        except Error as error:
-            if not is_away(error) or monotonic() + pause > ends:
-                raise
-            log_unexpected(error)
-        connection.close()
-        sleep(pause)
-        pause *= 2
-
-
+@found_again
 @retried_patiently
 def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
@@ -231,6 +202,7 @@ def _count(limited: Limited, turn: Turn) -> Work | None:
     return _store_counted(limited, counted, turn)
 
 
+@found_again
 @retried_patiently
 def _store_counted(limited: Limited, counted: datetime | RateLimited, turn: Turn) -> Work | None:
     with recording(limited.plan.pk, limited.plan.ref) as batch:
@@ -241,6 +213,7 @@ def _store_counted(limited: Limited, counted: datetime | RateLimited, turn: Turn
             transaction.on_commit(lambda: limits.give_back(limited.order, limited.plan, counted), robust=True)
             return None
         work = starting.admit(Start(batch, limited.plan, limited.step), limited.order, counted=True)
+        batch.leads_to = work
         return work or _next(batch, limited.plan, turn)
 
 
@@ -253,6 +226,7 @@ def _hold(hold: Hold, turn: Turn) -> Work | None:
     return _store_hold(hold, shown, turn)
 
 
+@found_again
 @retried_patiently
 def _store_hold(hold: Hold, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(hold.plan.pk, hold.plan.ref) as batch:
@@ -260,6 +234,7 @@ def _store_hold(hold: Hold, shown: Preview | None, turn: Turn) -> Work | None:
         return _next(batch, hold.plan, turn)
 
 
+@found_again
 @retried_patiently
 def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work | None:
     with recording(work.plan.pk, work.plan.ref) as batch:
@@ -302,6 +277,7 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
         return Renewal(resume.step, resume.plan, call, str(change))
 
 
+@found_again
 @retried_patiently
 def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | None:
     """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
@@ -311,6 +287,7 @@ def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | Non
         return _next(batch, work.plan, turn)
 
 
+@found_again
 @retried_patiently
 def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: Turn) -> Run | None:
     """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
@@ -329,7 +306,8 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: T
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
         tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
         budget = budgets.spend_call(batch.cursor, resume.plan)
-    return Run(resume.step, resume.plan, call, order, target_state=state or None, budget=budget)
+        batch.leads_to = run = Run(resume.step, resume.plan, call, order, target_state=state or None, budget=budget)
+    return run
 
 
 def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal, turn: Turn) -> bool:
@@ -346,6 +324,7 @@ def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal, turn: Turn
     return True
 
 
+@found_again
 @retried_patiently
 def _expire(resume: Resume, turn: Turn) -> Work | None:
     """The run window of an approval has passed: the request expires, and its step fails with it."""
@@ -366,6 +345,7 @@ def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
     return _store_renewal(renewal, order, shown, turn)
 
 
+@found_again
 @retried_patiently
 def _store_renewal(renewal: Renewal, order: Order, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(renewal.plan.pk, renewal.plan.ref) as batch:
@@ -376,6 +356,7 @@ def _store_renewal(renewal: Renewal, order: Order, shown: Preview | None, turn: 
         if isinstance(work, Hold):
             store_held(batch, work, shown)
             work = None
+        batch.leads_to = work
         return work or _next(batch, renewal.plan, turn)
 
 
@@ -389,6 +370,7 @@ def abandon(work: Work) -> None:
     _give_up(work)
 
 
+@found_again
 @retried_patiently
 def _give_up(work: Hold | Resume | Renewal | Limited) -> None:
     with recording(work.plan.pk, work.plan.ref) as batch:

@@ -58,6 +58,10 @@ class Recording:
     now: datetime
     cursor: CursorWrapper
     rows: list[tuple[str, int | None, str]] = field(default_factory=list)
+    last_seq: int = 0
+    """The number of its last event, once that is written."""
+    leads_to: object = None
+    """What the transaction hands on once it is committed, for who finds out later that it was."""
 
     def add(self, kind: str, step_id: int | None = None, **data: Any) -> None:
         """Append one event. Raises KeyError for a type that docs/api.md does not name."""
@@ -103,6 +107,8 @@ def _gathering(plan_pk: int, plan_ref: str, now: datetime) -> Iterator[Recording
         batch = Recording(plan_pk, plan_ref, now, cursor)
         before: Recording | None = getattr(_open, "batch", None)
         _open.batch = batch
+        if before is None:
+            _open.latest = batch
         try:
             yield batch
         finally:
@@ -144,7 +150,7 @@ def lock_plan(plan_pk: int) -> datetime:
 
 def _flush(batch: Recording) -> None:
     """Number and write what `batch` holds, and poke the listeners once it is committed."""
-    last = write_rows(batch)
+    last = batch.last_seq = write_rows(batch)
     note_done(batch.plan_ref)
     for listener in _listeners:
         transaction.on_commit(lambda listener=listener: listener(batch.plan_ref, last), robust=True)  # type: ignore[misc]
@@ -188,6 +194,17 @@ def current(plan_ref: str) -> Recording | None:
     """Return this thread's open recording of the plan, if there is one."""
     batch: Recording | None = getattr(_open, "batch", None)
     return batch if batch is not None and batch.plan_ref == plan_ref else None
+
+
+def latest() -> Recording | None:
+    """Return this thread's last recording since `forget_latest`, open or not, committed or not."""
+    batch: Recording | None = getattr(_open, "latest", None)
+    return batch
+
+
+def forget_latest() -> None:
+    """Forget this thread's last recording."""
+    _open.latest = None
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:

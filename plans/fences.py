@@ -1,9 +1,31 @@
 """Whether an attempt is still the one that counts, asked outside of any transaction."""
 
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection
+
+from catalog import clock
 from catalog.states import CallStatus
+from plans import claims
 from plans.finishing import SETTLED
 from plans.models import Step
 from plans.work import Run
+
+SURELY_OURS = 0.9
+"""The part of a lease during which a worker need not ask whether it still has it."""
+
+
+def is_ours(run: Run) -> bool:
+    """Say whether the call is still this worker's to run; only after a lease's time can it be anyone else's.
+
+    Asked a little earlier than that: this process's measure of the database's time lies a little behind.
+    """
+    now, seconds = clock.now(), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
+    if run.call.started_at is None or now < run.call.started_at + SURELY_OURS * seconds:
+        return True
+    with connection.cursor() as cursor:
+        return claims.renew_lease(cursor, run.step, until=now + seconds)
 
 
 def may_undo(run: Run) -> bool:

@@ -1,0 +1,98 @@
+"""Commits whose answer was lost: what they led to goes on, and nothing is done or told twice."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import psycopg
+import pytest
+from django.db import OperationalError, connection, connections
+
+from plans import engine
+from plans.engine import Turn
+from plans.models import Plan
+from plans.work import Resume, Run, Work
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, step_of, work_off
+from tests.invariants import assert_invariants
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Lose = Callable[[bool], None]
+
+
+@pytest.fixture
+def lose_the_answer() -> Iterator[Lose]:
+    """A way to cut the connection at the next commit: right after it was done, or right before."""
+    patch, wrapper = pytest.MonkeyPatch(), connections["default"]
+
+    def cut(committed: bool) -> None:
+        patch.undo()
+        if committed:
+            wrapper.commit()
+        if connection.vendor == "postgresql":
+            mine = connection.connection.info
+            with psycopg.connect(mine.dsn, password="toolgate", autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 60000)", [mine.backend_pid])
+            with suppress(psycopg.OperationalError):
+                connection.connection.execute("SELECT 1")  # so that it knows that it is cut off
+        raise OperationalError("server closed the connection unexpectedly")
+
+    yield lambda committed: patch.setattr(wrapper, "commit", lambda: cut(committed))
+    patch.undo()
+
+
+def work_on(work: Work | None) -> None:
+    """Go on with what a thread has in its hands, as an executor does."""
+    while work is not None:
+        work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+
+
+def assert_ran_once(plan: Plan, *calls: str) -> None:
+    """Check that the plan completed, and each of its calls at its first attempt and without anything late."""
+    plan.refresh_from_db()
+    told = [(call_of(plan, number + 1).status, call_of(plan, number + 1).attempt) for number in range(len(calls))]
+    assert (plan.status, told) == ("completed", [("completed", 1)] * len(calls))
+    assert [call_of(plan, number + 1).late_evidence for number in range(len(calls))] == [""] * len(calls)
+    assert events_of(plan).count("1 step.completed") == 1
+    assert_gapless(plan)
+    assert_invariants()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_finish_whose_answer_was_lost_goes_on_with_what_it_claimed(stage, ada, lose_the_answer, committed):
+    """What it finished is finished once; when nothing was committed it is done again."""
+    plan = make_plan(ada, act(1, "x", "cautious"), act(2, "y", "cautious", dependencies=[1]))
+    run = engine.claim(plan.pk, owner="tests")
+    assert isinstance(run, Run)
+    lose_the_answer(committed)
+    work_on(run)
+    assert stage.values("cautious") == ["x", "y"]
+    assert_ran_once(plan, "x", "y")
+
+
+def test_a_claim_whose_answer_was_lost_is_found_again(stage, ada, lose_the_answer):
+    """What it started has not begun: it does."""
+    plan = make_plan(ada, act(1, "x", "cautious"))
+    lose_the_answer(True)
+    work_on(engine.claim(plan.pk, owner="tests"))
+    assert stage.values("cautious") == ["x"]
+    assert_ran_once(plan, "x")
+
+
+def test_a_claim_that_was_not_committed_left_nothing(stage, ada, lose_the_answer):
+    """Whoever asked learns that the database was away; the step is as ready as before."""
+    plan = make_plan(ada, act(1, "x", "cautious"))
+    lose_the_answer(False)
+    with pytest.raises(OperationalError):
+        engine.claim(plan.pk, owner="tests")
+    assert (step_of(plan).claimed_by, work_off(plan).status) == ("", "completed")
+
+
+def test_the_start_of_an_approved_call_whose_answer_was_lost_goes_on(stage, ada, rosa, lose_the_answer):
+    """Its approval was used for it: nobody is asked again, and nobody to say what happened."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    approve(plan, rosa)
+    resume = engine.claim(plan.pk, owner="tests")
+    assert isinstance(resume, Resume)
+    lose_the_answer(True)
+    work_on(resume)
+    assert stage.values("dangerous") == ["x"]
+    assert_ran_once(plan, "x")
