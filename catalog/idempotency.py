@@ -1,8 +1,8 @@
 """One answer per `Idempotency-Key`: the key is reserved before the work, the first answer kept for 24 hours.
 
 The work's own transaction says on the key that it is done (`catalog.keyed`): a request whose answer was lost is
-answered when it is repeated, and not done again. A process that dies before that leaves its key reserved: better a
-refusal than the work done twice. An answer is for the roles it was given to: it may show what its reader must not see
+answered when it is repeated, and not done again. A process that dies before that leaves its key reserved for a minute;
+then a repeated request takes it over, and the work of the first, should it live after all, is refused. An answer is for the roles it was given to: it may show what its reader must not see
 without them.
 """
 
@@ -25,6 +25,7 @@ from catalog.models import ApiToken, IdempotencyKey
 from catalog.problems import MEDIA_TYPE, Problem, exception_handler
 
 HOURS_KEPT = 24
+RESERVED_SECONDS = 60
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -69,7 +70,10 @@ def act_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> 
 
 def _reserve(owner: str, key: str, body_digest: str) -> tuple[IdempotencyKey, bool]:
     keys = IdempotencyKey.objects.filter(owner=owner)
-    keys.filter(created_at__lt=clock.now() - timedelta(hours=HOURS_KEPT)).delete()
+    now = clock.now()
+    keys.filter(created_at__lt=now - timedelta(hours=HOURS_KEPT)).delete()
+    reserved = keys.filter(key=key, answer_status=None, done_ref="")
+    reserved.filter(created_at__lt=now - timedelta(seconds=RESERVED_SECONDS)).delete()
     return keys.get_or_create(owner=owner, key=key, defaults={"body_digest": body_digest})
 
 

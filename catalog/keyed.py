@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from catalog.errors import Conflict
 from catalog.models import IdempotencyKey
 
 _under = threading.local()
@@ -16,18 +17,24 @@ _under = threading.local()
 @contextmanager
 def working_under(key: IdempotencyKey) -> Iterator[None]:
     """Do what follows on this thread under a key."""
+    before = getattr(_under, "key", None)
     _under.key = key.pk
     try:
         yield
     finally:
-        _under.key = None
+        _under.key = before
 
 
 def note_done(ref: str) -> None:
-    """Keep with the key, if there is one, which plan was written; call it inside the transaction that writes it."""
+    """Keep with the key, if there is one, which plan was written; call it inside the transaction that writes it.
+
+    Raises Conflict when the key was taken over by a repeated request: that one does the work.
+    """
     key: int | None = getattr(_under, "key", None)
-    if key is not None:
-        IdempotencyKey.objects.filter(pk=key, done_ref="").update(done_ref=ref)
+    if key is None or IdempotencyKey.objects.filter(pk=key, done_ref="").update(done_ref=ref):
+        return
+    if not IdempotencyKey.objects.filter(pk=key).exists():
+        raise Conflict("This took so long that the same request, sent again, has taken its place.")
 
 
 def free(key: IdempotencyKey) -> None:

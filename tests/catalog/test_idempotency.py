@@ -9,6 +9,7 @@ from django.db import OperationalError, connections
 from django.utils import timezone
 
 from catalog.models import IdempotencyKey
+from plans import services
 from plans.models import Plan
 from tests.builders import act, make_plan, request_of, step, work_off
 from tests.rest import Rest, agent, wrong_paths
@@ -80,6 +81,34 @@ def test_a_request_that_still_runs_is_409_with_retry_after(ada):
     assert (response.status_code, response["Retry-After"]) == (409, "1")
 
 
+def test_a_key_whose_process_died_is_taken_over_after_a_minute(ada):
+    rest = Rest(ada)
+    body = rest.post("plans/", PLAN, key="k-1").json()
+    minute = timezone.now() - timedelta(seconds=61)
+    IdempotencyKey.objects.update(answer_status=None, done_ref="", created_at=minute)
+
+    assert rest.post("plans/", {**PLAN, "goal": "Other"}, key="k-2").status_code == 201
+    assert rest.post("plans/", PLAN, key="k-1").json()["id"] != body["id"]
+
+
+def test_who_was_only_slow_does_nothing_once_the_key_is_taken_over(ada, monkeypatch):
+    """Two processes believe that the key is theirs; the plan is made once."""
+    rest = Rest(ada)
+    create_plan, repeated = services.create_plan, []
+
+    def slowly(*arguments, **options):
+        IdempotencyKey.objects.update(created_at=timezone.now() - timedelta(seconds=61))
+        monkeypatch.setattr("plans.services.create_plan", create_plan)
+        repeated.append(rest.post("plans/", PLAN, key="k-1"))
+        return create_plan(*arguments, **options)
+
+    monkeypatch.setattr("plans.services.create_plan", slowly)
+    late = rest.post("plans/", PLAN, key="k-1")
+
+    assert (repeated[0].status_code, late.status_code) == (201, 409)
+    assert Plan.objects.count() == 1
+
+
 def test_a_key_lives_24_hours(ada):
     rest = Rest(ada)
     first = rest.post("plans/", PLAN, key="k-1").json()["id"]
@@ -125,7 +154,7 @@ def test_a_request_whose_answer_was_lost_is_answered_when_it_is_repeated(ada, mo
     rest = Rest(ada)
     with monkeypatch.context() as lost:
         lost.setattr("plans.api.PlanEndpoint.shown", lost_answer)
-        assert rest.post("plans/", PLAN, key="k-1").status_code == 500
+        assert rest.post("plans/", PLAN, key="k-1").status_code == 503
     again = rest.post("plans/", PLAN, key="k-1")
     assert (again.status_code, again.json()["id"]) == (201, Plan.objects.get().public_id)
     assert rest.post("plans/", PLAN, key="k-1").json() == again.json()
