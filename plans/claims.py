@@ -38,6 +38,8 @@ class Claimed:
     claimed_by: str
     ready_since: datetime | str | None = None
     """Of a step just claimed: since when it was ready, as the driver reads it."""
+    deadline_at: datetime | str | None = None
+    """Of a step just claimed: its plan's deadline, which moves when the plan is retried, as the driver reads it."""
 
 
 STEP_COLUMNS = (
@@ -56,12 +58,13 @@ def _may(moves: Moves, to: str) -> str:
 
 
 NOT_PAUSED = "NOT EXISTS (SELECT 1 FROM plans_plan AS plan WHERE plan.id = plan_id AND plan.paused_at IS NOT NULL)"
+DEADLINE = "(SELECT plan.deadline_at FROM plans_plan AS plan WHERE plan.id = plan_id)"
 CLAIM = (
     f"UPDATE plans_step SET status = '{StepStatus.IN_PROGRESS}', claimed_by = %s, lease_until = %s, "
     "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = ready_at, "
     "started_at = COALESCE(started_at, %s) "
     f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED}{{limit}} "
-    f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}"
+    f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}, {DEADLINE}"
 )
 NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
 NOT_FULL = (

@@ -49,7 +49,7 @@ def next_work(batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
         step = caps.claim_next(batch.cursor, plan.pk, lease(owner, batch))
         if step is None:
             return None
-        work = _begin(Start(batch, plan, step))
+        work = _begin(Start(batch, plan.as_of(step), step))
         if work is not None:
             return work
     carriers.hint(plan.pk, Step.objects.filter(plan=plan.pk, ready_at__lte=batch.now).count())

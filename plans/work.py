@@ -1,9 +1,9 @@
-"""What an executor thread holds in its hands: a claimed step with its plan's fixed facts, and what is to be done."""
+"""What an executor thread holds in its hands: a claimed step with its plan's facts, and what is to be done."""
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
@@ -31,7 +31,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What never changes about a plan once it is stored."""
+    """What an executor knows of a plan: all but its deadline never changes once it is stored."""
 
     pk: int
     ref: str
@@ -50,14 +50,22 @@ class PlanFacts:
         """Who asks for the calls of the plan's own steps."""
         return Asker(self.token_user_id or self.author_id, self.token_id, self.via, self.session)
 
+    def as_of(self, step: Claimed) -> "PlanFacts":
+        """Return the facts with the deadline that the plan had when the step was claimed."""
+        at = step.deadline_at
+        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+        if moment is not None and moment.tzinfo is None:  # as SQLite keeps it
+            moment = moment.replace(tzinfo=UTC)
+        return self if moment == self.deadline_at else replace(self, deadline_at=moment)
+
 
 def plan_facts(plan_pk: int) -> PlanFacts:
-    """Return the plan's fixed facts."""
+    """Return what is to be known of the plan."""
     return facts_of(Plan.objects.select_related("token").get(pk=plan_pk))
 
 
 def facts_of(plan: Plan) -> PlanFacts:
-    """Return the fixed facts of a plan at hand, stored or about to be."""
+    """Return what is to be known of a plan at hand, stored or about to be."""
     return PlanFacts(
         pk=plan.pk or 0,
         ref=plan.public_id,

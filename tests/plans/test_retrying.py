@@ -10,6 +10,7 @@ from approvals.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
+from plans import engine
 from plans.changing import change_plan, read_change
 from plans.controls import cancel_plan, pause_plan, resume_plan
 from plans.endings import end_overdue_plans
@@ -19,6 +20,7 @@ from plans.retrying import retry_plan
 from plans.selectors import memory_of
 from plans.services import Requester, start_plan
 from plans.settling import Settlement, settle_outcome
+from plans.work import Run
 from tests.builders import (
     act,
     approve,
@@ -267,3 +269,17 @@ def test_over_rest(stage, ada, ben):
     cancel_plan(plan, by=Requester(ada))
     refused = Rest(ada).post(path)
     assert (refused.status_code, "Clone it" in refused.json()["detail"]) == (409, True)
+
+
+def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):
+    """What it knew of the plan is from before the retry; the next step it claims has the time that was given anew."""
+    plan = make_plan(ada, act(1), act(2, "b", tool="keeping"), deadline_seconds=60)
+    Plan.objects.update(deadline_at=timezone.now())
+    run = engine.claim(plan.pk, owner="tests")
+    assert run is not None
+    Plan.objects.update(deadline_at=timezone.now() + timedelta(hours=1))  # as a retry does
+    plan.refresh_from_db()
+    following = engine.advance(run, engine.Turn("tests"))
+    assert isinstance(following, Run) and following.plan.deadline_at == plan.deadline_at
+    engine.advance(following, engine.Turn("tests"))
+    assert (call_of(plan).error_kind, call_of(plan, 2).status) == ("deadline_exceeded", "completed")
