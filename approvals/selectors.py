@@ -42,11 +42,6 @@ def pending_for(viewer: "User") -> QuerySet[ApprovalRequest]:
     return requests_for(viewer).filter(status=RequestStatus.PENDING, expires_at__gt=clock.now())
 
 
-def decided_for(viewer: "User") -> QuerySet[ApprovalRequest]:
-    """Return what no longer waits for an answer, newest first, with all that a page shows of it."""
-    return whole(requests_for(viewer).exclude(status=RequestStatus.PENDING)).order_by("-decided_at", "-id")
-
-
 def request_for(viewer: "User", public_id: str) -> ApprovalRequest:
     """Return one request with all that a page shows of it. Raises ApprovalRequest.DoesNotExist when not visible."""
     return whole(requests_for(viewer)).get(public_id=public_id)

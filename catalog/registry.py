@@ -78,6 +78,12 @@ def get_tool(name: str) -> Tool[Any, Any] | None:
     return _TOOLS.get(name)
 
 
+def output_key_of(name: str | None) -> str:
+    """Return the key under which the tool of this name wants its results kept; empty when it has none."""
+    tool = _TOOLS.get(name) if name else None
+    return (tool.output_key or "") if tool else ""
+
+
 def get_all_tools() -> dict[str, Tool[Any, Any]]:
     """Return all tools by name, in the order they were registered."""
     return _TOOLS.copy()

@@ -1,7 +1,6 @@
 """A stored plan as the document it was submitted as, for whoever changes or clones it. Reads rows, stores nothing."""
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import QuerySet
@@ -60,8 +59,3 @@ def removed_from(plan: Plan) -> set[int]:
     """Return the numbers of steps that were taken out of the plan: no other step gets them."""
     changes = plan.events.filter(type="plan.changed")
     return {number for change in changes for number in change.data_json.get("removed", ())}
-
-
-def canonical(documents: Iterable[Document]) -> list[str]:
-    """Return documents as texts that are equal where the documents are."""
-    return [canonical_text(document) for document in documents]

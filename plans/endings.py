@@ -12,6 +12,7 @@ from catalog.states import CallStatus
 from catalog.transitions import move, try_move
 from plans import carriers
 from plans.events import Recording, recording
+from plans.finishing import RELEASED
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
@@ -43,16 +44,7 @@ def cancel_step(step: Step, batch: Recording, reason: str, by: User | None) -> N
             requests.withdraw(call.approval, by=by, reason=reason)
         else:
             try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=reason, finished_at=batch.now)
-    stopped = try_move(
-        Step.objects.filter(pk=step.pk),
-        to=StepStatus.CANCELLED,
-        ready_at=None,
-        lease_until=None,
-        claimed_by="",
-        waiting_for="",
-        completed_at=batch.now,
-    )
-    if stopped:
+    if try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=batch.now, **RELEASED):
         batch.add("step.cancelled", step.step_id, **({"call": call.public_id} if call else {}))
 
 

@@ -18,7 +18,7 @@ from catalog import dispatch, facts
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolDrifted, ToolError
 from catalog.models import Call
-from catalog.registry import get_tool
+from catalog.registry import output_key_of
 from catalog.states import CallStatus
 from catalog.storable import words
 from catalog.transitions import try_move
@@ -32,7 +32,7 @@ from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.work import Order, Run
 
 as_json = json.JSONEncoder(ensure_ascii=False).encode
-RELEASED = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
+RELEASED: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
 SETTLED = "settled"
 """The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
 WAS_STOPPED = (dispatch.STOPPED, dispatch.NOT_BEGUN)
@@ -221,19 +221,13 @@ def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call:
 
 def _remember(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
     """Store what the step is to leave behind; an empty key means nothing was stored."""
-    key = step.expected_key or _output_key(step.tool)
+    key = step.expected_key or output_key_of(step.tool)
     if not key:
         return ""
     value = extract_value(response, json.loads(step.output_path) if step.output_path else None)
     claims.write_memory(batch.cursor, step, key, as_json(value), now=batch.now)
     batch.add("memory.written", step.step_id, key=key)
     return key
-
-
-def _output_key(tool_name: str) -> str:
-    """Return the key under which the tool itself wants its results kept; empty when it has none."""
-    tool = get_tool(tool_name)
-    return (tool.output_key or "") if tool else ""
 
 
 def complete_note(batch: Recording, step: Claimed) -> None:
@@ -302,13 +296,18 @@ def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = N
     """Fail a step with a sentence for people, kept in memory too; False when its lease was lost."""
     if not claims.fail_step(batch.cursor, step, now=batch.now, error=message):
         return False
-    MemoryItem.objects.create(
-        plan_id=step.plan_pk, type=MemoryItem.Type.STEP_FAILED,
-        value=json.dumps({"tool": step.tool or None, "error": message}), step_id=step.step_id, at=batch.now,
-    )  # fmt: skip
     told = ({"call": call.public_id} if call else {}) | ({"error": code} if code else {})
-    batch.add("step.failed", step.step_id, **told)
+    _note_failure(batch, step.step_id, step.tool, message, told)
     return True
+
+
+def _note_failure(batch: Recording, step_id: int, tool: str, message: str, told: dict[str, str]) -> None:
+    """Leave behind in memory and history that a step failed."""
+    MemoryItem.objects.create(
+        plan_id=batch.plan_pk, type=MemoryItem.Type.STEP_FAILED,
+        value=json.dumps({"tool": tool or None, "error": message}), step_id=step_id, at=batch.now,
+    )  # fmt: skip
+    batch.add("step.failed", step_id, **told)
 
 
 def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> bool:
@@ -340,8 +339,4 @@ def fail_held_step(batch: Recording, call: Call, message: str) -> None:
     """Fail the step of a call that people refused or let expire."""
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
     if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=batch.now, **RELEASED):
-        MemoryItem.objects.create(
-            plan_id=batch.plan_pk, type=MemoryItem.Type.STEP_FAILED,
-            value=json.dumps({"tool": call.tool_name, "error": message}), step_id=int(call.step_ref), at=batch.now,
-        )  # fmt: skip
-        batch.add("step.failed", int(call.step_ref), call=call.public_id)
+        _note_failure(batch, int(call.step_ref), call.tool_name, message, {"call": call.public_id})

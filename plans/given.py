@@ -7,7 +7,7 @@ A given value stands in memory with no step to its name. One that a step may wri
 from collections.abc import Iterable
 from typing import Any
 
-from catalog.registry import get_tool
+from catalog.registry import output_key_of
 from plans.models import MemoryItem, Plan
 from plans.spec import StepDocument
 
@@ -16,7 +16,7 @@ VALUE, GIVEN = MemoryItem.Type.VALUE, MemoryItem.Type.GIVEN
 
 def keep_given(plan: Plan, steps: Iterable[StepDocument]) -> None:
     """Keep the given values that these steps, which have not run, may write over."""
-    written = {step.expected_key or _output_key(step.tool) for step in steps}
+    written = {step.expected_key or output_key_of(step.tool) for step in steps}
     values = plan.memory.filter(type=VALUE, step_id=None, key__in=written - {""})
     kept = set(plan.memory.filter(type=GIVEN).values_list("key", flat=True)) if values else set()
     MemoryItem.objects.bulk_create(
@@ -24,11 +24,6 @@ def keep_given(plan: Plan, steps: Iterable[StepDocument]) -> None:
         for row in values
         if row.key not in kept
     )
-
-
-def _output_key(name: str | None) -> str:
-    tool = get_tool(name) if name else None
-    return (tool.output_key or "") if tool else ""
 
 
 def given_memory(plan: Plan) -> dict[str, Any]:

@@ -63,4 +63,3 @@ STEP_MOVES: dict[str, frozenset[str]] = {
     StepStatus.CANCELLED: frozenset({StepStatus.PENDING}),
 }
 PLAN_TERMINAL = frozenset({PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.CANCELLED})
-STEP_TERMINAL = frozenset({StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED})
