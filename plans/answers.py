@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import Error, connection
 
 from catalog.problems import log_unexpected
-from catalog.retries import is_away
+from catalog.retries import is_away, retried_patiently
 from plans import events
 from plans.events import Recording, recording
 from plans.models import Event
@@ -63,6 +63,7 @@ def patiently(act: Callable[[], ResultT]) -> ResultT:
         pause *= 2
 
 
+@retried_patiently
 def _was_committed(batch: Recording) -> bool:
     """Look for its last event once nobody has the plan locked: what is not there then never will be."""
     kind = batch.rows[-1][0]
