@@ -13,6 +13,7 @@ from approvals.states import RequestStatus
 from catalog import clock
 from catalog.batches import do_each
 from catalog.facts import announce, record
+from catalog.retries import retried
 from catalog.transitions import try_move
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def _past(now: datetime) -> Q:
     return unanswered | Q(status=RequestStatus.APPROVED, not_after__lte=now)
 
 
+@retried
 def _expire(request: ApprovalRequest, now: datetime) -> bool:
     with transaction.atomic():
         announce(request.call)

@@ -21,6 +21,7 @@ from catalog.canonical import time_text
 from catalog.facts import announce, record
 from catalog.models import Call
 from catalog.results import Preview
+from catalog.retries import retried
 from catalog.states import CallStatus
 from catalog.transitions import move
 
@@ -86,6 +87,7 @@ def locked(request: ApprovalRequest) -> ApprovalRequest:
     return rows.get(pk=request.pk)
 
 
+@retried
 def withdraw(request: ApprovalRequest, *, by: "User | None", reason: str) -> None:
     """Take an open request back: its call is cancelled. Raises Conflict when it is no longer open.
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from catalog.canonical import MAX_BYTES, check_json, size_of
 from catalog.errors import Conflict, MalformedJSON
+from catalog.retries import retried
 from plans import carriers, finishing
 from plans.askers import ask_for
 from plans.documents import Document, documents_of, fields_of, removed_from, unstarted
@@ -76,6 +77,7 @@ class Judged:
     problems: list[Problem] = field(default_factory=list)
 
 
+@retried
 def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     """Change a plan that may be changed and has not ended.
 

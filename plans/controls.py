@@ -11,6 +11,7 @@ from django.db.models import Count, Q
 from approvals.states import RequestStatus
 from catalog.access import name_of
 from catalog.errors import Conflict
+from catalog.retries import retried
 from catalog.states import CallStatus
 from plans import carriers
 from plans.endings import end_plan
@@ -20,6 +21,7 @@ from plans.services import Requester
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 
 
+@retried
 def pause_plan(plan: Plan, *, by: Requester) -> None:
     """Let no further step of the plan start. Raises Conflict when it is paused, has not started or has ended."""
     with recording(plan.pk, plan.public_id) as batch:
@@ -29,6 +31,7 @@ def pause_plan(plan: Plan, *, by: Requester) -> None:
         batch.add("plan.paused", by=name_of(by.user))
 
 
+@retried
 def resume_plan(plan: Plan, *, by: Requester) -> None:
     """Let a paused plan go on. Raises Conflict when it is not paused."""
     with recording(plan.pk, plan.public_id) as batch:
@@ -39,6 +42,7 @@ def resume_plan(plan: Plan, *, by: Requester) -> None:
         carriers.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=batch.now).count())
 
 
+@retried
 def cancel_plan(plan: Plan, *, by: Requester) -> None:
     """Cancel a plan: nothing more starts, held calls are withdrawn, handlers that run are told to stop.
 

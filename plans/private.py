@@ -29,6 +29,7 @@ from catalog.privacy import (
     private_in,
     sees_private,
 )
+from catalog.retries import retried
 from plans import references
 from plans.events import recording
 from plans.models import MemoryItem, Plan, Step
@@ -184,6 +185,7 @@ def mask_call(shown: dict[str, Any], hidden: Hidden) -> dict[str, Any]:
     return shown | {"arguments": arguments, "reason": reason, "result": mask_response(shown["result"])}
 
 
+@retried
 def reveal(call: Call, path: str, *, by: User) -> Any:
     """Return one value of a call's response and keep in the audit log who saw it, never what it is.
 

@@ -9,6 +9,7 @@ from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.problems import log_unexpected
+from catalog.retries import retried
 from catalog.states import CallStatus
 from catalog.transitions import try_move
 from plans import budgets, carriers, claims, endings, finishing, reports
@@ -62,18 +63,24 @@ def hand_back(run: Run) -> None:
     What goes wrong here is logged: the lease expires, and the call is taken back then.
     """
     try:
-        with recording(run.plan.pk, run.plan.ref) as batch:
-            parking = Parking("", run.call.pk, batch.now, ready_at=batch.now)
-            if claims.park_step(batch.cursor, run.step, parking):
-                started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
-                try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1)
-                told = {"call": run.call.public_id, "attempt": run.call.attempt, "error": "worker_stopped"}
-                batch.add("step.retrying", run.step.step_id, **told)
-            carriers.hint(batch.plan_pk)
+        _hand_back(run)
     except (Conflict, DatabaseError) as error:
         log_unexpected(error)
 
 
+@retried
+def _hand_back(run: Run) -> None:
+    with recording(run.plan.pk, run.plan.ref) as batch:
+        parking = Parking("", run.call.pk, batch.now, ready_at=batch.now)
+        if claims.park_step(batch.cursor, run.step, parking):
+            started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
+            try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1)
+            told = {"call": run.call.public_id, "attempt": run.call.attempt, "error": "worker_stopped"}
+            batch.add("step.retrying", run.step.step_id, **told)
+        carriers.hint(batch.plan_pk)
+
+
+@retried
 def let_go(work: Work) -> None:
     """Let another worker have a claimed step of which nothing has run."""
     with recording(work.plan.pk, work.plan.ref) as batch:

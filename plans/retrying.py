@@ -12,6 +12,7 @@ from django.db.models.functions import Coalesce
 
 from catalog.canonical import time_text
 from catalog.errors import Conflict
+from catalog.retries import retried
 from catalog.transitions import move, try_move
 from plans import carriers, finishing
 from plans.askers import ask_for
@@ -28,6 +29,7 @@ TOO_LATE: Mapping[str, str] = {
 }
 
 
+@retried
 def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None:
     """Let a plan go on from one failed step, or from all of them; a failed plan is in progress again.
 

@@ -12,6 +12,7 @@ from catalog import clock, snapshot, tracing
 from catalog.canonical import Json
 from catalog.errors import ToolError
 from catalog.models import ApiToken
+from catalog.retries import retried
 from catalog.transitions import move
 from plans import carriers, finishing
 from plans.documents import fields_of
@@ -48,6 +49,7 @@ def problems_of(document: Json | PlanDocument) -> list[Problem]:
     return check_plan(document, {name: target.tool for name, target in current.items()}, disabled=disabled)
 
 
+@retried
 def create_plan(document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None) -> Plan:
     """Store a plan with its steps and memory, and start it unless it says otherwise. Raises PlanProblems."""
     problems = [problem for problem in problems_of(document) if problem.severity == "error"]
@@ -105,6 +107,7 @@ def _step_row(plan: Plan, step: StepDocument) -> Step:
     return Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **fields_of(step))
 
 
+@retried
 def start_plan(plan: Plan, *, by: Requester) -> None:
     """Start a plan that has not started. Raises Conflict when it has."""
     with recording(plan.pk, plan.public_id) as batch:

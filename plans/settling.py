@@ -9,6 +9,7 @@ from catalog import facts
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.results import format_success_response
+from catalog.retries import retried
 from catalog.states import CallStatus
 from catalog.transitions import move
 from plans import carriers, claims, finishing
@@ -28,6 +29,7 @@ class Settlement:
     comment: str = ""
 
 
+@retried
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
     """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
     with recording(plan.pk, plan.public_id) as batch:

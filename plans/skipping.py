@@ -10,6 +10,7 @@ from approvals.states import OPEN
 from catalog import facts
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
+from catalog.retries import retried
 from catalog.states import CallStatus
 from catalog.transitions import try_move
 from plans import carriers, claims, finishing
@@ -34,6 +35,7 @@ def is_idle(step: Step) -> bool:
     return step.waiting_for in WAITS or (not step.waiting_for and step.ready_at is not None)
 
 
+@retried
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
     """Complete a pending or waiting step as skipped, and let go on what needs it.
 

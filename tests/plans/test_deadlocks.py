@@ -1,21 +1,30 @@
 """Recordings that meet a deadlock: the whole transaction is done again, and nothing outside of it."""
 
+import asyncio
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
-from approvals import audit, decisions
+from approvals import audit, decisions, expiry, requests
 from approvals.models import AuditEntry
 from catalog.models import Call
-from plans import claims, engine, finishing, recovery
+from plans import claims, engine, events, finishing, recovery
 from plans.calls import CallOrder, create_call
+from plans.changing import PlanChange, change_plan
+from plans.controls import cancel_plan, pause_plan, resume_plan
 from plans.engine import Turn
 from plans.models import Plan, Step
-from plans.services import Requester
-from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, step_of, work_off
+from plans.retrying import retry_plan
+from plans.services import Requester, start_plan
+from plans.settling import Settlement, settle_outcome
+from plans.skipping import skip_step
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.tools_for_tests import Stage
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -83,6 +92,82 @@ def test_a_direct_call_is_stored_once(stage, ada, monkeypatch, joins):
     done = lose_once(monkeypatch, claims, "insert_call")
     call = create_call(CallOrder("safe", {"value": "x"}, plan_ref=ref), by=Requester(ada))
     assert (len(done), Call.objects.get().pk) == (2, call.pk)
+
+
+def going(stage: Stage, ada: User) -> Plan:
+    """A plan under way."""
+    return make_plan(ada, act(1), act(2, dependencies=[1]))
+
+
+def unstarted(stage: Stage, ada: User) -> Plan:
+    """A plan that has not started."""
+    return make_plan(ada, act(1), act(2, dependencies=[1]), start=False)
+
+
+def paused(stage: Stage, ada: User) -> Plan:
+    """A plan that is paused."""
+    plan = going(stage, ada)
+    pause_plan(plan, by=Requester(ada))
+    return plan
+
+
+def held(stage: Stage, ada: User) -> Plan:
+    """A plan whose step waits for a person."""
+    return work_off(make_plan(ada, act(1, tool="dangerous")))
+
+
+def failed(stage: Stage, ada: User) -> Plan:
+    """A plan whose first step has failed."""
+    stage.acts["safe"] = lambda value, context: 1 / 0
+    return work_off(going(stage, ada))
+
+
+def unknown(stage: Stage, ada: User) -> Plan:
+    """A plan of which nobody knows what its first call did."""
+    stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
+    return work_off(make_plan(ada, act(1, tool="hasty_async"), act(2, dependencies=[1])))
+
+
+def claimed(plan: Plan) -> Any:
+    """Claim the plan's next step."""
+    return engine.claim(plan.pk, owner="stopping")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "do"),
+    [
+        (unstarted, lambda plan, by: start_plan(plan, by=by)),
+        (unstarted, lambda plan, by: change_plan(plan, PlanChange(goal="Better", add=[act(3)]), by=by)),
+        (going, lambda plan, by: pause_plan(plan, by=by)),
+        (going, lambda plan, by: skip_step(plan, 1, "Not needed.", by=by)),
+        (going, lambda plan, by: cancel_plan(plan, by=by)),
+        (going, lambda plan, by: recovery.hand_back(claimed(plan))),
+        (paused, lambda plan, by: resume_plan(plan, by=by)),
+        (held, lambda plan, by: requests.withdraw(request_of(plan), by=by.user, reason="")),
+        (held, lambda plan, by: cancel_plan(plan, by=by)),
+        (held, lambda plan, by: expiry.expire_if_due(request_of(plan), timezone.now() + timedelta(days=9))),
+        (failed, lambda plan, by: retry_plan(plan, by=by)),
+        (unknown, lambda plan, by: settle_outcome(plan, 1, settlement=Settlement("happened", "x"), by=by)),
+    ],
+)
+def test_what_people_do_is_done_once(stage, ada, monkeypatch, prepare, do):
+    """It leaves the plan as it would have been without the deadlock, and nobody is told of one."""
+    twin, plan = prepare(stage, ada), prepare(stage, ada)
+    do(twin, Requester(ada))
+    done = lose_once(monkeypatch, events, "write_rows")
+    do(plan, Requester(ada))
+    assert (len(done) > 1, events_of(plan)) == (True, events_of(twin))
+    for each in (twin, plan):
+        each.refresh_from_db()
+        assert_gapless(each)
+    assert (plan.status, plan.goal, step_of(plan).status) == (twin.status, twin.goal, step_of(twin).status)
+
+
+def test_a_plan_is_created_once(stage, ada, monkeypatch):
+    """With its steps."""
+    done = lose_once(monkeypatch, events, "write_rows")
+    plan = going(stage, ada)
+    assert (len(done), Plan.objects.get().pk, plan.steps.count()) == (2, plan.pk, 2)
 
 
 @pytest.fixture

@@ -1,0 +1,41 @@
+"""Whoever opens a plan's transaction has it done again after a deadlock: a person is never told of one."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house.source import ROOT, functions, modules, parse, where, write
+
+OPENING = {"recording", "recording_new"}
+AGAIN = {"retried", "retried_patiently"}
+ELSEWHERE = {
+    "_take_back": "by do_each",
+    "_end_overdue": "by do_each",
+    "on_fact": "by who opened the transaction in which the fact was told",
+}
+
+
+def opens(function: ast.AST) -> bool:
+    """Say whether a function's body opens a recording."""
+    items = [item.context_expr for node in ast.walk(function) if isinstance(node, ast.With) for item in node.items]
+    return any(isinstance(item, ast.Call) and getattr(item.func, "id", "") in OPENING for item in items)
+
+
+def lost(root: Path) -> Iterator[str]:
+    """Yield every function that opens a recording and whose transaction is not done again."""
+    for path in modules(root, "plans", "approvals"):
+        for function in functions(parse(path)):
+            decorators = {getattr(each, "id", "") for each in function.decorator_list}
+            if opens(function) and not decorators & AGAIN and function.name not in ELSEWHERE:
+                yield where(root, path, function.lineno)
+
+
+def test_every_recording_is_done_again():
+    """But where it says who does that."""
+    assert list(lost(ROOT)) == []
+
+
+def test_the_rule_bites(tmp_path):
+    """A recording in a function that nothing repeats."""
+    write(tmp_path, "plans/x.py", "def act():\n    with recording(1, 'x') as batch:\n        pass\n")
+    assert len(list(lost(tmp_path))) == 1
