@@ -80,7 +80,7 @@ class PlanQuery:
     def select(self, plans: QuerySet[Plan]) -> QuerySet[Plan]:
         """Return the plans that fit."""
         if self.status == WAITING:
-            plans = plans.filter(WAITS_FOR_PEOPLE, status=PlanStatus.IN_PROGRESS)
+            plans = plans.filter(WAITS_FOR_PEOPLE)  # also ended ones: an unknown outcome outlives its plan
         elif self.status == PAUSED:
             plans = plans.filter(status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         elif self.status:
@@ -147,7 +147,7 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
     waits: bool = plan.waits_for_people  # type: ignore[attr-defined] # annotated by _listed
     return PlanRow(
         plan=plan,
-        words=words_of(plan, status_word(plan.status, "approval" if waits else None)),
+        words=words_of(plan, status_word(plan.status, "approval" if waits else None), waits=waits),
         segments=[hue for hue, share in shares.items() for _ in range(share)],
         finished=counts["completed"],
         total=counts["steps"],

@@ -99,7 +99,7 @@ class Picture:
     @property
     def words(self) -> Sequence[Word]:
         """What is said of where the plan stands."""
-        return words_of(self.plan, self.word)
+        return words_of(self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps))
 
     @property
     def over(self) -> bool:
@@ -127,8 +127,13 @@ class Picture:
         return ", ".join(f"{count} {label}" for label, count in counts.items())
 
 
-def words_of(plan: Plan, word: Word) -> Sequence[Word]:
-    """Return what is said of where a plan stands: of a paused one that it is, and whether it waits for people."""
+def words_of(plan: Plan, word: Word, *, waits: bool) -> Sequence[Word]:
+    """Return what is said of where a plan stands: of a paused one that it is, and whether it waits for people.
+
+    One that has ended waits for them when nobody knows what a call of it did.
+    """
+    if waits and plan.status in PLAN_TERMINAL:
+        return (word, status_word("outcome_unknown"))
     if plan.paused_at is None or plan.status != PlanStatus.IN_PROGRESS:
         return (word,)
     return (status_word("paused"), word) if word.hue == "human" else (status_word("paused"),)

@@ -15,7 +15,8 @@ Kind = Literal["working", "waiting", "retry"]
 NOW = 94.0
 WAITS_PER_WORK = 0.5
 MOST_TICKS = 4
-LABEL_WIDTH = 7.0
+LABEL_WIDTH = 20.0
+"""In percent. The lane is some 150 px wide beside the open step, and a label like 1:31 takes 30."""
 _STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
     *(60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200),

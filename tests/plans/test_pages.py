@@ -225,6 +225,16 @@ def test_an_unknown_outcome_is_settled_by_its_owner(unknown: Plan, ada: User, ve
     assert AuditEntry.objects.filter(action="call.settled").exists()
 
 
+def test_an_unknown_outcome_outlives_its_plan(unknown: Plan, ada: User) -> None:
+    """The list says so beside how the plan ended, and no button asks for what an ended plan refuses."""
+    cancel_plan(unknown, by=Requester(ada))
+    pages = Pages(ada)
+    listed = pages.open("/plans/?status=waiting")
+    assert "Cancelled" in listed and "Outcome unknown" in listed and unknown.public_id in listed
+    text = pages.open(path_of(unknown))
+    assert "It happened" in text and "go on" not in text and "Ask for it again" not in text
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -109,7 +109,7 @@ def test_bars_and_labels_stay_on_the_lane(
     assert all(bar.offset >= 0 and bar.width >= 0 and bar.offset + bar.width <= end + 0.02 for bar in timeline.bars)
     assert timeline.ticks[0].offset == 0
     assert timeline.ticks[-1].offset == pytest.approx(end, abs=0.02)
-    assert all(right.offset - left.offset >= 7 for left, right in pairwise(timeline.ticks))
+    assert all(right.offset - left.offset >= 20 for left, right in pairwise(timeline.ticks))
 
 
 @given(INTERVALS)
