@@ -1,7 +1,8 @@
 """Changing a plan while it runs: steps that nobody has begun are edited or removed, others added, all or nothing.
 
-The plan as it would be is checked as a whole, by the same rules as a new one, inside its lock: no step can be claimed
-between the check and the change. Whoever changes a step asks for what it does, and does not decide about it.
+The plan as it would be is checked as a whole, by the same rules as a new one, before it is locked. Under the lock it is
+checked again when a step was begun, added or changed since. Whoever changes a step asks for what it does, and does not
+decide about it.
 """
 
 import re
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from django.db.models import Max, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from catalog.canonical import MAX_BYTES, check_json, size_of
@@ -84,14 +86,31 @@ def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     Raises Conflict when it is too late for the plan or for a step, and PlanProblems with all that is wrong with the
     plan as it would be; then nothing is changed.
     """
+    standing = _standing(plan)
+    document = _in_order(plan, change)
     with recording(plan.pk, plan.public_id) as batch:
-        before = documents_of(plan)
-        _judge_state(plan, change, before)
-        judged = _judged(plan, change, before)
-        problems = [problem for problem in judged.problems if problem.severity == "error"]
-        if problems:
-            raise PlanProblems(problems)
-        _Change(plan, batch, change, by).apply(PlanDocument.model_validate(judged.document))
+        if _standing(plan) != standing:
+            document = _in_order(plan, change)
+        _Change(plan, batch, change, by).apply(document)
+
+
+def _standing(plan: Plan) -> tuple[object, ...]:
+    """Return what a judgement of a change rests on: while it is the same, so is the judgement."""
+    status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
+    changed = plan.events.filter(type="plan.changed").aggregate(last=Max("seq"))["last"]
+    free = frozenset(unstarted(plan).values_list("step_id", flat=True))
+    return status, changed, plan.steps.count(), free
+
+
+def _in_order(plan: Plan, change: PlanChange) -> PlanDocument:
+    """Return the plan as it would be. Raises Conflict and PlanProblems."""
+    before = documents_of(plan)
+    _judge_state(plan, change, before)
+    judged = _judged(plan, change, before)
+    problems = [problem for problem in judged.problems if problem.severity == "error"]
+    if problems:
+        raise PlanProblems(problems)
+    return PlanDocument.model_validate(judged.document)
 
 
 def judge_change(plan: Plan, change: PlanChange) -> "Judged":
@@ -248,7 +267,7 @@ class _Change:
         carriers.hint(self.plan.pk, self._make_ready([step.step_id for step in touched]))
         finishing.settle_plan(self.batch)
 
-    def _rows(self, numbers: Sequence[int]) -> Any:
+    def _rows(self, numbers: Sequence[int]) -> QuerySet[Step]:
         return unstarted(self.plan).filter(step_id__in=numbers)
 
     def _remove(self) -> None:

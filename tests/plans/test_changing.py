@@ -9,7 +9,8 @@ from approvals.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access import NotAllowed
 from catalog.errors import Conflict
-from plans import engine
+from plans import changing, engine, events
+from plans.calls import CallOrder, create_call
 from plans.changing import change_plan, read_change
 from plans.controls import pause_plan
 from plans.documents import documents_of
@@ -230,3 +231,54 @@ def test_an_agent_changes_its_own_plan(stage, ada, ben):
     plan = client.post("plans/", {"goal": "Try", "steps": [act(1)], "start": False}).json()["id"]
     assert client.patch(f"plans/{plan}/", {"add": [act(2)]}).status_code == 200
     assert agent(ada, "plans:read", "plans:write").patch(f"plans/{plan}/", {"remove": [1]}).status_code == 404
+
+
+@pytest.fixture
+def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What happens as a change is judged, each once; at the end only whether the plan was locked each time."""
+    acts: list[Any] = []
+    judged = changing.problems_of
+
+    def judge(document: Any) -> Any:
+        if acts and callable(acts[-1]):
+            acts.pop()()
+        acts.insert(0, getattr(events._open, "batch", None) is not None)
+        return judged(document)
+
+    monkeypatch.setattr(changing, "problems_of", judge)
+    return acts
+
+
+def test_a_plan_is_judged_before_it_is_locked(stage, ada, at_the_judgement):
+    """Nobody else waits for that, unless something changed meanwhile."""
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]))
+    change(plan, edit=[{"step_id": 2, "description": "Other"}])
+    assert set(at_the_judgement) == {False}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_begins_during_the_judgement_is_seen(stage, ada, at_the_judgement, number):
+    """It is judged again under the lock: a conflict for the step that has begun, and for no other."""
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]))
+    at_the_judgement.append(lambda: engine.claim(plan.pk, owner="tests"))
+    if number == 1:
+        with pytest.raises(Conflict, match="Step 1 has started"):
+            change(plan, edit=[{"step_id": 1, "description": "Other"}])
+        return
+    change(plan, edit=[{"step_id": 2, "description": "Other"}])
+    assert (documents_of(plan)[2]["description"], set(at_the_judgement)) == ("Other", {False, True})
+
+
+def test_a_step_that_joins_during_the_judgement_is_seen(stage, ada, at_the_judgement):
+    """Its number is not given twice, and what another change says is not lost."""
+    plan = make_plan(ada, act(1, tool="dangerous"))
+    call = CallOrder("safe", {"value": "x"}, plan_ref=plan.public_id)
+    at_the_judgement.append(lambda: create_call(call, by=Requester(ada)))
+    with pytest.raises(PlanProblems) as refused:
+        change(plan, add=[act(2)])
+    assert [(problem.path, problem.code) for problem in refused.value.problems] == [("add.0.step_id", "duplicate_step_id")]
+    seen = Plan.objects.get(pk=plan.pk).last_seq
+    at_the_judgement.append(lambda: change(plan, goal="Theirs"))
+    with pytest.raises(Conflict, match="Someone else has changed"):
+        change(plan, goal="Mine", seen_seq=seen)
+    assert Plan.objects.get(pk=plan.pk).goal == "Theirs"
