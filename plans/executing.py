@@ -17,20 +17,54 @@ from plans.ticker import Ticker
 
 DRAIN_SECONDS = 30.0
 EXIT_AT_ONCE = 130
+TOLD_TO_STOP = 128 + signal.SIGTERM
 
 
 @contextmanager
 def executing() -> Iterator[None]:
-    """Execute here, with as many threads as a server has; claims are safe between processes."""
+    """Execute here, with as many threads as a server has; claims are safe between processes.
+
+    Told to stop, it claims nothing more and leaves the body by SystemExit or KeyboardInterrupt; then, as at every
+    end, what runs may end, for `DRAIN_SECONDS` at most, and what has not begun is handed back.
+    """
     executor = Executor(settings.TOOLGATE_THREADS)
     ticker = Ticker(executor)
     executor.start()
     ticker.start()
     try:
-        yield
+        with _leaving() as stay, on_stop_signals(executor.retire):
+            try:
+                yield
+            finally:
+                stay()
+                executor.stop(DRAIN_SECONDS)
     finally:
-        executor.stop()
         ticker.stop()
+
+
+@contextmanager
+def _leaving() -> Iterator[Callable[[], None]]:
+    """Let the first SIGTERM or SIGINT end the body, until it says that it stays: then it has its end before it."""
+    told: list[bool] = []  # an event has a lock, which whoever is interrupted could hold
+
+    def stay() -> None:
+        told.append(True)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stay
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        if not told:
+            stay()
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TOLD_TO_STOP)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stay
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @asynccontextmanager

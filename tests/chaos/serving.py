@@ -103,6 +103,10 @@ class Serving:
         """Say whether it has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    def code(self) -> int | None:
+        """Return what it ended with; None while it has not."""
+        return self._process.poll() if self._process is not None else None
+
     def age(self) -> float:
         """Return for how many seconds it has been there."""
         return monotonic() - self._since

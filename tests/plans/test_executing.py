@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from signal import SIGINT, SIGTERM
+from signal import SIGINT, SIGTERM, Signals
 
 import httpx
 import pytest
@@ -30,6 +30,18 @@ def serving(transactional_db: None, catalog: None, tmp_path: Path) -> Iterator[S
     for tool in TOOLS:
         registry._TOOLS.pop(tool.name)
     snapshot.forget()
+
+
+@pytest.fixture
+def shell(serving: Serving, ada: User) -> Iterator[tuple[Serving, Plan]]:
+    """`run_plan` in the middle of a cautious step's effect; the next step needs it."""
+    work = step(1, "cautious_work", parameters={"gate": "open"})
+    plan = make_plan(ada, work, step(2, "cautious_work", dependencies=[1]))
+    process = Serving(serving.effects, ("run_plan", plan.public_id, "--wait"), name="shell")
+    process.start()
+    eventually(lambda: process.marks().total(), what="the effect")
+    yield process, plan
+    process.kill()
 
 
 @pytest.fixture
@@ -75,3 +87,17 @@ def test_interrupted_twice_it_ends_at_once(serving: Serving, midway: Plan) -> No
     assert call_of(midway).status == "running"
     serving.start()
     eventually(lambda: step_of(midway).waiting_for == "outcome", what="the question to a person")
+
+
+@pytest.mark.parametrize("number", [SIGTERM, SIGINT])
+def test_a_command_lets_what_runs_end_too(shell: tuple[Serving, Plan], number: Signals) -> None:
+    """`run_plan` told to stop: the outcome of its call is known, the rest is left, and it says how to follow it."""
+    process, plan = shell
+    process.tell(number)
+    process.tell(SIGTERM)  # who asks twice does not mean "at once"
+    eventually(lambda: "not cancelled" in process.log(), what="its words")
+    assert (process.is_alive(), call_of(plan).status) == (True, "running")
+    (process.effects / "open").touch()
+    eventually(lambda: not process.is_alive(), what="its end")
+    assert [step_of(plan, each).status for each in (1, 2)] == ["completed", "pending"]
+    assert process.code() == (143 if number == SIGTERM else 130)

@@ -1,7 +1,7 @@
 """`manage.py run_plan FILE`: submit a plan from the shell and follow it, a line for each step.
 
 Ends with 0 only when the plan completed; 1 when it failed or was cancelled, 2 when it cannot be stored, 3 when it was
-left before its end (it waits for people or is paused, and there is no --wait), 130 after Ctrl+C.
+left before its end (it waits for people or is paused, and there is no --wait), 130 after Ctrl+C, 143 after SIGTERM.
 """
 
 import json
@@ -78,7 +78,11 @@ class Command(BaseCommand):
             raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
         with executing():  # first, so that its threads hear of the plan
             plan = self._stored(options["file"]) or self._submit(options)
-            interrupted = self._follow(plan, wait=options["wait"], quiet=options["json"])
+            try:
+                interrupted = self._follow(plan, wait=options["wait"], quiet=options["json"])
+            except SystemExit:
+                self._say_how_to_follow(plan)
+                raise
         plan.refresh_from_db()
         if options["json"]:
             shown = PlanDetailSerializer(plan, context={"counts": counts_of([plan]), "private": NOTHING}).data
@@ -146,7 +150,7 @@ class Command(BaseCommand):
         return False
 
     def _say_how_to_follow(self, plan: Plan) -> None:
-        """Say, after Ctrl+C, that the plan goes on and where to follow it."""
+        """Say, after Ctrl+C or SIGTERM, that the plan goes on and where to follow it."""
         self.stderr.write(
             "\nThe plan is not cancelled: what runs here is finished first, the rest is left to servers and workers.\n"
             f"Follow it at {page_of(draw(plan))}\nor with `python manage.py run_plan {plan.public_id} --wait`."
