@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from django.db.models import Max, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from catalog.access import name_of
 from catalog.canonical import MAX_BYTES, check_json, size_of
 from catalog.errors import Conflict, MalformedJSON
 from catalog.retries import retried
@@ -304,4 +305,4 @@ class _Change:
         if document.goal != self.plan.goal:
             Plan.objects.filter(pk=self.plan.pk).update(goal=document.goal)
             told["goal"] = True
-        self.batch.add("plan.changed", by=self.by.user.username, **{name: said for name, said in told.items() if said})
+        self.batch.add("plan.changed", by=name_of(self.by.user), **{name: said for name, said in told.items() if said})

@@ -10,6 +10,7 @@ from datetime import timedelta
 from django.db.models import Case, DateTimeField, F, Value, When
 from django.db.models.functions import Coalesce
 
+from catalog.access import name_of
 from catalog.canonical import time_text
 from catalog.errors import Conflict
 from catalog.retries import retried
@@ -102,7 +103,7 @@ def _reopen(plan: Plan, batch: Recording, by: Requester) -> None:
     failed = Plan.objects.filter(pk=plan.pk, status=PlanStatus.FAILED)
     deadline_at = batch.now + span if span else None
     move(failed, to=PlanStatus.IN_PROGRESS, completed_at=None, deadline_at=deadline_at, calls_used=0, seconds_used=0.0)
-    batch.add("plan.resumed", by=by.user.username, retry=True)
+    batch.add("plan.resumed", by=name_of(by.user), retry=True)
 
 
 def _try_again(plan: Plan, steps: list[Step], batch: Recording, by: Requester) -> None:
@@ -116,7 +117,7 @@ def _try_again(plan: Plan, steps: list[Step], batch: Recording, by: Requester) -
     if moved != len(steps):
         raise Conflict("A step went on meanwhile. Nothing was retried; look again.")
     for step in steps:
-        batch.add("step.retrying", step.step_id, by=by.user.username, **_earlier_try(step))
+        batch.add("step.retrying", step.step_id, by=name_of(by.user), **_earlier_try(step))
     ask_for(plan, [step.step_id for step in steps], by=by)
     carriers.hint(plan.pk, max(1, sum(not step.dependencies_left for step in steps)))
 

@@ -8,6 +8,7 @@ from django.db.models import Q
 from approvals import requests
 from approvals.states import OPEN
 from catalog import facts
+from catalog.access import name_of
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from catalog.retries import retried
@@ -85,10 +86,10 @@ def _why_not(step: Step) -> str:
 
 def _leave_behind(step: Step, reason: str, batch: Recording, by: Requester) -> None:
     """Note who skipped it and why, and make ready what needed it."""
-    username = by.user.username
-    finishing.note_skip(batch, claims.look_at(batch.cursor, step.pk), reason, by=username)
+    name = name_of(by.user)
+    finishing.note_skip(batch, claims.look_at(batch.cursor, step.pk), reason, by=name)
     carriers.hint(batch.plan_pk, claims.ready_dependents(batch.cursor, step.pk, now=batch.now))
-    batch.add("step.skipped", step.step_id, by=username, reason=reason)
+    batch.add("step.skipped", step.step_id, by=name, reason=reason)
 
 
 def _end_call(call: Call, reason: str, batch: Recording, by: Requester) -> None:

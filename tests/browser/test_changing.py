@@ -55,4 +55,4 @@ def test_a_step_is_skipped_from_its_card(ada, stage, page_as: PageAs):
     page.get_by_text("Skip this step").click()
     page.get_by_label("Why it is skipped").fill("Done by hand.")
     page.get_by_role("button", name="Skip step 1").click()
-    expect(page.locator("#step")).to_contain_text("Skipped by ada. Done by hand.")
+    expect(page.locator("#step")).to_contain_text("Skipped by Ada. Done by hand.")

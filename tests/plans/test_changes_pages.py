@@ -67,9 +67,9 @@ def test_a_step_is_skipped_with_a_reason(waiting, ada, vera):
     refused = pages.send(path_of(waiting, "steps/1/skip/"), {"comment": " "}, status=422)
     assert "Say why the step is skipped" in refused
     said = pages.send(path_of(waiting, "steps/1/skip/"), {"comment": "Done by hand."})
-    assert "Skipped by ada. Done by hand." in said
+    assert "Skipped by Ada. Done by hand." in said
     assert request_of(waiting).status == "withdrawn"
-    assert "Step 1 was skipped by ada: Done by hand." in Pages(vera).open(path_of(waiting))
+    assert "Step 1 was skipped by Ada: Done by hand." in Pages(vera).open(path_of(waiting))
     late = pages.send(path_of(waiting, "steps/1/skip/"), {"comment": "Again"}, status=409)
     assert "it is completed" in late
 
@@ -128,7 +128,7 @@ def test_a_plan_is_changed_as_text(waiting, ada):
     assert [step["step_id"] for step in document["steps"]] == [2]
     document["steps"] = [{**document["steps"][0], "description": "Newer"}, act(3, dependencies=[2])]
     assert "No errors." in send_change(pages, waiting, document, do="check")
-    assert "was changed by ada: added 3, edited 2" in send_change(pages, waiting, document)
+    assert "was changed by Ada: added 3, edited 2" in send_change(pages, waiting, document)
     assert documents_of(waiting)[2]["description"] == "Newer"
     text_of(pages, waiting)
     send_change(pages, waiting, {"goal": "Try", "steps": [documents_of(waiting)[3] | {"dependencies": []}]})

@@ -54,7 +54,7 @@ def test_the_goal_changes(stage, ada):
     """Alone, or with steps; a blank one is a problem."""
     plan = make_plan(ada, act(1), start=False)
     assert change(plan, goal="Try something else").goal == "Try something else"
-    assert plan.events.get(type="plan.changed").data_json == {"by": "ada", "goal": True}
+    assert plan.events.get(type="plan.changed").data_json == {"by": "Ada", "goal": True}
     assert problems(plan, goal=" ") == [("goal", "blank")]
 
 

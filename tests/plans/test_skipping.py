@@ -67,11 +67,11 @@ def test_what_a_skip_leaves_behind(stage, ada):
     assert memory["values"] == {"x": {"skipped": True, "reason": "Done by hand."}, "y": "kept"}
     notes = [item for item in memory["items"] if item["type"] == "step_skipped"]
     assert [(note["step_id"], note["expected_key"], note["tool"], note["by"]) for note in notes] == [
-        (1, "x", "dangerous", "ada"), (2, "y", "dangerous", "ada"),
+        (1, "x", "dangerous", "Ada"), (2, "y", "dangerous", "Ada"),
     ]  # fmt: skip
     assert (notes[0]["output_path"], notes[0]["reason"], notes[0]["done_check"]) == (["results"], "Done by hand.", "")
     event = plan.events.get(type="step.skipped", step_id=1)
-    assert event.data_json == {"by": "ada", "reason": "Done by hand."}
+    assert event.data_json == {"by": "Ada", "reason": "Done by hand."}
     assert plan.status == "completed"
 
 
