@@ -1,4 +1,4 @@
-"""What pages of lower layers show of plans: requests grouped by their plan, a step's place in its plan."""
+"""What pages of lower layers show of plans: requests by plan, a step's place in its plan, outcomes to settle."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -8,11 +8,14 @@ from typing import Any
 from django import template
 from django.contrib.auth.models import User
 
+from catalog.states import CallStatus
 from plans.models import Plan, Step, StepDependency
 from plans.selectors import plans_for
+from plans.states import WaitingFor
 
 register = template.Library()
 MOST_SHOWN = 8
+MOST_UNKNOWN = 50
 
 
 @dataclass(slots=True)
@@ -39,6 +42,14 @@ def plan_groups(requests: Iterable[Any], viewer: User) -> list[PlanGroup]:
         else:
             direct.requests += members
     return groups + ([direct] if direct.requests else [])
+
+
+@register.simple_tag
+def unknown_outcomes(viewer: User) -> list[Step]:
+    """Return the steps, also of direct calls, of which a person has to say what happened: oldest first; one query."""
+    steps = Step.objects.filter(call__status=CallStatus.OUTCOME_UNKNOWN, waiting_for=WaitingFor.OUTCOME)
+    seen = steps.filter(plan__in=plans_for(viewer).order_by()).select_related("plan__author")
+    return list(seen.defer("parameters").order_by("waiting_since", "id")[:MOST_UNKNOWN])
 
 
 @register.inclusion_tag("plans/_path.html")

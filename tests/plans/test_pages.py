@@ -225,6 +225,19 @@ def test_an_unknown_outcome_is_settled_by_its_owner(unknown: Plan, ada: User, ve
     assert AuditEntry.objects.filter(action="call.settled").exists()
 
 
+@pytest.mark.parametrize("kind", Plan.Kind.values)
+def test_an_unknown_outcome_stands_in_the_queue(unknown: Plan, ada: User, vera: User, kind: str) -> None:
+    """Before what waits, for everyone who sees the plan, until its owner has said what happened."""
+    Plan.objects.filter(pk=unknown.pk).update(kind=kind)
+    address, pages = f'{path_of(unknown)}?step=1"', Pages(ada)
+    assert address in Pages(vera).client.get("/approvals/").text
+    assert address not in Pages(person("nobody")).client.get("/approvals/").text
+    assert "Outcome unknown: say what happened" in pages.open("/approvals/")
+    pages.open(path_of(unknown))
+    pages.send(path_of(unknown, "steps/1/outcome/"), {"verdict": "happened", "comment": "I looked."})
+    assert "Outcome unknown" not in pages.open("/approvals/")
+
+
 def test_an_unknown_outcome_outlives_its_plan(unknown: Plan, ada: User) -> None:
     """The list says so beside how the plan ended, and no button asks for what an ended plan refuses."""
     cancel_plan(unknown, by=Requester(ada))
