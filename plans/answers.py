@@ -43,6 +43,7 @@ def found_again(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, Resu
             connection.close()
             if not patiently(lambda: _was_committed(batch)):
                 raise
+            batch.do_after()
             return cast("ResultT", batch.leads_to)
 
     return do_it

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Max
 
 from approvals.gate import gate
@@ -17,6 +16,7 @@ from catalog.results import Preview
 from catalog.retries import retried
 from catalog.states import CallStatus
 from plans import budgets, caps, carriers, claims, engine, limits, starting
+from plans.answers import found_again
 from plans.carriers import Desk
 from plans.documents import removed_from
 from plans.events import Recording, recording, recording_new
@@ -55,19 +55,23 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     return _store_alone(plan, admission) if order.plan_ref is None else _join(plan, admission)
 
 
+@found_again
 @retried
 def _store_alone(plan: Plan, admission: "_Admission") -> Call:
     with recording_new(plan) as batch:
         batch.add("plan.created")
         batch.add("plan.started")
-        return _add_call(plan, batch, admission, step_id=1)
+        batch.leads_to = call = _add_call(plan, batch, admission, step_id=1)
+    return call
 
 
+@found_again
 @retried
 def _join(plan: Plan, admission: "_Admission") -> Call:
     with recording(plan.pk, plan.public_id) as batch:
         _check_open(plan)
-        return _add_call(plan, batch, admission, step_id=_next_step_id(plan))
+        batch.leads_to = call = _add_call(plan, batch, admission, step_id=_next_step_id(plan))
+    return call
 
 
 def _plan_to_join(plan_ref: str, by: Requester) -> Plan:
@@ -163,5 +167,5 @@ def _start_here(batch: Recording, plan: PlanFacts, order: Order, step: Step, des
     run = starting.admit(Start(batch, plan, claimed), order, counted=True)
     if not isinstance(run, Run):
         raise Conflict("A policy changed while this call was on its way; call again.")
-    transaction.on_commit(lambda: desk.take(run))
+    batch.once_committed(lambda: desk.take(run))
     return run.call

@@ -62,12 +62,23 @@ class Recording:
     """The number of its last event, once that is written."""
     leads_to: object = None
     """What the transaction hands on once it is committed, for who finds out later that it was."""
+    _after: list[Callable[[], object]] = field(default_factory=list)
 
     def add(self, kind: str, step_id: int | None = None, **data: Any) -> None:
         """Append one event. Raises KeyError for a type that docs/api.md does not name."""
         if kind not in EVENT_TYPES:
             raise KeyError(kind)
         self.rows.append((kind, step_id, to_json(data).decode() if data else "{}"))
+
+    def once_committed(self, act: Callable[[], object]) -> None:
+        """Do something after the commit, once, also when its answer is lost and it is looked up."""
+        self._after.append(act)
+        transaction.on_commit(self.do_after)
+
+    def do_after(self) -> None:
+        """Do what was to be done after the commit and was not."""
+        while self._after:
+            self._after.pop(0)()
 
 
 def listen(listener: Listener) -> None:

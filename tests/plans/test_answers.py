@@ -7,12 +7,16 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, connections
 
+from catalog.models import Call
 from plans import engine
+from plans.calls import CallOrder, create_call
 from plans.engine import Turn
 from plans.models import Plan
+from plans.services import Requester
 from plans.work import Resume, Run, Work
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, step_of, work_off
 from tests.invariants import assert_invariants
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Lose = Callable[[bool], None]
@@ -96,3 +100,15 @@ def test_the_start_of_an_approved_call_whose_answer_was_lost_goes_on(stage, ada,
     work_on(resume)
     assert stage.values("dangerous") == ["x"]
     assert_ran_once(plan, "x")
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_direct_call_whose_answer_was_lost_runs_and_is_answered(executor, stage, ada, lose_the_answer, joins):
+    """Its caller learns of it, and the executor in whose name it was started takes it, once."""
+    plan = make_plan(ada, act(1, tool="dangerous")) if joins else None
+    lose_the_answer(True)
+    order = CallOrder("cautious", {"value": "x"}, plan_ref=plan.public_id if plan else None)
+    call = create_call(order, by=Requester(ada))
+    eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
+    assert (stage.values("cautious"), Call.objects.get(pk=call.pk).attempt) == (["x"], 1)
+    assert_invariants()
