@@ -127,6 +127,15 @@ def left_running(plan: Plan, **more: object) -> None:
     Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=call_of(plan).finished_at, **more)
 
 
+def test_the_handler_of_an_earlier_try_is_named_as_that(stage, ada):
+    """Not as that of the try which counts."""
+    plan = work_off(make_plan(ada, act(1)))
+    Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=plan.created_at)
+    text = Pages(ada).open(path_of(plan))
+    assert "The handler of an earlier try could not be stopped and is still running" in text
+    assert "an earlier handler still runs" in text
+
+
 def test_a_handler_that_was_left_running_is_named(stage, ada):
     """On the page and over REST, until it has come back and after that."""
     plan = work_off(make_plan(ada, act(1)))
