@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 import psycopg
 import pytest
@@ -65,7 +66,7 @@ def frozen(stuck: Plan, freeze: Freeze, request: pytest.FixtureRequest) -> psyco
 def test_nothing_else_waits_for_it(stage, ada, settings, stuck, frozen):
     """Other plans end and leases are renewed; its plan goes on when the server has ended the transaction."""
     settings.TOOLGATE_LEASE_SECONDS = 1.0
-    seen: set[object] = set()
+    seen: set[tuple[str, object]] = set()
 
     def renewed(plan_ref: str) -> bool:
         seen.add((plan_ref, Step.objects.get(plan__public_id=plan_ref, step_id=1).lease_until))
@@ -101,7 +102,12 @@ def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkey
     """A finish tries for longer than a frozen process may have the plan."""
     plan, tries = make_plan(ada, act(1, tool="cautious")), []
     lock = events.lock_plan
-    monkeypatch.setattr(events, "lock_plan", lambda plan_pk: (tries.append(plan_pk), lock(plan_pk))[1])
+
+    def lock_again(plan_pk: int) -> datetime:
+        tries.append(plan_pk)
+        return lock(plan_pk)
+
+    monkeypatch.setattr(events, "lock_plan", lock_again)
     stage.acts["cautious"] = lambda value, context: give_way(freeze(plan), len(tries) + 1)
 
     def give_way(frozen: psycopg.Connection, begun: int) -> None:
