@@ -47,9 +47,7 @@ class Plan(models.Model):
     deadline_seconds = models.PositiveIntegerField(null=True, help_text="The span it was given, for one more try.")
     cloned_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="clones", db_index=False)
     paused_at = models.DateTimeField(null=True, help_text="No step is claimed while this is set.")
-    paused_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False
-    )
+    paused_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False)
     budget_calls = models.PositiveIntegerField(null=True, help_text="How many calls it may start.")
     budget_seconds = models.PositiveIntegerField(null=True, help_text="How long its tools may run, together.")
     calls_used = models.PositiveIntegerField(default=0)
