@@ -94,7 +94,8 @@ class StrictSerializer(serializers.Serializer[Any]):
             known = {name for name, field in self.fields.items() if not field.read_only}
             unknown = sorted(str(name) for name in set(data) - known)
             if unknown:
-                message = f"There is no such field; the fields are {', '.join(sorted(known)) or 'none'}."
+                fields = f"the fields are {', '.join(sorted(known))}" if known else "this takes none"
+                message = f"There is no such field; {fields}."
                 raise ValidationError({name: [message] for name in unknown}, code="unknown_field")
         return super().to_internal_value(data)
 

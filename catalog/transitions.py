@@ -20,8 +20,8 @@ def try_move(queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> int
     return queryset.filter(status__in=allowed).update(status=to, **fields)
 
 
-def move(queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> None:
-    """Move exactly one row to `to`. Raises Conflict when it was not in a status that allows the move."""
+def move(queryset: "models.QuerySet[Any]", *, to: str, otherwise: str = "", **fields: Any) -> None:
+    """Move exactly one row to `to`. Raises Conflict, in the words of `otherwise`, when its status does not allow it."""
     if try_move(queryset, to=to, **fields) != 1:
         noun = queryset.model._meta.verbose_name
-        raise Conflict(f"This {noun} cannot become {to.replace('_', ' ')} now: its state has changed.")
+        raise Conflict(otherwise or f"This {noun} cannot become {to.replace('_', ' ')} now: its state has changed.")

@@ -25,7 +25,8 @@ def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: U
     `by` is None when no person ends it. Raises Conflict when it has ended already. An unknown outcome stays for a
     person to settle. The steps whose handlers run end when those come back, or soon after they were told.
     """
-    move(Plan.objects.filter(pk=plan.pk), to=to, completed_at=batch.now, paused_at=None, paused_by=None)
+    ended = {"completed_at": batch.now, "paused_at": None, "paused_by": None}
+    move(Plan.objects.filter(pk=plan.pk), to=to, otherwise="The plan has ended already.", **ended)
     batch.add(f"plan.{to.value}", reason=reason)
     carriers.stop(plan.pk)
     waiting = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS).select_related("call__approval")

@@ -121,7 +121,8 @@ def start(plan: Plan, batch: Recording) -> None:
     """
     new = Plan.objects.filter(pk=plan.pk, status=PlanStatus.PENDING)
     span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
-    move(new, to=PlanStatus.IN_PROGRESS, started_at=batch.now, **({"deadline_at": batch.now + span} if span else {}))
+    begun = {"started_at": batch.now} | ({"deadline_at": batch.now + span} if span else {})
+    move(new, to=PlanStatus.IN_PROGRESS, otherwise="The plan has started already, or has ended.", **begun)
     first = Step.objects.filter(plan=plan, status=StepStatus.PENDING, dependencies_left=0)
     ready = first.update(ready_at=batch.now)
     batch.add("plan.started")

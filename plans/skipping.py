@@ -67,7 +67,8 @@ def _checked(reason: str) -> str:
 def _complete(step: Step, status: str, batch: Recording) -> None:
     """Complete the step, in one conditional UPDATE."""
     if status not in (PlanStatus.PENDING, PlanStatus.IN_PROGRESS):
-        raise Conflict(f"The plan has ended ({status}): none of its steps can be skipped. Retry or clone it.")
+        way = "Retry it first" if status == PlanStatus.FAILED else "Clone it to run it again"
+        raise Conflict(f"The plan has ended ({status}): none of its steps can be skipped. {way}.")
     idle = Step.objects.filter(IDLE, pk=step.pk)
     cleared = {"ready_at": None, "waiting_for": "", "waiting_since": None}
     if not try_move(idle, to=StepStatus.COMPLETED, skipped=True, completed_at=batch.now, **cleared):

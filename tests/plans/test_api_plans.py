@@ -157,9 +157,11 @@ def test_only_its_owner_or_an_administrator_controls_a_plan(ada, ben, admin):
 def test_an_action_in_the_wrong_state_is_409(transactional_db, ada):
     rest, plan = Rest(ada), make_plan(ada, step(1)).public_id
 
-    assert rest.post(f"plans/{plan}/start/").status_code == 409
+    again = rest.post(f"plans/{plan}/start/")
+    assert (again.status_code, again.json()["detail"]) == (409, "The plan has started already, or has ended.")
     assert rest.post(f"plans/{plan}/cancel/").status_code == 200
-    assert rest.post(f"plans/{plan}/cancel/").status_code == 409
+    again = rest.post(f"plans/{plan}/cancel/")
+    assert (again.status_code, again.json()["detail"]) == (409, "The plan has ended already.")
     assert wrong_paths(rest.post(f"plans/{plan}/cancel/", {"why": "x"})) == ["why"]
 
 
