@@ -14,6 +14,7 @@ from plans.models import Plan
 from plans.starting import SETTLED_AT_ONCE
 from plans.work import Hold, Limited, Resume, Work
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -91,6 +92,7 @@ def test_an_executor_that_retires_while_it_previews_starts_nothing(transactional
     stage.previews["dangerous"] = lambda value, context: pool.retire()
     pool.start()
     carriers.send(plan.pk)
+    eventually(pool._stopping.is_set, what="the preview")
     pool.stop(seconds=60)
     assert (request_of(plan).status, step_of(plan).lease_until, stage.played) == (RequestStatus.APPROVED, None, [])
 
