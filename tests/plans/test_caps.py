@@ -14,7 +14,7 @@ from plans.executor import Executor
 from plans.models import Event, Plan, Step
 from plans.services import Requester, start_plan
 from plans.work import Run
-from tests.builders import act, assert_gapless, make_plan, work_off
+from tests.builders import act, assert_gapless, make_plan, step, work_off
 from tests.racing import at_once
 from tests.waiting import eventually
 
@@ -80,7 +80,7 @@ def test_a_step_that_must_wait_keeps_no_other_back(stage, ada, settings):
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "*": 2}
     held = make_plan(ada, act(1, tool="patient"))
     assert claim(held)
-    plan = make_plan(ada, act(1, tool="patient"), act(2), act(3), act(4), act(5, tool=None, parameters={}))
+    plan = make_plan(ada, act(1, tool="patient"), act(2), act(3), act(4), step(5, None))
     assert [run.step.step_id for run in (claim(plan), claim(plan)) if run] == [2, 3]
     assert claim(plan) is None
     assert list(plan.steps.exclude(status="pending").values_list("step_id", flat=True)) == [2, 3, 5]

@@ -16,7 +16,7 @@ from plans.controls import pause_plan
 from plans.documents import documents_of
 from plans.engine import Turn
 from plans.models import Plan
-from plans.services import PlanProblems, Requester
+from plans.services import PlanProblems, Requester, problems_of
 from tests.builders import act, assert_gapless, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest, agent, wrong_paths
 
@@ -237,13 +237,12 @@ def test_an_agent_changes_its_own_plan(stage, ada, ben):
 def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What happens as a change is judged, each once; at the end only whether the plan was locked each time."""
     acts: list[Any] = []
-    judged = changing.problems_of
 
     def judge(document: Any) -> Any:
         if acts and callable(acts[-1]):
             acts.pop()()
         acts.insert(0, getattr(events._open, "batch", None) is not None)
-        return judged(document)
+        return problems_of(document)
 
     monkeypatch.setattr(changing, "problems_of", judge)
     return acts
@@ -276,7 +275,9 @@ def test_a_step_that_joins_during_the_judgement_is_seen(stage, ada, at_the_judge
     at_the_judgement.append(lambda: create_call(call, by=Requester(ada)))
     with pytest.raises(PlanProblems) as refused:
         change(plan, add=[act(2)])
-    assert [(problem.path, problem.code) for problem in refused.value.problems] == [("add.0.step_id", "duplicate_step_id")]
+    assert [(problem.path, problem.code) for problem in refused.value.problems] == [
+        ("add.0.step_id", "duplicate_step_id")
+    ]
     seen = Plan.objects.get(pk=plan.pk).last_seq
     at_the_judgement.append(lambda: change(plan, goal="Theirs"))
     with pytest.raises(Conflict, match="Someone else has changed"):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from time import sleep
 
 import psycopg
@@ -105,6 +106,11 @@ def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, st
     assert_gapless(Plan.objects.get(public_id=call.plan_ref))
 
 
+def has_called(stage, times):
+    """Say whether the safe tool was called so often."""
+    return len(stage.values("safe")) == times
+
+
 def test_an_executor_is_full_when_all_its_threads_are_long_at_work(transactional_db, stage, ada):
     """Then hints are left to others, though none waits here; with a thread idle it takes them."""
     gate, pool = threading.Event(), Executor(threads=2)
@@ -113,7 +119,7 @@ def test_an_executor_is_full_when_all_its_threads_are_long_at_work(transactional
     for number in (1, 2):
         assert not pool.is_full()
         make_plan(ada, act(1, number))
-        eventually(lambda wanted=number: len(stage.values("safe")) == wanted, what="the calls")
+        eventually(partial(has_called, stage, number), what="the calls")
     eventually(pool.is_full, what="the executor's being full")
     assert pool._hints.waiting() == 0
     gate.set()
