@@ -2,8 +2,8 @@
 
 The work's own transaction says on the key that it is done (`catalog.keyed`): a request whose answer was lost is
 answered when it is repeated, and not done again. A process that dies before that leaves its key reserved for a minute;
-then a repeated request takes it over, and the work of the first, should it live after all, is refused. An answer is for the roles it was given to: it may show what its reader must not see
-without them.
+then a repeated request takes it over, and the work of the first, should it live after all, is refused. An answer is
+for the roles it was given to: it may show what its reader must not see without them.
 """
 
 import json
