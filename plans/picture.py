@@ -78,7 +78,10 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything that is drawn of a plan; `seq` is the number of the last event that it takes in."""
+    """Everything that is drawn of a plan; `seq` is the number of the last event that it takes in.
+
+    `because` says why it failed where that is not a step's doing: its deadline passed.
+    """
 
     plan: Plan
     seq: int
@@ -90,6 +93,7 @@ class Picture:
     memory: Sequence[MemoryRow]
     events: Sequence[EventLine]
     private: PrivateParts
+    because: str
 
     @property
     def by_number(self) -> Mapping[int, StepPicture]:
@@ -140,7 +144,7 @@ def words_of(plan: Plan, word: Word, *, waits: bool) -> Sequence[Word]:
 
 
 def draw(plan: Plan) -> Picture:
-    """Read and draw a plan; five queries, beside the one that found it."""
+    """Read and draw a plan; five queries, beside the one that found it, and one more when it failed."""
     now = clock.now()
     events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
     steps = list(_steps(plan))
@@ -166,7 +170,14 @@ def draw(plan: Plan) -> Picture:
         memory=_memory(plan, private.keys),
         events=[line_of(event) for event in events if event.seq <= plan.last_seq],
         private=private,
+        because=_because(plan),
     )
+
+
+def _because(plan: Plan) -> str:
+    ended = plan.events.filter(type="plan.failed").order_by("-seq") if plan.status == PlanStatus.FAILED else None
+    last = ended.first() if ended is not None else None
+    return str(last.data_json.get("reason", "")) if last else ""
 
 
 def _steps(plan: Plan) -> QuerySet[Step]:

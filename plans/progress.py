@@ -56,6 +56,8 @@ class Progress:
         label = ", ".join(word.label for word in picture.words)
         took = f" in {say_duration(picture.elapsed_ms)}" if picture.elapsed_ms is not None else ""
         self._write(["", self._styled(picture.words[0].hue, f"{label}{took}") + f": {picture.tally}."])
+        if picture.because:
+            self._write([self._styled("danger", picture.because)])
         for step in picture.steps:
             if step.step.error:
                 self._write([self._styled("danger", f"Step {step.number}: {plain(step.step.error)}")])

@@ -16,6 +16,7 @@ from plans import executor as executors
 from plans.calls import CallOrder, create_call
 from plans.endings import end_overdue_plans
 from plans.models import MemoryItem, Plan
+from plans.picture import draw
 from plans.services import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage
@@ -162,7 +163,7 @@ def test_a_plan_past_its_deadline_fails(stage, ada):
     assert [step_of(plan, number).status for number in (1, 2, 3)] == ["completed", "cancelled", "cancelled"]
     assert (request_of(plan, 2).status, call_of(plan, 2).status) == ("withdrawn", "cancelled")
     event = plan.events.get(type="plan.failed")
-    assert event.data_json["reason"] == "The plan's deadline passed."
+    assert event.data_json["reason"] == draw(Plan.objects.get(pk=plan.pk)).because == "The plan's deadline passed."
     assert call_of(plan, 2).message == "Withdrawn by Toolgate: The plan's deadline passed."
     entry = AuditEntry.objects.get(action="approval.withdrawn")
     assert (entry.actor, entry.actor_name) == (None, "Toolgate")

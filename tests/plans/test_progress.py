@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
+from plans.endings import end_overdue_plans
 from plans.models import Plan
 from plans.picture import draw
 from plans.progress import Progress
@@ -65,6 +67,16 @@ def test_a_terminal_has_only_so_many_rows(stage, ada, monkeypatch):
     assert len(lines) == 12 and "Waiting for approval" in lines[9]
     assert lines[-1].strip() == "and 20 more"
     assert max(map(len, lines[:9])) <= 60
+
+
+def test_a_plan_that_failed_by_its_deadline_says_so(stage, ada):
+    """No step did, so no step says why."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous"), deadline_seconds=60))
+    Plan.objects.filter(pk=plan.pk).update(deadline_at=timezone.now())
+    end_overdue_plans(timezone.now())
+    screen = Screen(live=False)
+    screen.progress.end(draw(Plan.objects.get(pk=plan.pk)))
+    assert screen.text.splitlines()[-1] == "<The plan's deadline passed.>"
 
 
 def test_the_end_says_how_many_and_why(stage, ada):
