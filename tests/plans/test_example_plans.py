@@ -44,20 +44,20 @@ def examples(transactional_db: None, workspace: Path, admin: User, monkeypatch: 
     forget_what_was_read()
 
 
-def run(name: str) -> str:
+def run(name: str, out: io.StringIO | None = None) -> str:
     """Run one of the plans as the README says; return what was shown. Raises SystemExit unless it completed."""
-    out = io.StringIO()
+    out = out or io.StringIO()
     call_command("run_plan", str(EXAMPLES / "plans" / f"{name}.yaml"), "--wait", stdout=out, stderr=out)
     return out.getvalue()
 
 
-def run_apart(name: str) -> tuple[threading.Thread, list[str]]:
-    """Run one of the plans on a thread of its own; return it, and where what it showed will be."""
-    shown: list[str] = []
+def run_apart(name: str) -> tuple[threading.Thread, io.StringIO]:
+    """Run one of the plans on a thread of its own; return it, and what it has shown so far."""
+    shown = io.StringIO()
 
     def work() -> None:
         try:
-            shown.append(run(name))
+            run(name, shown)
         finally:
             connection.close()
 
@@ -98,11 +98,12 @@ def test_the_shaky_ones_were_tried_twice():
 @pytest.mark.usefixtures("examples")
 def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
     thread, shown = run_apart("waiting")
+    eventually(lambda: "Waiting for approval" in shown.getvalue(), what="the display")
     approve(plan_with(waiting_for="approval"), rosa, 2)
     thread.join(timeout=60)
     assert (workspace / "examples" / "greeting.txt").read_text() == "Hello, Rosa."
-    assert "Waiting for approval" in shown[0] and "/approvals/?item=apr_" in shown[0]
-    assert "3 done, 1 skipped" in shown[0].splitlines()[-1]
+    assert "/approvals/?item=apr_" in shown.getvalue()
+    assert "3 done, 1 skipped" in shown.getvalue().splitlines()[-1]
 
 
 @pytest.mark.usefixtures("examples")
@@ -114,7 +115,7 @@ def test_the_one_that_is_changed_does_what_was_wanted_at_last(admin):
     thread.join(timeout=60)
     assert value_of("again") == "Wanted now, after the slow part. Again."
     assert list(plan.steps.values_list("step_id", flat=True)) == [1, 2, 4]
-    assert shown[0].splitlines()[-1].endswith(": 3 done.")
+    assert shown.getvalue().splitlines()[-1].endswith(": 3 done.")
 
 
 def test_the_readme_names_every_plan():
