@@ -58,7 +58,7 @@ def fill_in(page: Page, scripts: bool = True) -> None:
     expect(page.locator("[name='value:stops.0.notes.0']")).to_be_focused()
     page.keyboard.type("old town")
     press(page, "Add an item to stops")
-    expect(page.locator("[name='value:stops.1.place.x']")).to_be_visible()
+    expect(page.locator("[name='pick:stops.1.place']")).to_be_focused()
     type_into(page, "stops.1.place.x", "1.5")
 
 
