@@ -70,7 +70,8 @@ class PlanEndpoint(Endpoint):
         """Answer with the plan as it is now."""
         plan = self.plan(public_id)
         shown = PlanDetailSerializer(
-            plan, context={
+            plan,
+            context={
                 "counts": counts_of([plan]),
                 "private": hidden_from(self.user, plan),
                 "kin": kin_of(plan, self.user, self.token),

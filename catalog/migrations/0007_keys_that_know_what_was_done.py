@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0006_handlers_left_running'),
+        ("catalog", "0006_handlers_left_running"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='idempotencykey',
-            name='done_ref',
-            field=models.CharField(blank=True, help_text='The plan that was written under this key.', max_length=64),
+            model_name="idempotencykey",
+            name="done_ref",
+            field=models.CharField(blank=True, help_text="The plan that was written under this key.", max_length=64),
         ),
     ]
