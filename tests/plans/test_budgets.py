@@ -16,7 +16,7 @@ from plans.engine import Turn
 from plans.models import Plan, Step
 from plans.services import Requester
 from plans.work import Run
-from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
+from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step, step_of, work_off
 from tests.racing import at_once
 from tests.rest import Rest
 
@@ -29,7 +29,7 @@ def spent(plan: Plan) -> tuple[int, bool]:
 
 def test_the_call_after_the_last_one_is_refused(stage, ada):
     """Its step says why, the plan fails, and what needs no call goes on."""
-    plan = make_plan(ada, *(act(number) for number in (1, 2, 3)), act(4, tool=None, parameters={}), budget={"calls": 2})
+    plan = make_plan(ada, *(act(number) for number in (1, 2, 3)), step(4, None, parameters={}), budget={"calls": 2})
     assert work_off(plan).status == "failed"
     assert [step_of(plan, number).status for number in (1, 2, 3, 4)] == [
         "completed",
@@ -50,6 +50,7 @@ def test_seconds_are_what_tools_ran_together(stage, ada):
     plan = make_plan(ada, act(1), act(2), act(3), budget={"seconds": 10, "calls": 9})
     run = engine.claim(plan.pk, owner="tests")
     assert isinstance(run, Run)
+    assert run.call.started_at
     run.call.started_at -= timedelta(seconds=6)
     engine.advance(run, Turn("tests", steps_left=0))
     work_off(plan)

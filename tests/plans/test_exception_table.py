@@ -46,7 +46,7 @@ def after_writing(end: BaseException | ToolResult[Any]) -> Callable[[Any, ToolCo
     return handle
 
 
-ROWS = {
+ROWS: dict[str, tuple[BaseException | ToolResult[Any], str, str]] = {
     "ToolValidationError": (
         ToolValidationError("No plan yet."),
         "validation_error",

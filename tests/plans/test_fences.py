@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from catalog.context import Filesystem, ToolContext
+from catalog.models import Call
 from plans import engine, recovery
 from plans.engine import Turn
 from plans.executor import Executor
@@ -94,7 +95,8 @@ def test_a_handler_that_comes_back_undoes_nothing_of_what_was_settled(unknown, g
     if verdict:
         settle_outcome(unknown, 1, settlement=Settlement(verdict, comment="Seen."), by=Requester(unknown.author))
     gate.set()
-    eventually(lambda: call.late_evidence or call.refresh_from_db(), what="the late result")
+    eventually(lambda: Call.objects.get(pk=call.pk).late_evidence, what="the late result")
+    call.refresh_from_db()
     evidence = json.loads(call.late_evidence)
     assert (workspace / "made" / "x.txt").exists() == bool(verdict)
     assert evidence.get("restored" if verdict is None else "not_restored") == (["Filesystem"] if verdict else True)
