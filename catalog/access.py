@@ -3,8 +3,10 @@
 Knows nothing of requests or plans: selectors ask here and put the answer into their queries.
 """
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 
 from catalog.errors import ToolgateError
@@ -57,6 +59,29 @@ def agent_token_of(user: "User | AnonymousUser") -> ApiToken | None:
     return token if token is not None and token.kind == ApiToken.Kind.AGENT else None
 
 
+def act_in_session(user: "User", signed_in: float | None) -> None:
+    """Mark the user with when the session was signed in through which they act, in seconds since 1970."""
+    user._toolgate_signed_in = signed_in  # type: ignore[attr-defined] # a mark on the instance, not a field
+
+
+def acts_in_session(user: "User") -> bool:
+    """Say whether the user acts through a session: on a page, or over REST with its cookie."""
+    return hasattr(user, "_toolgate_signed_in")
+
+
+def signed_in_at(user: "User") -> datetime | None:
+    """Return when the session was signed in through which the user acts; None where there is none, or nobody knows."""
+    seconds: float | None = getattr(user, "_toolgate_signed_in", None)
+    return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
+
+
 def name_of(user: "User") -> str:
     """Return how people are called in sentences: the full name, else the username."""
     return user.get_full_name() or user.get_username()
+
+
+def person_named(username: str) -> "User | None":
+    """Return whose account in use has this name; None for a text that cannot be a name, or is nobody's."""
+    if "\x00" in username:
+        return None
+    return get_user_model().objects.filter(username=username, is_active=True).first()

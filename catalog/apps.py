@@ -4,7 +4,7 @@ import logging
 
 from django.apps import AppConfig
 
-from catalog import tracing
+from catalog import facts, tracing
 
 
 class CatalogConfig(AppConfig):
@@ -13,6 +13,9 @@ class CatalogConfig(AppConfig):
     name = "catalog"
 
     def ready(self) -> None:
-        """Make spans, where someone collects them."""
+        """Let secrets end with their calls, and make spans, where someone collects them."""
+        from catalog.vault import on_fact  # noqa: PLC0415 (models are loaded only now)
+
+        facts.fact.connect(on_fact, dispatch_uid="catalog.vault")
         if missing := tracing.start():
             logging.getLogger("toolgate.tracing").warning(missing)

@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from drf_spectacular.authentication import SessionScheme
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from catalog.access import act_through
+from catalog.access import act_in_session, act_through
+from catalog.doors import SIGNED_IN
 from catalog.models import ApiToken
 from catalog.tokens import authenticate
 
@@ -32,6 +34,23 @@ class BearerAuthentication(BaseAuthentication):
     def authenticate_header(self, request: Request) -> str:
         """Return the challenge of a 401."""
         return "Bearer"
+
+
+class SignedInAuthentication(SessionAuthentication):
+    """The session of a browser; the user knows how long ago it was signed in."""
+
+    def authenticate(self, request: Request) -> "tuple[User, None] | None":
+        """Return the user of the session, None without one; raise for a request of another site."""
+        found: tuple[User, None] | None = super().authenticate(request)
+        if found is not None:
+            act_in_session(found[0], request._request.session.get(SIGNED_IN))
+        return found
+
+
+class SignedInScheme(SessionScheme):  # type: ignore[no-untyped-call]
+    """How the OpenAPI document shows sessions."""
+
+    target_class = "catalog.authentication.SignedInAuthentication"
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

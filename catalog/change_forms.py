@@ -12,6 +12,7 @@ from django.http import QueryDict
 from catalog.changes import MAX_WEIGHT, Change, ChangeRefused, change_tool
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolgateError
+from catalog.granting import MOST_HOURS, MOST_USES
 from catalog.models import Tool
 from catalog.problems import problem_of
 
@@ -46,11 +47,11 @@ def change(tool: Tool, sent: QueryDict, by: "User") -> list[Change] | Refusal:
 
 def _field_of(path: str) -> str:
     """Return the field at which a problem is told; empty for the whole form."""
-    field = path.partition(".")[0]
+    field = path.removeprefix("grantable.").partition(".")[0]
     return field if field in FIELDS or field.startswith("weight-") else ""
 
 
-FIELDS = ("safety_level", "reason", "description_override", "categories")
+FIELDS = ("safety_level", "reason", "description_override", "categories", "max_hours", "max_uses")
 
 
 def said(changes: list[Change]) -> str:
@@ -66,6 +67,7 @@ SAID = {
     "tool.enabled": "Switched on",
     "tool.disabled": "Switched off",
     "tool.description_set": "Description changed",
+    "tool.grantable_set": "Grants changed",
     "tool.implementation_set": "Implementations changed",
 }
 
@@ -106,6 +108,18 @@ def _implementations(entered: Mapping[str, str]) -> dict[str, Any]:
     return {"implementations": wanted}
 
 
+def _grantable(entered: Mapping[str, str]) -> dict[str, Any]:
+    if entered.get("do") == "none":
+        return {"grantable": None}
+    limits = {}
+    for name, most in (("max_hours", MOST_HOURS), ("max_uses", MOST_USES)):
+        text = entered.get(name, "").strip()
+        if not _is_whole(text, most):
+            raise ChangeRefused(name, f"This must be a whole number from 1 to {most:,}.")
+        limits[name] = int(text)
+    return {"grantable": limits}
+
+
 def _is_whole(text: str, most: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) <= most
 
@@ -116,4 +130,5 @@ READ: Mapping[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
     "categories": _categories,
     "enabled": _enabled,
     "implementations": _implementations,
+    "grantable": _grantable,
 }

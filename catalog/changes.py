@@ -12,6 +12,7 @@ from catalog import facts, search, snapshot
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolError
+from catalog.granting import USUAL_HOURS, USUAL_USES, objection_to
 from catalog.models import Category, Implementation, Tool
 from catalog.registry import get_tool
 from catalog.tool_rules import MAX_CATEGORY
@@ -27,7 +28,7 @@ MAX_WEIGHT = 1000
 MAX_REASON = 1000
 UNSEEN = frozenset({"Cc", "Cf", "Cs"})
 """Control characters, marks that turn the direction of writing, halves of characters."""
-SETTABLE = ("enabled", "level_override", "description_override", "categories_override", "updated_at")
+SETTABLE = ("enabled", "level_override", "description_override", "categories_override", "grantable", "updated_at")
 
 
 class ChangeRefused(ToolError):
@@ -178,6 +179,16 @@ def _set_implementation(implementation: Implementation, values: Mapping[str, Any
     return [Change("tool.implementation_set", before, after, implementation.reference)]
 
 
+def _set_grantable(row: Tool, limits: Mapping[str, Any] | None, reason: str) -> list[Change]:
+    """Let grants be made for the tool, within these limits; None: as its level says, for dangerous tools not at all."""
+    wanted = None if limits is None else {"max_hours": USUAL_HOURS, "max_uses": USUAL_USES} | dict(limits)
+    field, message = ("", "") if wanted is None else objection_to(wanted)
+    if field:
+        raise ChangeRefused(f"grantable.{field}", message)
+    before, row.grantable = row.grantable, wanted
+    return _differs("tool.grantable_set", before, wanted)
+
+
 def _differs(kind: str, before: Any, after: Any) -> list[Change]:
     return [Change(kind, before, after)] if before != after else []
 
@@ -189,4 +200,5 @@ SETTERS: Mapping[str, Setter] = {
     "enabled": _set_enabled,
     "description_override": _set_description,
     "implementations": _set_implementations,
+    "grantable": _set_grantable,
 }

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from catalog.api import ToolDetail, tool_or_404
 from catalog.changes import MAX_CATEGORIES, MAX_DESCRIPTION, MAX_REASON, MAX_WEIGHT, change_tool
 from catalog.endpoints import Endpoint
+from catalog.granting import MOST_HOURS, MOST_USES, USUAL_HOURS, USUAL_USES
 from catalog.intake import Choice, Flag, StrictSerializer, Text, Whole
 from catalog.models import Tool
 from catalog.outcomes import outcomes_of
@@ -29,6 +30,13 @@ class ImplementationBody(StrictSerializer):
     enabled = Flag(required=False)
 
 
+class GrantableBody(StrictSerializer):
+    """What one grant may allow at most."""
+
+    max_hours = Whole(default=USUAL_HOURS, min_value=1, max_value=MOST_HOURS)
+    max_uses = Whole(default=USUAL_USES, min_value=1, max_value=MOST_USES)
+
+
 class ToolChangeBody(StrictSerializer):
     """What is to be different about a tool; what is left out stays."""
 
@@ -44,6 +52,9 @@ class ToolChangeBody(StrictSerializer):
     enabled = Flag(required=False)
     description_override = Text(
         required=False, allow_blank=True, allow_null=True, max_length=MAX_DESCRIPTION, help_text="Null: the author's."
+    )
+    grantable = GrantableBody(
+        required=False, allow_null=True, help_text="Null: as its level says, for dangerous tools no grants."
     )
     implementations = serializers.ListField(child=ImplementationBody(), required=False, max_length=MAX_IMPLEMENTATIONS)
 

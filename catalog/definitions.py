@@ -24,6 +24,7 @@ from catalog.rates import Rate, check_group, parse_rates
 from catalog.results import Preview, ToolResult, as_result, format_error_response, format_success_response
 from catalog.runners.python import settle
 from catalog.schemas import Validator
+from catalog.secret_places import SecretPlaces
 from catalog.signatures import UNTYPED, Binding, Handler, binding_for, identifier_in, model_binding, output_of
 from catalog.tool_rules import judge_examples, judge_name, judge_options, judge_typed, judge_types, words_of
 
@@ -210,6 +211,12 @@ class Tool(Generic[ParamsT, ResultT]):
         return inspect.iscoroutinefunction(self.handler)
 
     @cached_property
+    def secret_places(self) -> SecretPlaces | None:
+        """Return which places of the arguments are secret; None where none is."""
+        places = SecretPlaces(self.input_schema, self.secret)
+        return places if places.any else None
+
+    @cached_property
     def reference(self) -> str:
         """Return where the handler is, as "module:qualname"; empty without one."""
         if self.handler is None:
@@ -317,7 +324,7 @@ class Tool(Generic[ParamsT, ResultT]):
 
     def told_when_rejected(self, arguments: Mapping[str, Any]) -> str:
         """Return what the model is told beside the reviewer's reason when people reject a call; empty for nothing."""
-        texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
+        texts = {name: value if isinstance(value, str) else "(secret)" for name, value in arguments.items()}
         return self.when_rejected.format_map(texts)
 
     def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:

@@ -4,7 +4,7 @@ Knows no person, plan or row: whoever may refuse hands in a gate, whoever record
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,8 @@ from catalog.results import (
 )
 from catalog.runners.python import settle
 from catalog.schemas import Problem, plain_json, refuse
+from catalog.secret_scrub import Scrubber, scrubber
+from catalog.secrets import Secret, refuse_placeholders, secrets_in
 from catalog.storable import reason_of, storable, storable_message, words
 
 MAX_ARGUMENTS = 256 * 1024
@@ -120,7 +122,7 @@ def dispatch(
         return verdict
     if isinstance(verdict, Deny):
         return Outcome(success=False, message=verdict.message, error=verdict.message, error_kind="denied")
-    return run(tool, checked, context)
+    return run(tool, checked, context, secrets=secrets_in(tool, checked))
 
 
 def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
@@ -135,6 +137,8 @@ def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
     if len(written) > MAX_ARGUMENTS:
         message = f"The arguments have {len(written):,} bytes; at most {MAX_ARGUMENTS:,} are accepted."
         refuse([Problem("", "too_large", message)])
+    if b"$secret" in written:
+        refuse_placeholders(checked)
     if b".0" in written:  # a float that is whole is recorded as an integer, so that is what must run
         checked = with_whole_numbers(checked)
     try:
@@ -153,11 +157,21 @@ def run(
     arguments: dict[str, Any],
     context: ToolContext,
     may_undo: Callable[[], bool] = lambda: True,
+    *,
+    secrets: Sequence[Secret] = (),
 ) -> Outcome:
     """Run one checked call and end its resources; a failure undoes what it changed and never raises.
 
-    `may_undo` is asked right before: by then someone else may have run the call, or said that it happened.
+    `may_undo` is asked right before: by then someone else may have run the call, or said that it happened. The secrets
+    of the arguments are replaced in everything that the outcome holds.
     """
+    outcome = _run(tool, arguments, context, may_undo)
+    return _without_secrets(outcome, Scrubber(secrets)) if secrets else outcome
+
+
+def _run(
+    tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext, may_undo: Callable[[], bool]
+) -> Outcome:
     if context.deadline is not None and context.deadline.expired():
         return _settled(not_begun(tool) if context.deadline.stopped else too_late(tool), context, may_undo)
     limit = _limit(tool, context)
@@ -172,15 +186,30 @@ def run(
     return _settled(outcome, context, may_undo)
 
 
-def preview(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Preview | None:
-    """Return what the tool says the call would do; None when it has no preview.
+def _without_secrets(outcome: Outcome, scrub: Scrubber) -> Outcome:
+    return replace(
+        outcome,
+        message=scrub.text(outcome.message),
+        value=scrub.value(outcome.value),
+        error=outcome.error and scrub.text(outcome.error),
+        fields=scrub.value(dict(outcome.fields)),
+        late=outcome.late and _without_secrets(outcome.late, scrub),
+    )
+
+
+def preview(
+    tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext, *, secrets: Sequence[Secret] = ()
+) -> Preview | None:
+    """Return what the tool says the call would do, without the secrets of the arguments; None when it has no preview.
 
     Raises ToolError when the tool already knows that the call cannot be carried out.
     """
+    scrub = scrubber(secrets)
     try:
-        return tool.preview_for(arguments, context)
-    except ToolError:
-        raise
+        shown = tool.preview_for(arguments, context)
+        return scrub.preview(shown) if shown and scrub else shown
+    except ToolError as error:
+        raise (ToolError(scrub.text(error.user_message())) if scrub else error) from None
     except HANDLER_FAILURES as error:  # a broken preview must not stop the call from being judged without one
         logger.warning("tool_preview_failed tool=%s error=%s", tool.name, type(error).__name__)
         return Preview(summary=f"The preview failed with {type(error).__name__}.", kind="none")
@@ -217,6 +246,11 @@ def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcom
     kind = "warning" if outcome.warning else "error"
     text = outcome.error or outcome.message
     return format_error_response(query_type, parameters, text, tool_name=tool.name, error_type=kind, **outcome.fields)
+
+
+def answer_response(query_type: str | None, parameters: object, value: object, **fields: Any) -> dict[str, Any]:
+    """Return the standard response of a value that a person gave in a tool's place; `fields` has its `tool_name`."""
+    return format_success_response(query_type, parameters, _results_of(value), **{**_fields_of(value), **fields})
 
 
 def _limit(tool: Tool[Any, Any], context: ToolContext) -> Deadline:

@@ -8,10 +8,14 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
 
+from catalog.access import act_in_session
+
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 P = ParamSpec("P")
+SIGNED_IN = "toolgate.signed_in"
+"""Under what a session keeps when it was signed in: seconds since 1970."""
 
 
 class PageRequest(HttpRequest):
@@ -30,6 +34,7 @@ def signed_in(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P], HttpRe
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         if not request.user.is_authenticated:
             return _to_sign_in(request)
+        act_in_session(request.user, request.session.get(SIGNED_IN))
         response = view(cast("PageRequest", request), *args, **kwargs)
         add_never_cache_headers(response)
         patch_vary_headers(response, ("HX-Request", "HX-Target"))

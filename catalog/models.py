@@ -14,7 +14,9 @@ from django.db.models import Q
 
 from catalog import clock
 from catalog.definitions import SafetyLevel
+from catalog.granting import GrantLimits, limits_of
 from catalog.results import format_error_response
+from catalog.secrets import shown_text
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
 
 
@@ -81,6 +83,7 @@ class Tool(models.Model):
         max_length=16, blank=True, choices=LEVEL_CHOICES, help_text="Set by an administrator; empty: the author's."
     )
     categories_override = models.JSONField(null=True, help_text="Set by an administrator; null: the author's.")
+    grantable = models.JSONField(null=True, help_text="max_hours and max_uses of a grant; null: as its level says.")
     accepts_overrides = models.BooleanField(default=True)
     returns_private_data = models.BooleanField(default=False)
     examples = models.JSONField(default=list, help_text="Objects with description, arguments and result.")
@@ -92,6 +95,12 @@ class Tool(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def grant_limits(self) -> GrantLimits | None:
+        """What one grant for it may allow at most; None where there can be none. Its version is read."""
+        version = self.current_version
+        return limits_of(self.grantable, version.safety_level) if version else None
 
     @property
     def is_in_use(self) -> bool:
@@ -289,8 +298,8 @@ class Call(models.Model):
 
     @property
     def arguments_json(self) -> Any:
-        """The arguments as JSON values."""
-        return json.loads(self.arguments)
+        """The arguments as JSON values, as they may be shown: `{"$secret": name}` in the place of secrets."""
+        return json.loads(shown_text(self.arguments))
 
     @property
     def response_json(self) -> Any:
@@ -312,11 +321,20 @@ class Call(models.Model):
         return bool(self.left_running_at and self.started_at and self.left_running_at < self.started_at)
 
     def error_response(self, message: str) -> dict[str, Any]:
-        """Return the standard response with this error; the parameters of a query stand inside the arguments."""
-        query_type, parameters = None, self.arguments_json
+        """Return the standard response with this error."""
+        return format_error_response(*self.asked, message, tool_name=self.tool_name)
+
+    def error_text(self, message: str) -> str:
+        """Return the standard response with this error as it is stored."""
+        return json.dumps(self.error_response(message), ensure_ascii=False)
+
+    @property
+    def asked(self) -> tuple[str | None, Any]:
+        """The query type and the parameters as responses name them: those of a query stand inside the arguments."""
+        parameters = self.arguments_json
         if self.query_type:
-            query_type, parameters = self.query_type, parameters.get("parameters", {})
-        return format_error_response(query_type, parameters, message, tool_name=self.tool_name)
+            return self.query_type, parameters.get("parameters", {})
+        return None, parameters
 
     @property
     def public_status(self) -> str:
@@ -347,3 +365,21 @@ class CallRequester(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id} asked for {self.call_id}"
+
+
+class CallSecret(models.Model):
+    """A secret of a step whose call has not ended, encrypted; `mac` stands for it in the stored arguments."""
+
+    plan_ref = models.CharField(max_length=40)
+    step_ref = models.CharField(max_length=16, help_text="Empty for what the plan's memory was given.")
+    mac = models.CharField(max_length=64, help_text="HMAC of its path and value.")
+    ciphertext = models.TextField(help_text="Fernet: its path and value as JSON.")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["plan_ref", "step_ref", "mac"], name="call_secret_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"a secret of step {self.step_ref} of {self.plan_ref}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
+from django.core.exceptions import ValidationError as InvalidValue
 from django.db.models import Model, Q, QuerySet
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -64,7 +65,7 @@ class Page(Generic[RowT]):
 
 
 def page_of(queryset: "QuerySet[RowT]", *, order: str, at: PageAt) -> Page[RowT]:
-    """Return one page, sorted by the text or integer field `order` (`-` first: descending), then by id."""
+    """Return one page, sorted by the text, integer or time field `order` (`-` first: descending), then by id."""
     back = at.cursor is not None and at.cursor.back
     name, descending = order.lstrip("-"), order.startswith("-") != back
     found = _rows_beyond(queryset, name, at, descending=descending)
@@ -87,7 +88,7 @@ def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageAt, *, descendin
             value, pk = at.cursor.value, at.cursor.pk
             rows = rows.filter(Q(**{f"{name}__{side}": value}) | Q(**{name: value, f"pk__{side}": pk}))
         return list(rows[: at.size + 1])
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, InvalidValue):
         raise _not_ours() from None
 
 

@@ -80,6 +80,13 @@ def mask(value: Any) -> Any:
     return {MARK: kind_of(value)}
 
 
+def is_mask(value: Any) -> bool:
+    """Say whether a mask stands there, or in it."""
+    if isinstance(value, list):
+        return any(map(is_mask, value))
+    return isinstance(value, Mapping) and (MARK in value or any(map(is_mask, value.values())))
+
+
 def mask_response(response: Any) -> Any:
     """Return a standard response in its own shape, with everything masked that a tool or its caller has put in."""
     if not isinstance(response, Mapping):
@@ -113,16 +120,22 @@ def fields_of(response: Any, path: str = "") -> Iterator[Field]:
 
 def field_at(response: Any, path: str) -> Any:
     """Return the one value at a dotted path of a response. Raises ParameterError naming what is there instead."""
-    value, rest, done = response, path, ""
+    value = value_at(response, path)
+    if isinstance(value, Mapping | list) and value:
+        names = ", ".join(name[:NAMED] for name in list(_members(value))[:5])
+        raise _refusal(f"{_place(path)} holds more than one value; name one of those in it: {names}.", "not_a_field")
+    return value
+
+
+def value_at(whole: Any, path: str) -> Any:
+    """Return what is at a dotted path of a JSON value. Raises ParameterError naming what is there instead."""
+    value, rest, done = whole, path, ""
     while rest:
         members = _members(value)
         name = rest if rest in members else rest.partition(".")[0]
         if name not in members:
             raise _missing(done, name, members)
         value, rest, done = members[name], rest[len(name) + 1 :], f"{done}.{name}" if done else name
-    if isinstance(value, Mapping | list) and value:
-        names = ", ".join(name[:NAMED] for name in list(_members(value))[:5])
-        raise _refusal(f"{_place(done)} holds more than one value; name one of those in it: {names}.", "not_a_field")
     return value
 
 

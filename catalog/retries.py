@@ -22,6 +22,8 @@ ASKS_FOR_ANOTHER = frozenset({"40001", "40P01"})
 """SQLSTATEs: a serialization failure, a deadlock."""
 LOCKED = frozenset({"55P03"})
 """A lock that was not to be had in time: someone may have frozen with it."""
+BUSY = frozenset({"SQLITE_BUSY"})
+"""SQLite's only lock: another program writes to the file."""
 AWAY = frozenset({"25P03", "25006"})
 """What is no OperationalError and yet no fault of the statement: the server ended a transaction that said nothing for
 long, or takes no writes since another took over."""
@@ -42,7 +44,7 @@ def retried_patiently(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP
 
     Raises OperationalError when the fifth failed too.
     """
-    return _again_after(ASKS_FOR_ANOTHER | LOCKED, act)
+    return _again_after(ASKS_FOR_ANOTHER | LOCKED | BUSY, act)
 
 
 def _again_after(states: frozenset[str], act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
@@ -73,7 +75,8 @@ def is_away(error: Exception) -> bool:
 
 
 def _state(error: Exception) -> str:
-    return getattr(error.__cause__, "sqlstate", None) or ""
+    """Return PostgreSQL's SQLSTATE, or SQLite's name of the error; empty when there is neither."""
+    return getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "sqlite_errorname", None) or ""
 
 
 @contextmanager

@@ -137,6 +137,7 @@ class ToolDetailSerializer(ToolSerializer):
     declared_level = serializers.CharField(help_text="What the author's code says now.")
     level_override = BlankIsNull(help_text="What holds instead, until an administrator sets another level.")
     categories_override = serializers.JSONField(allow_null=True, help_text="Set by an administrator.")
+    grantable = serializers.JSONField(allow_null=True, help_text="max_hours and max_uses of one grant; null: not set.")
     accepts_overrides = serializers.BooleanField()
     returns_private_data = serializers.BooleanField()
     examples = serializers.JSONField(help_text="Objects with description, arguments and result.")

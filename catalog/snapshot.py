@@ -17,6 +17,7 @@ from django.db.models import QuerySet
 
 from catalog import definitions
 from catalog.errors import NoImplementation
+from catalog.granting import GrantLimits
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.registry import codes_of, get_all_tools
 from catalog.versions import as_set
@@ -43,7 +44,9 @@ class CallableTool:
     implementation_digest: str
     enabled: bool
     categories: frozenset[str]
+    source: str
     drifted: bool
+    grant_limits: GrantLimits | None = None
     options: tuple["CallableTool", ...] = ()
     bounds: tuple[int, ...] = ()
 
@@ -126,7 +129,7 @@ def _read(old: _View) -> _View:
 def _rows() -> QuerySet[Tool]:
     return (
         Tool.objects.filter(registered=True, current_version__isnull=False)
-        .select_related("current_version")
+        .select_related("current_version", "source")
         .prefetch_related("implementations", "categories")
     )
 
@@ -162,7 +165,9 @@ def _without_code(tool: LoadedTool, row: Tool) -> CallableTool:
         implementation_digest="",
         enabled=row.enabled,
         categories=frozenset(category.name for category in row.categories.all()),
+        source=row.source.name,
         drifted=version.fingerprint != tool.fingerprint,
+        grant_limits=row.grant_limits,
     )
 
 

@@ -5,7 +5,8 @@ created ──► running ──► completed | failed | cancelled | outcome_unk
    │           │ │                                          └──► completed | failed   (settled by a person)
    │           ▼ │
    ├──► held ──► ready ──► failed | cancelled    (running ──► ready: calls that may run again; held ──► completed:
-   └──► failed | cancelled                        a person's answer in the tool's place)
+   └──► failed | cancelled                        a person's answer in the tool's place; ready ──► held: started by a
+                                                  grant, handed back unbegun, and that grant has ended)
 """
 
 from django.db import models
@@ -27,7 +28,7 @@ class CallStatus(models.TextChoices):
 MOVES: dict[str, frozenset[str]] = {
     CallStatus.CREATED: frozenset({CallStatus.HELD, CallStatus.RUNNING, CallStatus.FAILED, CallStatus.CANCELLED}),
     CallStatus.HELD: frozenset({CallStatus.READY, CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.COMPLETED}),
-    CallStatus.READY: frozenset({CallStatus.RUNNING, CallStatus.FAILED, CallStatus.CANCELLED}),
+    CallStatus.READY: frozenset({CallStatus.RUNNING, CallStatus.HELD, CallStatus.FAILED, CallStatus.CANCELLED}),
     CallStatus.RUNNING: frozenset(
         {
             CallStatus.COMPLETED,

@@ -11,6 +11,7 @@ document = SpectacularAPIView.as_view(renderer_classes=[OpenApiJsonRenderer2, Op
 page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSplitView.as_view(url_name="api-schema"))
 
 urlpatterns = [
+    path("approvals/slice/", include("plans.slices_urls")),  # before the requests: it would be the name of one
     path("", include("catalog.api_urls")),
     path("", include("approvals.api_urls")),
     path("", include("plans.api_urls")),

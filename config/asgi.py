@@ -21,9 +21,9 @@ from plans.routing import websocket_urlpatterns  # noqa: E402
 from plans.waiting import WaitForCall  # noqa: E402
 
 
-async def call_settled(call_id: str, seconds: float) -> None:
-    """Wait for a call on the feed of the loop that serves it."""
-    await feed_here().call_settled(call_id, seconds)
+async def call_settled(call_id: str, seconds: float) -> str:
+    """Wait for a call on the feed of the loop that serves it; return the one that stands in for it then."""
+    return await feed_here().call_settled(call_id, seconds)
 
 
 def compose(*, executes: bool) -> ProtocolTypeRouter:

@@ -86,5 +86,13 @@ class Handler(ASGIHandler):
         return response
 
     async def _pieces(self, content: Iterator[bytes]) -> AsyncIterator[bytes]:
-        while (piece := await self._in_thread(next, content, None)) is not None:
+        while (piece := await self._in_thread(_next, content)) is not None:
             yield piece
+
+
+def _next(content: Iterator[bytes]) -> bytes | None:
+    """Return the next piece, None at the end; the thread's connection is given back, as whoever reads may be slow."""
+    try:
+        return next(content, None)
+    finally:
+        close_old_connections()

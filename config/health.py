@@ -12,6 +12,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from approvals.verification import head_fault
+from approvals.witness import restored
 from catalog import clock, snapshot
 from catalog.tracing import told
 from config.fresh import Fresh
@@ -115,11 +116,11 @@ def _migrations() -> str:
 
 
 def _audit() -> str:
-    """Say whether the audit log ends where its head says; `verify_audit` looks at all of it."""
+    """Say whether the audit log ends where its head and its checkpoints say; `verify_audit` looks at all of it."""
     fault = head_fault()
-    return (
-        f"{fault}: start nothing dangerous, keep the database as it is, run manage.py verify_audit" if fault else GOOD
-    )
+    if fault:
+        return f"{fault}: start nothing dangerous, keep the database as it is, run manage.py verify_audit"
+    return restored() or GOOD
 
 
 def _clock() -> str:

@@ -1,6 +1,7 @@
 """What lives as long as the serving process: the tools, the executor, the ticker and the feed."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
+from approvals.witness import restored
 from catalog.sync import sync_tools
 from plans.executing import living
 from plans.executor import Executor
 
+log = logging.getLogger("toolgate.lifespan")
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -35,14 +38,21 @@ class Lifespan:
     @asynccontextmanager
     async def _living(self) -> AsyncIterator[None]:
         """Bring the catalog up to date, then run everything."""
-        await asyncio.to_thread(_sync)
-        async with living(Executor(settings.TOOLGATE_THREADS) if self._executes else None):
+        executes = await asyncio.to_thread(_prepare) and self._executes
+        async with living(Executor(settings.TOOLGATE_THREADS) if executes else None):
             yield
 
 
-def _sync() -> None:
-    """Bring the catalog up to the code of this process."""
+def _prepare() -> bool:
+    """Bring the catalog up to the code of this process; False where nothing may be started or written.
+
+    A database that was set back is still read: people see what happened, and what to do.
+    """
     try:
+        if fault := restored():
+            log.error(fault)
+            return False
         sync_tools()
+        return True
     finally:
         connection.close()

@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
 from config import database, logs
-from config.keys import load_or_make
+from config.keys import check_secret_keys, load_or_make
 from config.limits import read_tool_limits
 from config.mail import read_email_url
 
@@ -39,7 +39,7 @@ if ON_SQLITE:
     DATABASES["default"]["CONN_MAX_AGE"] = None
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
-        "timeout": 20,
+        "timeout": 5,
         "init_command": (
             f"PRAGMA journal_mode=WAL; PRAGMA synchronous={TOOLGATE_SQLITE_SYNCHRONOUS}; "
             "PRAGMA cache_size=-16000; PRAGMA temp_store=MEMORY; PRAGMA journal_size_limit=67108864"
@@ -72,6 +72,25 @@ TOOLGATE_AUDIT_KEY = env.str("TOOLGATE_AUDIT_KEY", "") or _generated.get("TOOLGA
 for _name, _value, _least in (("SECRET_KEY", SECRET_KEY, 32), ("TOOLGATE_AUDIT_KEY", TOOLGATE_AUDIT_KEY, 32)):
     if len(_value) < _least:
         raise ImproperlyConfigured(f"{_name} must have at least {_least} characters.")
+# The first key encrypts, all decrypt.
+TOOLGATE_SECRET_KEYS = check_secret_keys(
+    env.list("TOOLGATE_SECRET_KEYS", []) or [key for key in [_generated.get("TOOLGATE_SECRET_KEYS")] if key]
+)
+
+# --- the audit log ---------------------------------------------------------------------------------------------
+# Beside the database, and not in it: what is set back with the database shows nothing.
+_beside = Path(DATABASES["default"]["NAME"]) if ON_SQLITE else VAR_DIR / "toolgate"
+TOOLGATE_AUDIT_CHECKPOINTS = Path(
+    env.str("TOOLGATE_AUDIT_CHECKPOINTS", "") or _beside.with_name(f"{_beside.stem}.checkpoints")
+)
+TOOLGATE_AUDIT_WEBHOOK = env.str("TOOLGATE_AUDIT_WEBHOOK", "")
+
+# --- requests that leave -------------------------------------------------------------------------------------
+TOOLGATE_EGRESS_ALLOW: list[str] = list(filter(None, map(str.strip, env.list("TOOLGATE_EGRESS_ALLOW", []))))
+TOOLGATE_NOTIFY_URLS: list[str] = list(filter(None, map(str.strip, env.list("TOOLGATE_NOTIFY_URLS", []))))
+TOOLGATE_WEBHOOK_KEY = env.str("TOOLGATE_WEBHOOK_KEY", "")
+if TOOLGATE_WEBHOOK_KEY and len(TOOLGATE_WEBHOOK_KEY) < 32:
+    raise ImproperlyConfigured("TOOLGATE_WEBHOOK_KEY must have at least 32 characters, or be left out.")
 
 # --- the web -------------------------------------------------------------------------------------------------
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
@@ -93,6 +112,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = TOOLGATE_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TOOLGATE_HTTPS else None
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
+DEFAULT_EXCEPTION_REPORTER_FILTER = "config.reporting.SaysNoValues"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -195,7 +215,7 @@ CHANNEL_LAYERS: dict[str, Any] = {
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "catalog.authentication.BearerAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
+        "catalog.authentication.SignedInAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_PARSER_CLASSES": ["catalog.parsers.StrictJSONParser"],
@@ -222,6 +242,8 @@ SPECTACULAR_SETTINGS = {
         "RequestStatus": "approvals.states.RequestStatus.values",
         "Verdict": "approvals.states.Verdict.values",
         "OutcomeVerdict": "plans.serializers.OUTCOMES",
+        "PolicyEffect": "approvals.policies_serializers.EFFECTS",
+        "RejectionEffect": "approvals.verdicts.EFFECTS",
     },
 }
 
@@ -234,6 +256,9 @@ TOOLGATE_APPROVAL_TTL_SECONDS = env.int("TOOLGATE_APPROVAL_TTL_SECONDS", 24 * 36
 TOOLGATE_RUN_WINDOW_SECONDS = env.int("TOOLGATE_RUN_WINDOW_SECONDS", 15 * 60)
 TOOLGATE_MAX_RUNNING_PER_PLAN = env.int("TOOLGATE_MAX_RUNNING_PER_PLAN", 16)
 TOOLGATE_MAX_RUNNING_PER_TOOL = read_tool_limits(env.str("TOOLGATE_MAX_RUNNING_PER_TOOL", ""))
+TOOLGATE_MAX_PENDING_PER_REQUESTER = env.int("TOOLGATE_MAX_PENDING_PER_REQUESTER", 200)
+TOOLGATE_MAX_PENDING_PER_TOKEN = env.int("TOOLGATE_MAX_PENDING_PER_TOKEN", 0)
+TOOLGATE_MAX_PENDING_PER_PLAN = env.int("TOOLGATE_MAX_PENDING_PER_PLAN", 100)
 _YEAR = 366 * 24 * 3600
 for _name, _number, _least, _most in (
     ("TOOLGATE_LEASE_SECONDS", TOOLGATE_LEASE_SECONDS, 1, 3600),
@@ -242,11 +267,16 @@ for _name, _number, _least, _most in (
     ("TOOLGATE_RUN_WINDOW_SECONDS", TOOLGATE_RUN_WINDOW_SECONDS, 1, _YEAR),
     ("TOOLGATE_THREADS", TOOLGATE_THREADS, 1, 256),
     ("TOOLGATE_MAX_RUNNING_PER_PLAN", TOOLGATE_MAX_RUNNING_PER_PLAN, 0, 10_000),
+    ("TOOLGATE_MAX_PENDING_PER_REQUESTER", TOOLGATE_MAX_PENDING_PER_REQUESTER, 0, 1_000_000),
+    ("TOOLGATE_MAX_PENDING_PER_TOKEN", TOOLGATE_MAX_PENDING_PER_TOKEN, 0, 1_000_000),
+    ("TOOLGATE_MAX_PENDING_PER_PLAN", TOOLGATE_MAX_PENDING_PER_PLAN, 0, 1_000_000),
 ):
     if not _least <= _number <= _most:
         raise ImproperlyConfigured(f"{_name} must lie between {_least} and {_most}.")
 
 # --- mail ----------------------------------------------------------------------------------------------------
+# Without an address mails would only be printed: then nobody is told by mail.
+TOOLGATE_SENDS_MAIL = bool(env.str("TOOLGATE_EMAIL_URL", ""))
 _mail = read_email_url(env.str("TOOLGATE_EMAIL_URL", "") or "console:")
 EMAIL_BACKEND, DEFAULT_FROM_EMAIL, EMAIL_HOST, EMAIL_PORT = _mail.backend, _mail.sender, _mail.host, _mail.port
 EMAIL_HOST_USER, EMAIL_HOST_PASSWORD, EMAIL_FILE_PATH = _mail.user, _mail.password, _mail.folder or None

@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from approvals.selectors import waiting_count
+from approvals.witness import last_fault
 from catalog import clock
 from catalog.access import ADMINISTRATOR, name_of, roles_of
 from catalog.words import say_initials
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shell:
-    """The frame's facts. `waiting` is None for who may not see requests; `now` sets the page's clock."""
+    """The frame's facts. `waiting` is None for who may not see requests; `now` sets the page's clock.
+
+    `restored` says to administrators that the database was set back.
+    """
 
     signed_in: bool = False
     waiting: int | None = None
@@ -33,6 +37,7 @@ class Shell:
     initials: str = ""
     now: str = ""
     undo_seconds: int = 0
+    restored: str = ""
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
@@ -56,4 +61,5 @@ def shell_for(user: "User | AnonymousUser") -> Shell:
         initials=say_initials(name),
         now=now,
         undo_seconds=ceil(settings.TOOLGATE_UNDO_SECONDS),
+        restored=last_fault() if ADMINISTRATOR in roles else "",
     )

@@ -1,22 +1,21 @@
 """Every URL of the product, mounted from the three layers."""
 
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
 from config.health import healthz, readyz
 from config.metrics import metrics
-from config.views import home
+from config.views import SignIn, home
 
 handler500 = "config.views.broken"
-sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_authenticated_user=True)
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("", home, name="home"),
-    path("sign-in/", sign_in, name="sign-in"),
+    path("sign-in/", SignIn.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("tools/", include("catalog.urls")),
     path("tools/", include("plans.trying_urls")),

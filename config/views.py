@@ -2,6 +2,7 @@
 
 import sys
 
+from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
@@ -12,6 +13,17 @@ from catalog.access import REVIEWER, has_role
 from catalog.doors import PageRequest, signed_in
 from catalog.problems import AWAY
 from catalog.retries import is_away
+
+
+class SignIn(LoginView):
+    """Lets people in; who is in already goes on, unless they are `again` to sign in, as a policy may ask."""
+
+    template_name = "registration/sign_in.html"
+
+    @property
+    def redirect_authenticated_user(self) -> bool:  # type: ignore[override] # Django's is an attribute
+        """Say whether who is signed in is sent on."""
+        return "again" not in self.request.GET
 
 
 @signed_in

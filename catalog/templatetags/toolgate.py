@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.utils.html import format_html, format_html_join
+from django.utils.html import escape, format_html, format_html_join
 
-from catalog import words
+from catalog import clock, words
+from catalog.access import name_of
 from catalog.charts import spark_path
 from catalog.diffs import diff_texts, drawn
 from catalog.glyphs import count_hidden, split_hidden
+from catalog.truth import Shown, is_plain, truth_of
 from catalog.usage import Usage
 
 register = template.Library()
@@ -133,12 +135,38 @@ def bytes_size(count: int | None) -> str:
 
 
 @register.filter
+def is_ahead(moment: datetime | None) -> bool:
+    """Say whether a moment is still to come."""
+    return moment is not None and moment > clock.now()
+
+
+@register.filter
+def person_name(user: Any) -> str:
+    """Name a person; empty for nobody."""
+    return name_of(user) if user is not None else ""
+
+
+@register.filter
 def revealed(text: object) -> str:
-    """Escape text and spell out every character that does not show."""
-    spans = (
-        format_html('<span class="hidden-char">{}</span>', piece.text) if piece.hidden else piece.text
-        for piece in split_hidden(str(text))
-    )
+    """Escape text; spell out what does not show, count stretches of nothing, mark words that imitate others."""
+    whole = str(text)
+    if is_plain(whole):
+        return escape(whole)
+    return format_html_join("", "{}", ((_told(part),) for part in truth_of(whole)))
+
+
+def _told(part: Shown) -> str:
+    if part.kind == "plain":
+        return part.text
+    note = format_html('<span class="hidden-char">{}</span>', part.note)
+    if part.kind == "odd":
+        return format_html('<span class="odd-word">{}</span>{}', _spelled(part.text), note)
+    return format_html("{}{}", note, "\n") if part.kind == "nothing" and "\n" in part.text else note
+
+
+def _spelled(word: str) -> str:
+    pieces = ((piece.hidden, piece.text) for piece in split_hidden(word))
+    spans = (format_html('<span class="hidden-char">{}</span>', text) if hidden else text for hidden, text in pieces)
     return format_html_join("", "{}", ((span,) for span in spans))
 
 

@@ -12,8 +12,9 @@ from catalog.retries import TRIES, is_away, retried, retried_patiently
 class Refused(Exception):
     """What a driver raises."""
 
-    def __init__(self, sqlstate: str) -> None:
-        self.sqlstate = sqlstate
+    def __init__(self, name: str) -> None:
+        is_sqlite = name.startswith("SQLITE")
+        self.sqlstate, self.sqlite_errorname = ("", name) if is_sqlite else (name, "")
 
 
 def refusing(times: int, sqlstate: str, again=retried) -> tuple[Callable[[], str], list[int]]:
@@ -31,7 +32,10 @@ def refusing(times: int, sqlstate: str, again=retried) -> tuple[Callable[[], str
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("sqlstate", "again"), [("40001", retried), ("40P01", retried), ("55P03", retried_patiently)])
+@pytest.mark.parametrize(
+    ("sqlstate", "again"),
+    [("40001", retried), ("40P01", retried), ("55P03", retried_patiently), ("SQLITE_BUSY", retried_patiently)],
+)
 def test_it_is_done_again_until_it_is_done(sqlstate, again):
     """A deadlock is nobody's fault; a lock that was not to be had is waited for by those who have something to keep."""
     act, tries = refusing(TRIES - 1, sqlstate, again)
@@ -40,7 +44,8 @@ def test_it_is_done_again_until_it_is_done(sqlstate, again):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    ("times", "sqlstate", "made"), [(TRIES, "40P01", TRIES), (1, "55P03", 1), (1, "57P01", 1), (1, "", 1)]
+    ("times", "sqlstate", "made"),
+    [(TRIES, "40P01", TRIES), (1, "55P03", 1), (1, "SQLITE_BUSY", 1), (1, "57P01", 1), (1, "", 1)],
 )
 def test_it_is_not_done_for_ever_nor_for_other_reasons(times, sqlstate, made):
     """A database that goes away is another matter, and so is a row that someone has for long."""

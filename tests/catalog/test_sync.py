@@ -140,7 +140,7 @@ def audit_is_last(statements):
     """Say whether the catalog is written, then the audit log, and the catalog no more."""
     writes = [sql for sql in statements if sql.startswith(("INSERT", "UPDATE"))]
     catalog = [at for at, sql in enumerate(writes) if '"catalog_' in sql]
-    audit = [at for at, sql in enumerate(writes) if '"approvals_' in sql]
+    audit = [at for at, sql in enumerate(writes) if "approvals_" in sql]
     return bool(catalog and audit) and max(catalog) < min(audit)
 
 

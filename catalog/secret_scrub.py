@@ -1,0 +1,106 @@
+"""Known secrets replaced in what a tool gave back, before anybody stores it: results, messages, previews.
+
+A value is found where it stands as it is, inside longer text too, escaped for JSON, encoded for URLs or as base64 at
+any offset. Values of fewer than four characters are not looked for: they stand everywhere.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from pydantic_core import to_jsonable_python
+
+from catalog.results import MAX_STATE_TOKEN, Preview
+from catalog.secrets import KEY, Secret, as_texts
+
+SHORTEST, SHORTEST_ENCODED = 4, 8
+MOST_VARIANTS = 5000
+
+
+class Scrubber:
+    """Replaces the values of some secrets by their names."""
+
+    def __init__(self, secrets: Iterable[Secret]) -> None:
+        self._whole: dict[tuple[type, Any], str] = {}
+        self._names: dict[str, str] = {}
+        for secret in secrets:
+            for leaf in _leaves(secret.value):
+                self._learn(secret.name, leaf)
+        listed = sorted(self._names, key=len, reverse=True)[:MOST_VARIANTS]
+        self._pattern = re.compile("|".join(map(re.escape, listed))) if listed else None
+
+    def _learn(self, name: str, leaf: Any) -> None:
+        text = leaf if isinstance(leaf, str) else json.dumps(leaf)
+        if len(text) < SHORTEST:
+            return
+        self._whole.setdefault((type(leaf), leaf), name)
+        for variant in _variants(text):
+            self._names.setdefault(variant, name)
+
+    def text(self, text: str) -> str:
+        """Return a text with `{"$secret":"name"}` where a secret stood."""
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(lambda match: f'{{"{KEY}":"{self._names[match[0]]}"}}', text)
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value with `{"$secret": name}` in the place of secrets, and the texts without them."""
+        if isinstance(value, dict):
+            return {self.text(key): self.value(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(each) for each in value]
+        if value is None or isinstance(value, bool):
+            return value
+        if (type(value), value) in self._whole:
+            return {KEY: self._whole[type(value), value]}
+        return self.text(value) if isinstance(value, str) else value
+
+    def preview(self, shown: Preview) -> Preview:
+        """Return a preview without the secrets; what it says of the state of its target keeps to its length."""
+        plain = to_jsonable_python(shown)
+        words: dict[str, Any] = {
+            name: self.text(value) if isinstance(value, str) else value for name, value in plain.items()
+        }
+        token = words["state_token"]
+        words |= {"rows": as_texts(self.value(plain["rows"])), "state_token": token and token[:MAX_STATE_TOKEN]}
+        return Preview(**words)
+
+
+def scrubber(secrets: Sequence[Secret]) -> Scrubber | None:
+    """Return what replaces these secrets; None where there are none."""
+    return Scrubber(secrets) if secrets else None
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _leaves(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(each)
+    elif value is not None and not isinstance(value, bool):
+        yield value
+
+
+def _variants(text: str) -> Iterator[str]:
+    yield text
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    if text.strip() != text and len(text.strip()) >= SHORTEST:
+        yield text.strip()
+    yield quote(text, safe="")
+    yield quote_plus(text)
+    raw = text.encode()
+    if len(raw) >= SHORTEST_ENCODED:
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield from _at_offsets(raw, encode)
+
+
+def _at_offsets(raw: bytes, encode: Any) -> Iterator[str]:
+    """Yield the characters that stand for these bytes alone, at each of the three places they can begin at."""
+    for offset, lost in ((0, 0), (1, 2), (2, 3)):
+        whole = (offset + len(raw)) * 8 // 6
+        yield encode(bytes(offset) + raw).decode()[lost:whole]

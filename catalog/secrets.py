@@ -1,0 +1,251 @@
+"""Secrets in arguments: found at the one intake, and cut out before anything is stored.
+
+Where one stood, stored text holds `{"$secret": "name#HMAC"}`: the HMAC of its path and value, so that a digest over the
+text binds the value without holding it. People and clients see `{"$secret": "name"}`. Inside a longer text only the
+secret itself is cut, so that nothing else can hide beside it. The values are kept by `catalog.vault`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.canonical import canonical_text
+from catalog.definitions import Tool
+from catalog.errors import ParameterError
+from catalog.secret_places import Schemas, SecretPlaces
+from catalog.secret_shapes import PLACEHOLDER, find_secrets, may_hold_secret
+
+KEY = "$secret"
+MOST_NAME = 64
+GIVE_IT = "A secret stood here, and is not kept any more: put the value itself here."
+
+_STRANGE = re.compile(r"[^\w.-]")
+# In JSON text, however often it was put into a text of JSON; the end may be cut off where only a beginning is shown.
+_MAC = re.compile(r'(\$secret\\*": ?\\*"[\w.-]{1,80})#[0-9a-f]{1,64}')
+_INLINE = re.compile(r'\{"\$secret": ?"([\w.-]{1,80})(?:#([0-9a-f]{64}))?"\}')
+_REFERENCE = re.compile(r"\$\{[^{}]*\}")
+
+Mac = Callable[[str, Any], str]
+Value = Callable[[str, str, str], Any]
+"""Gives the value for a name, an HMAC (empty where there is none) and the path where it is to stand.
+
+Raises KeyError where it is not known.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """One secret that was cut out: its name in the arguments, where it stood, what it is and its HMAC."""
+
+    name: str
+    path: str
+    value: Any = field(repr=False)
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Arguments with their secrets cut out: the canonical text to be stored, and the secrets."""
+
+    text: str
+    secrets: tuple[Secret, ...] = ()
+
+
+def seal(tool: Tool[Any, Any] | None, arguments: Any, mac: Mac, *, is_plan: bool = False) -> Sealed:
+    """Cut the secrets out of checked arguments; in a plan's step, what is one whole reference is none.
+
+    Without a tool only known shapes are secret.
+    """
+    text = canonical_text(arguments)
+    places = tool.secret_places if tool is not None else None
+    if places is None and not may_hold_secret(text):
+        return Sealed(text)
+    cutter = _Cutter(places, mac, is_plan=is_plan)
+    cut = cutter.cut(arguments, "", None, places.top if places else ())
+    return Sealed(canonical_text(cut), tuple(cutter.found.values())) if cutter.found else Sealed(text)
+
+
+def secrets_in(tool: Tool[Any, Any], arguments: Any) -> tuple[Secret, ...]:
+    """Return the secrets in arguments that nobody will store; each is told apart by its path and value."""
+    return seal(tool, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
+
+
+class _Cutter:
+    """One cutting: what was found, by path and value, with names that differ."""
+
+    def __init__(self, places: SecretPlaces | None, mac: Mac, *, is_plan: bool) -> None:
+        self._places = places
+        self._mac = mac
+        self._is_plan = is_plan
+        self._names: set[str] = set()
+        self.found: dict[str, Secret] = {}
+
+    def cut(self, value: Any, path: str, name: str | None, schemas: Schemas) -> Any:
+        """Return the value without its secrets."""
+        if value is None or value == "" or isinstance(value, bool):
+            return value
+        if self._places is not None and self._places.is_secret(schemas, name):
+            is_reference = self._is_plan and isinstance(value, str) and _REFERENCE.fullmatch(value)
+            return value if is_reference else {KEY: self._keep(path, path, value)}
+        if isinstance(value, str):
+            return self._cut_text(value, path)
+        if isinstance(value, dict):
+            return dict(self._cut_member(key, each, path, schemas) for key, each in value.items())
+        if isinstance(value, list):
+            return [self._item(each, path, index, schemas) for index, each in enumerate(value)]
+        return value
+
+    def _cut_member(self, key: str, value: Any, path: str, schemas: Schemas) -> tuple[str, Any]:
+        """Return a member without secrets; what stands below it is named by the key as it may be shown."""
+        inner, cut = self._places.of_member(schemas, key) if self._places else (), self._cut_key(key, path)
+        return cut, self.cut(value, _below(path, shown_text(cut)), key, inner)
+
+    def _item(self, value: Any, path: str, index: int, schemas: Schemas) -> Any:
+        inner = self._places.of_item(schemas, index) if self._places else ()
+        return self.cut(value, _below(path, str(index)), None, inner)
+
+    def _cut_key(self, key: str, path: str) -> str:
+        cut = self._cut_text(key, path, whole=False)
+        return cut if isinstance(cut, str) else key
+
+    def _cut_text(self, text: str, path: str, *, whole: bool = True) -> Any:
+        matches = find_secrets(text)
+        if whole and len(matches) == 1 and (matches[0].start, matches[0].end) == (0, len(text)):
+            return {KEY: self._keep(path, matches[0].kind, text)}
+        pieces, end = [], 0
+        for match in matches:
+            mark = self._keep(path, match.kind, text[match.start : match.end])
+            pieces += [text[end : match.start], f'{{"{KEY}":"{mark}"}}']
+            end = match.end
+        return "".join([*pieces, text[end:]])
+
+    def _keep(self, path: str, name: str, value: Any) -> str:
+        """Keep a secret; return what stands for it in stored text."""
+        mac = self._mac(path, value)
+        if mac not in self.found:
+            self.found[mac] = Secret(self._free_name(name), path, value, mac)
+        return f"{self.found[mac].name}#{mac}"
+
+    def _free_name(self, wanted: str) -> str:
+        name = wanted = _STRANGE.sub("_", wanted)[-MOST_NAME:] or "secret"
+        number = 1
+        while name in self._names:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._names.add(name)
+        return name
+
+
+def _below(path: str, step: str) -> str:
+    return f"{path}.{step}" if path else step
+
+
+def shown_text(text: str) -> str:
+    """Return stored JSON text, or the beginning of it, as it may be shown: names of secrets without their HMACs."""
+    return _MAC.sub(r"\1", text) if KEY in text else text
+
+
+def as_texts(value: Any) -> Any:
+    """Return a shown JSON value with each `{"$secret": name}` as a text, as a field of a form can hold and send it."""
+    if isinstance(value, dict):
+        if value.keys() == {KEY}:
+            return f'{{"{KEY}":"{value[KEY]}"}}'
+        return {key: as_texts(each) for key, each in value.items()}
+    return [as_texts(each) for each in value] if isinstance(value, list) else value
+
+
+def holds_secret(text: str) -> bool:
+    """Say whether stored text holds places where secrets stood."""
+    return PLACEHOLDER in text or '\\"$secret\\"' in text
+
+
+def macs_in(text: str) -> set[str]:
+    """Return the HMACs of all secrets that were cut out of stored JSON text."""
+    return {mac for name, mac in re.findall(r'\$secret\\*": ?\\*"([\w.-]{1,80})#([0-9a-f]{64})', text)}
+
+
+def refill(value: Any, known: Value, path: str = "") -> Any:
+    """Return a JSON value with the secrets back in their places; those that `known` raises KeyError for stay cut.
+
+    A secret in the key of an object stands at the object's path, as it does when it is cut out.
+    """
+    if isinstance(value, str):
+        return _refill_value(value, known, path) if KEY in value else value
+    if isinstance(value, dict):
+        if len(value) == 1 and isinstance(value.get(KEY), str):
+            return _refill_whole(value, known, path)
+        return {
+            _refill_text(key, known, path): refill(each, known, _below(path, shown_text(key)))
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [refill(each, known, _below(path, str(index))) for index, each in enumerate(value)]
+    return value
+
+
+def _refill_whole(mark: dict[str, Any], known: Value, path: str) -> Any:
+    name, _, mac = mark[KEY].partition("#")
+    try:
+        return known(name, mac, path)
+    except KeyError:
+        return {KEY: name}
+
+
+def _refill_value(text: str, known: Value, path: str) -> Any:
+    """Return a text with its secrets; where it is nothing but one, as a form sends it, that one of whatever type."""
+    whole = _INLINE.fullmatch(text)
+    try:
+        return known(whole[1], whole[2] or "", path) if whole else _refill_text(text, known, path)
+    except KeyError:
+        return f'{{"{KEY}":"{whole[1]}"}}' if whole else text
+
+
+def _refill_text(text: str, known: Value, path: str) -> str:
+    def back(mark: "re.Match[str]") -> str:
+        try:
+            value = known(mark[1], mark[2] or "", path)
+        except KeyError:
+            return f'{{"{KEY}":"{mark[1]}"}}'
+        return value if isinstance(value, str) else canonical_text(value)
+
+    return _INLINE.sub(back, text)
+
+
+def placeholders(value: Any, path: str = "", *, keys: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield the path and the name of every place where a secret is missing; for one in a key, the object's path."""
+    if isinstance(value, str):
+        yield from ((path, mark[1]) for mark in _INLINE.finditer(value))
+    elif isinstance(value, dict):
+        if KEY in value:
+            yield path, str(value[KEY])[:MOST_NAME]
+        for key, each in value.items():
+            yield from placeholders(key, path) if keys else ()
+            yield from placeholders(each, _below(path, shown_text(key)), keys=keys)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from placeholders(each, _below(path, str(index)), keys=keys)
+
+
+def refuse_placeholders(arguments: Any) -> None:
+    """Raise ParameterError where something only stands for a secret: nobody may run, or store, that."""
+    errors = [{"path": path, "code": "secret_missing", "message": GIVE_IT} for path, _ in placeholders(arguments)]
+    if errors:
+        raise ParameterError(GIVE_IT, {"field": errors[0]["path"] or None, "errors": errors})
+
+
+def scrubbed(value: Any) -> Any:
+    """Return a JSON value that a person gave with known shapes of secrets cut out for good."""
+    if isinstance(value, str):
+        return scrub_words(value)
+    if isinstance(value, dict):
+        return {scrub_words(key): scrubbed(each) for key, each in value.items()}
+    return [scrubbed(each) for each in value] if isinstance(value, list) else value
+
+
+def scrub_words(text: str) -> str:
+    """Return a text that people or agents wrote (a goal, a reason) with known shapes of secrets cut out for good."""
+    matches = find_secrets(text)
+    for match in reversed(matches):
+        text = f'{text[: match.start]}{{"{KEY}":"{match.kind}"}}{text[match.end :]}'
+    return text

@@ -1,0 +1,230 @@
+"""The secrets of calls that have not ended: kept encrypted, given back for the run, deleted afterwards.
+
+They belong to a plan's step (a direct call is a plan of one step), so that a retry of the step finds them; `catalog`
+knows both by name only. What is kept is bound to its place: a value that was exchanged in the database is refused.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.fernet import InvalidToken
+from django.db.models import Q
+from pydantic_core import to_json
+
+from catalog import clock
+from catalog.canonical import canonical_text
+from catalog.definitions import Tool
+from catalog.errors import ParameterError, ToolError
+from catalog.facts import Fact
+from catalog.models import Call, CallSecret
+from catalog.secret_keys import keyring
+from catalog.secrets import Sealed, Secret, holds_secret, macs_in, placeholders, refill, seal
+
+GONE = (
+    "The secret '{name}' is not kept any more: it was deleted when its call or plan ended. Ask anew, and give it again."
+)
+MOVED = (
+    "The secret that stood elsewhere is not put here: leave it just where and as it stood, or give the value itself."
+)
+HIDDEN = "A reference puts a secret here among words that hide what it is: refer to it alone, or put spaces around it."
+SHORTEST_SHOWN = 8
+"""Characters of a secret that is looked for in what references made: shorter ones stand everywhere."""
+
+
+class SecretGone(ToolError):
+    """A call needs a secret that has been deleted, or that no key here can read."""
+
+    kind = "secret_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose secrets: those of a plan, or of one of its steps."""
+
+    plan_ref: str
+    step_ref: str = ""
+
+
+def sealed(tool: Tool[Any, Any] | None, arguments: Any, *, is_plan: bool = False) -> Sealed:
+    """Cut the secrets out of checked arguments (`catalog.secrets.seal`) under this installation's keys."""
+    return seal(tool, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
+
+
+def keep(place: Place, secrets: Iterable[Secret]) -> None:
+    """Keep secrets for a step, in the caller's transaction; those that it has already are left as they are."""
+    keys, now = keyring(), clock.now()
+    CallSecret.objects.bulk_create(
+        [
+            CallSecret(
+                plan_ref=place.plan_ref,
+                step_ref=place.step_ref,
+                mac=secret.mac,
+                ciphertext=keys.encrypt(json.dumps([secret.path, secret.value])),
+                created_at=now,
+            )
+            for secret in secrets
+        ],
+        ignore_conflicts=True,
+    )
+
+
+def opened(text: str, plan_ref: str) -> Any:
+    """Return stored JSON text with its secrets as they were given; those that are gone stay `{"$secret": name}`."""
+    value = json.loads(text)
+    return refill(value, _Kept(macs_in(text), plan_ref)) if holds_secret(text) else value
+
+
+def restored(text: str, plan_ref: str) -> Any:
+    """Return stored JSON text with its secrets as they were given. Raises SecretGone where one is not kept any more."""
+    value = opened(text, plan_ref)
+    if holds_secret(text):
+        for _, name in placeholders(value):
+            raise SecretGone(GONE.format(name=name))
+    return value
+
+
+def arguments_of(call: Call) -> Any:
+    """Return what a stored call runs with. Raises SecretGone."""
+    return restored(call.arguments, call.plan_ref)
+
+
+@dataclass(frozen=True, slots=True)
+class Refilled:
+    """Arguments as a person changed them, with the secrets in them that stayed in their places.
+
+    `put_back` counts those by path and canonical value; `moved` are the paths to which others were to be taken.
+    """
+
+    arguments: Any = field(repr=False)
+    put_back: "Counter[tuple[str, str]]" = field(default_factory=Counter, repr=False)
+    moved: tuple[str, ...] = ()
+
+    def in_place(self) -> Any:
+        """Return the arguments. Raises ParameterError (`secret_moved`) where a secret was to be taken elsewhere."""
+        _refuse_moved(self.moved, MOVED)
+        return self.arguments
+
+    def check(self, cut: Sealed) -> None:
+        """Raise ParameterError (`secret_moved`) where what is to be stored holds in clear what was put back."""
+        _refuse_moved(self.clear_in(cut), MOVED)
+
+    def check_shown(self, cut: Sealed) -> None:
+        """Raise ParameterError (`secret_moved`) where a reference put a secret among words that hide its shape."""
+        shown = [where for where, text in self.put_back if len(text) - 2 >= SHORTEST_SHOWN and text[1:-1] in cut.text]
+        _refuse_moved(sorted(set(shown)), HIDDEN)
+
+    def clear_in(self, cut: Sealed) -> list[str]:
+        """Return the paths at which sealing did not cut out again all that was put back.
+
+        A tool may call less secret than it did, and a shape may be known only by the words around it. It is not looked
+        for by its value: that would tell whoever tries values when they have found it.
+        """
+        again = {(secret.path, canonical_text(secret.value)): cut.text.count(secret.mac) for secret in cut.secrets}
+        return sorted({where[0] for where, times in self.put_back.items() if again.get(where, 0) < times})
+
+
+def refilled(arguments: Any, before: str, plan_ref: str) -> Refilled:
+    """Return arguments as a person changed them, with the secrets that they left in place as `{"$secret": name}`.
+
+    `before` is the stored text that they changed. A secret comes back only where it was cut out. What names no secret
+    of it stays as it is, and is refused later.
+    """
+    names = _names_in(json.loads(before)) if holds_secret(before) else {}
+    kept = _Kept(set(names.values()), plan_ref) if names else None
+    put_back, moved = Counter[tuple[str, str]](), set[str]()
+
+    def known(name: str, mac: str, path: str) -> Any:
+        if kept is None or mac:  # nobody is shown an HMAC, so nobody can send one
+            raise KeyError(name)
+        stood, value = kept.found(name, names[name])
+        if stood != path:
+            moved.add(path)
+            raise KeyError(name)
+        put_back[path, canonical_text(value)] += 1
+        return value
+
+    return Refilled(refill(arguments, known), put_back, tuple(sorted(moved)))
+
+
+def refill_kept(value: Any, plan_ref: str) -> Refilled:
+    """Return a JSON value, made of a plan's memory, with the secrets in it that the plan was given."""
+    text, put_back = to_json(value).decode(), Counter[tuple[str, str]]()
+    if not holds_secret(text):
+        return Refilled(value)
+    kept = _Kept(macs_in(text), plan_ref)
+
+    def known(name: str, mac: str, path: str) -> Any:
+        found = kept(name, mac, path)
+        put_back[path, canonical_text(found)] += 1
+        return found
+
+    return Refilled(refill(value, known), put_back)
+
+
+def _refuse_moved(paths: Iterable[str], message: str) -> None:
+    errors = [{"path": path, "code": "secret_moved", "message": message} for path in paths]
+    if errors:
+        raise ParameterError(message, {"field": errors[0]["path"] or None, "errors": errors})
+
+
+def _names_in(value: Any) -> dict[str, str]:
+    names: dict[str, str] = {}
+
+    def note(name: str, mac: str, path: str) -> Any:
+        names[name] = mac
+        raise KeyError(name)
+
+    refill(value, note)
+    return names
+
+
+class _Kept:
+    """The values of a plan's secrets by their HMACs, read at once and each compared with its HMAC."""
+
+    def __init__(self, macs: set[str], plan_ref: str) -> None:
+        self._keys = keyring()
+        rows = CallSecret.objects.filter(plan_ref=plan_ref, mac__in=macs)
+        self._rows: Mapping[str, str] = dict(rows.values_list("mac", "ciphertext"))
+
+    def __call__(self, name: str, mac: str, path: str) -> Any:
+        """Return the value, wherever it is to stand: a reference takes it elsewhere. Raises as `found` does."""
+        return self.found(name, mac)[1]
+
+    def found(self, name: str, mac: str) -> tuple[str, Any]:
+        """Return where it was cut out, and the value.
+
+        Raises KeyError where it is gone, cannot be read, or is not what was cut out there.
+        """
+        try:
+            path, value = json.loads(self._keys.decrypt(self._rows[mac]))
+        except InvalidToken:
+            raise KeyError(name) from None
+        if not self._keys.is_mac(mac, path, value):
+            raise KeyError(name)
+        return path, value
+
+
+ENDS = frozenset({"call.refused", "call.responded", "approval.withdrawn", "approval.expired", "approval.revoked"})
+"""What says that a held call has ended for good, so that nothing of it will be asked or run again."""
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: object) -> None:
+    """Delete the secrets of a call that people refused, answered, took back or did not answer; not if asked again."""
+    settled = fact.kind == "call.settled" and fact.data.get("verdict") == "happened"
+    if fact.call is not None and (fact.kind in ENDS or settled) and not fact.data.get("asks_again"):
+        forget_call(fact.call)
+
+
+def forget_call(call: Call) -> None:
+    """Delete the secrets of a call that ends, in the caller's transaction."""
+    if holds_secret(call.arguments):
+        forget(Place(call.plan_ref, call.step_ref))
+
+
+def forget(place: Place) -> None:
+    """Delete the secrets of a step, or of a whole plan."""
+    step = Q(step_ref=place.step_ref) if place.step_ref else Q()
+    CallSecret.objects.filter(step, plan_ref=place.plan_ref).delete()

@@ -1,0 +1,132 @@
+"""Which places of a schema are secret, at any depth and behind every way that schemas are combined."""
+
+import json
+
+import pytest
+
+from catalog.errors import ParameterError
+from catalog.secrets import KEY, as_texts, macs_in, refill, refuse_placeholders, seal, shown_text
+from catalog.signatures import Binding
+from catalog.testing import clean_registry, invoke
+from catalog.tools import Tool, tool
+
+SECRET = {"type": "string", "writeOnly": True}
+OTHER = {"type": "string"}
+SCHEMAS = {
+    "writeOnly": (SECRET, "s3cr"),
+    "password": ({"type": "string", "format": "password"}, "s3cr"),
+    "x-secret": ({"type": "string", "x-secret": True}, "s3cr"),
+    "a number": ({"type": "integer", "x-secret": True}, 123456),
+    "an object": ({"type": "object", "x-secret": True}, {"a": ["s3cr"]}),
+    "items": ({"type": "array", "items": SECRET}, ["s3cr"]),
+    "prefixItems": ({"type": "array", "prefixItems": [OTHER, SECRET]}, ["open", "s3cr"]),
+    "anyOf": ({"anyOf": [{"type": "null"}, SECRET]}, "s3cr"),
+    "oneOf": ({"oneOf": [{"type": "integer"}, SECRET]}, "s3cr"),
+    "allOf": ({"allOf": [OTHER, SECRET]}, "s3cr"),
+    "then": ({"if": OTHER, "then": SECRET}, "s3cr"),
+    "additionalProperties": ({"type": "object", "additionalProperties": SECRET}, {"any": "s3cr"}),
+    "patternProperties": ({"type": "object", "patternProperties": {"^x": SECRET}}, {"x1": "s3cr"}),
+    "$ref": ({"$ref": "#/$defs/key"}, "s3cr"),
+    "deep": (
+        {"type": "array", "items": {"type": "object", "properties": {"k": {"$ref": "#/$defs/key"}}}},
+        [{"k": "s3cr"}],
+    ),
+    "a tree": ({"$ref": "#/$defs/tree"}, {"key": "s3cr", "more": [{"key": "s3cr2", "more": []}]}),
+}  # fmt: skip
+DEFS = {
+    "key": SECRET,
+    "tree": {
+        "type": "object",
+        "properties": {"key": SECRET, "more": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+    },
+}
+
+
+def tool_with(schema):
+    """Return a tool that takes one value of this schema."""
+    whole = {"type": "object", "properties": {"value": schema, "open": OTHER}, "$defs": DEFS}
+    return Tool(name="taker", description="Take it.", bound=Binding(whole))
+
+
+def mac(path, value):
+    """Stand in for the keyed one."""
+    return f"{abs(hash((path, json.dumps(value)))):064x}"[:64]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_what_a_schema_calls_secret_is_cut_out_and_comes_back(name):
+    """And nothing else is."""
+    schema, value = SCHEMAS[name]
+    arguments = {"value": value, "open": "open"}
+    sealed = seal(tool_with(schema), arguments, mac)
+    assert "s3cr" not in sealed.text
+    assert "123456" not in json.dumps(json.loads(shown_text(sealed.text)))
+    assert json.loads(sealed.text)["open"] == "open"
+    values = {secret.mac: secret.value for secret in sealed.secrets}
+    assert macs_in(sealed.text) == values.keys()
+    assert refill(json.loads(sealed.text), lambda name, mac, path: values[mac]) == arguments
+
+
+def test_what_is_shown_names_the_place():
+    """Without what binds the value."""
+    schema, value = SCHEMAS["deep"]
+    shown = json.loads(shown_text(seal(tool_with(schema), {"value": value}, mac).text))
+    assert shown == {"value": [{"k": {KEY: "value.0.k"}}]}
+
+
+def test_null_and_nothing_are_no_secrets():
+    """There is nothing to hide in them."""
+    assert seal(tool_with({"anyOf": [{"type": "null"}, SECRET]}), {"value": None}, mac).secrets == ()
+    assert seal(tool_with(SECRET), {"value": ""}, mac).secrets == ()
+
+
+def test_a_parameter_that_its_tool_names_is_secret_at_any_depth():
+    """Also inside the parameters of a query."""
+    with clean_registry():
+
+        @tool(secret=["pin"])
+        def opener(boxes: list[dict[str, str]], pin: str = "") -> dict[str, object]:
+            """Open boxes."""
+            return {"pins": [box["pin"] for box in boxes], "own": pin}
+
+        sealed = seal(opener, {"boxes": [{"pin": "4711"}], "pin": "0815"}, mac)
+        assert [secret.value for secret in sealed.secrets] == ["4711", "0815"]
+        result = invoke(opener, {"boxes": [{"pin": "4711"}], "pin": "0815"})
+        assert result.value == {"pins": [{KEY: "boxes.0.pin"}], "own": {KEY: "pin"}}
+
+
+def test_a_reference_in_a_plan_is_no_secret():
+    """What it brings is one when the step is called."""
+    tool = tool_with(SECRET)
+    assert seal(tool, {"value": "${key.path}"}, mac, is_plan=True).secrets == ()
+    assert seal(tool, {"value": "x${key}"}, mac, is_plan=True).secrets
+    assert seal(tool, {"value": "${key.path}"}, mac).secrets
+
+
+@pytest.mark.parametrize(
+    "value", [{KEY: "x"}, [{KEY: {"a": 1}}], 'in {"$secret":"x"} a text', {"a": {KEY: "x", "b": 1}}]
+)
+def test_what_stands_for_a_secret_is_refused(value):
+    """Nobody may run it, nor plant one that is taken for stored."""
+    with pytest.raises(ParameterError) as refusal:
+        refuse_placeholders({"value": value})
+    assert refusal.value.details["errors"][0]["code"] == "secret_missing"
+
+
+def test_a_form_holds_a_placeholder_as_a_text():
+    """And what it sends back is read as one."""
+    assert as_texts({"a": [{KEY: "x"}], "b": 1}) == {"a": ['{"$secret":"x"}'], "b": 1}
+    assert refill('{"$secret":"x"}', lambda name, mac, path: f"<{name}>") == "<x>"
+    assert refill('{"$secret":"x"}', lambda name, mac, path: 4711) == 4711
+
+
+def test_a_secret_in_a_key_is_in_no_name_and_no_path():
+    """Nor in those of what stands below it, and who sends its placeholder back is told."""
+    key = "AKIA" + "Q7" * 8
+    sealed = seal(tool_with({"type": "object", "additionalProperties": SECRET}), {"value": {key: "s3cr"}}, mac)
+    assert key not in sealed.text
+    assert [secret.path for secret in sealed.secrets] == ["value", 'value.{"$secret":"aws_access_key"}']
+    values = {secret.mac: secret.value for secret in sealed.secrets}
+    assert refill(json.loads(sealed.text), lambda name, mac, path: values[mac]) == {"value": {key: "s3cr"}}
+    with pytest.raises(ParameterError, match="A secret stood here"):
+        refuse_placeholders({"value": {'use {"$secret":"x"}': 1}})

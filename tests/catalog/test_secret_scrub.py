@@ -1,0 +1,66 @@
+"""Secrets that come back in what a tool gives are replaced, however they are written down."""
+
+import base64
+import json
+from urllib.parse import quote
+
+import pytest
+
+from catalog.secret_scrub import Scrubber
+from catalog.secrets import KEY, Secret
+
+VALUE = 'pa"ss wörd/42'
+NAMED = f'{{"{KEY}":"password"}}'
+
+
+@pytest.fixture
+def scrub():
+    """What replaces one password."""
+    return Scrubber([Secret("password", "password", VALUE, "")])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        VALUE,
+        json.dumps(VALUE),
+        json.dumps(VALUE, ensure_ascii=False),
+        quote(VALUE, safe=""),
+        base64.b64encode(VALUE.encode()).decode(),
+        base64.b64encode(f"user:{VALUE}".encode()).decode(),
+        base64.b64encode(f"me:{VALUE}".encode()).decode(),
+        base64.urlsafe_b64encode(VALUE.encode()).decode(),
+    ],
+)
+def test_a_secret_is_replaced_in_every_writing(scrub, written):
+    """Inside of a longer text."""
+    text = scrub.text(f"before {written} after")
+    assert NAMED in text
+    assert written[4:-6] not in text
+
+
+def test_values_and_names_of_a_result_are_replaced(scrub):
+    """A value that is the secret becomes its name."""
+    assert scrub.value({"a": [VALUE, {"b": f"x{VALUE}"}], VALUE: 1, "n": None, "ok": True}) == {
+        "a": [{KEY: "password"}, {"b": f"x{NAMED}"}],
+        NAMED: 1,
+        "n": None,
+        "ok": True,
+    }
+
+
+def test_numbers_are_replaced_as_numbers_and_in_texts():
+    """And nothing that only looks like them."""
+    scrub = Scrubber([Secret("pin", "pin", 48151623, "")])
+    assert scrub.value([48151623, 4815, "pin 48151623"]) == [{KEY: "pin"}, 4815, f'pin {{"{KEY}":"pin"}}']
+
+
+def test_short_values_stay():
+    """They stand everywhere."""
+    assert Scrubber([Secret("pin", "pin", "abc", "")]).value("abc abc") == "abc abc"
+
+
+def test_every_part_of_a_secret_object_is_replaced():
+    """However deep."""
+    scrub = Scrubber([Secret("auth", "auth", {"a": ["first-part"], "b": "other-part"}, "")])
+    assert scrub.text("first-part, other-part") == f'{{"{KEY}":"auth"}}, {{"{KEY}":"auth"}}'

@@ -1,0 +1,73 @@
+"""Known shapes of secrets are found wherever they stand; ordinary texts are left as they are, at little cost."""
+
+import json
+import random
+
+import pytest
+
+from catalog.secret_shapes import find_secrets, may_hold_secret
+from catalog.secrets import scrub_words
+from tests.plans.canaries import SHAPES, canary
+
+HARMLESS = (
+    "The disk-usage task; a basic understanding of bearer authentication mechanisms in general.",
+    "https://example.org/a/b?x=1&y=2#token and http://user@example.org:8080/path",
+    "postgres://app:${password}@db/main and mysql://app:<password>@db/main",
+    "skip-navigation-link-for-screen-readers-and-others sk-cube-grid-sk-cube-grid",
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
+    "call_vT3hJm0a9Qp1c2d3e4f5g6h7 plan_uCFqnCqg84C0N37kkJFEg6XM 2026-11-21T22:09:46.018Z",
+    "Bearer of good news; Basic income; token=short; key-value; npm_config; hf_hub",
+    "AKIA is how keys begin; eyJ is how tokens begin; tg_ is how ours begin",
+)
+HOSTILE = (
+    "-----BEGIN PRIVATE KEY-----",
+    "eyJ",
+    "eyJaaaaaaaaa.",
+    "://a:",
+    "bearer 1",
+    "bearer ",
+    "?token=$",
+    "sk-",
+    "basic ",
+    "secret_access_key ",
+    "ghp_",
+    "AccountKey=",
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_secret_is_found_alone_and_inside_a_text(shape):
+    """Also in JSON text, which is what every call is looked through as."""
+    text, part = canary(shape, random.Random(1))  # noqa: S311 (no secret)
+    for whole in (text, f"Use {text} now", f"a\n{text}\nb", f'"{text}"'):
+        assert may_hold_secret(json.dumps({"value": whole}))
+        found = "".join(whole[match.start : match.end] for match in find_secrets(whole))
+        assert part in found, whole
+    assert part not in scrub_words(f"Use {text} now")
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_ordinary_texts_are_left_alone(text):
+    """Whoever reviews must be able to read them."""
+    assert find_secrets(text) == []
+    assert scrub_words(text) == text
+
+
+def test_passwords_in_basic_credentials_are_told_from_words():
+    """They are base64 with a colon in it."""
+    assert [match.kind for match in find_secrets("Basic dXNlcjpwYXNzd29yZA==")] == ["basic_credentials"]
+    assert find_secrets("Basic knowledge") == []
+
+
+def test_of_two_shapes_that_overlap_the_longer_is_cut():
+    """So that nothing of either is left."""
+    text = "postgres://app:x-ghp_" + "a1" * 18 + "@db/main"
+    assert scrub_words(text) == 'postgres://app:{"$secret":"url_password"}@db/main'
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_looking_takes_time_in_proportion_to_the_text(piece):
+    """The pattern's own limits are what ends each try: 256 KiB of beginnings do not hang."""
+    find_secrets(piece * (256 * 1024 // len(piece)))

@@ -1,0 +1,114 @@
+"""How secrets are kept: encrypted under the first key, read under all, bound to their place, asked for in one query."""
+
+import json
+
+import pytest
+from cryptography.fernet import Fernet
+
+from catalog import vault
+from catalog.errors import ParameterError
+from catalog.models import CallSecret
+from catalog.vault import Place, SecretGone
+
+HERE = Place("plan_x", "1")
+KEY = "AKIA" + "Q7" * 8
+
+
+@pytest.fixture
+def text(db):
+    """The stored text of arguments with a kept secret."""
+    sealed = vault.sealed(None, {"note": f"use {KEY}"})
+    vault.keep(HERE, sealed.secrets)
+    return sealed.text
+
+
+def test_what_is_kept_is_encrypted_and_comes_back(text, django_assert_num_queries):
+    """With one look into the database."""
+    row = CallSecret.objects.get()
+    assert KEY not in text + row.ciphertext
+    with django_assert_num_queries(1):
+        assert vault.restored(text, "plan_x") == {"note": f"use {KEY}"}
+
+
+def test_arguments_without_secrets_cost_no_query(db, django_assert_num_queries):
+    """However often they are asked for."""
+    with django_assert_num_queries(0):
+        assert vault.restored('{"a":1}', "plan_x") == {"a": 1}
+        vault.keep(HERE, ()) if vault.sealed(None, {"a": 1}).secrets else None
+
+
+def test_keys_are_rotated_without_losing_what_waits(text, settings):
+    """A new first key encrypts, the old one still reads; without the old one the secret is gone."""
+    old, new = settings.TOOLGATE_SECRET_KEYS[0], Fernet.generate_key().decode()
+    settings.TOOLGATE_SECRET_KEYS = [new, old]
+    assert vault.restored(text, "plan_x") == {"note": f"use {KEY}"}
+    again = vault.sealed(None, {"note": f"use {KEY}"})
+    assert again.text != text
+    vault.keep(HERE, again.secrets)
+    settings.TOOLGATE_SECRET_KEYS = [new]
+    assert vault.restored(again.text, "plan_x") == {"note": f"use {KEY}"}
+    with pytest.raises(SecretGone, match="aws_access_key"):
+        vault.restored(text, "plan_x")
+
+
+@pytest.mark.parametrize("other", ["plan_y", "plan_"])
+def test_another_plan_has_other_secrets(text, other):
+    """A stored text that is copied brings nothing along."""
+    with pytest.raises(SecretGone):
+        vault.restored(text, other)
+
+
+def test_a_secret_is_bound_to_its_path(db):
+    """The same value elsewhere has another HMAC."""
+    one, two = (json.loads(vault.sealed(None, {name: KEY}).text)[name]["$secret"] for name in ("a", "b"))
+    assert one != two
+
+
+def put_back(text, arguments):
+    """Return what comes back of arguments that a person changed, once it is sealed again."""
+    wanted = vault.refilled(arguments, text, "plan_x")
+    whole = wanted.in_place()
+    wanted.check(vault.sealed(None, whole))
+    return whole
+
+
+def test_a_secret_comes_back_where_it_stood(text):
+    """However often, and in other words."""
+    shown = '{"$secret":"aws_access_key"}'
+    assert put_back(text, {"note": f"{shown} or {shown}!"}) == {"note": f"{KEY} or {KEY}!"}
+    assert put_back(text, {"more": 1}) == {"more": 1}
+    assert put_back(text, {"note": {"$secret": "aws_access_key"}}) == {"note": KEY}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ({"more": {"$secret": "aws_access_key"}}, "more"),
+        ({"more": [{"deep": 'use {"$secret":"aws_access_key"}'}]}, "more.0.deep"),
+        ({"note": {"$secret": "aws_access_key"}, "more": '{"$secret":"aws_access_key"}'}, "more"),
+        ({'use {"$secret":"aws_access_key"}': 1}, ""),
+        ({"note": 'x{"$secret":"aws_access_key"}x'}, "note"),
+        ({"note": '{"$secret":"aws_access_key"} x{"$secret":"aws_access_key"}x'}, "note"),
+    ],
+)
+def test_a_secret_is_taken_nowhere_else(text, arguments, path):
+    """Nor put among words that hide its shape, where nobody would cut it out again."""
+    with pytest.raises(ParameterError) as refusal:
+        put_back(text, arguments)
+    assert [(each["path"], each["code"]) for each in refusal.value.details["errors"]] == [(path, "secret_moved")]
+    assert KEY not in str(refusal.value.details)
+
+
+def test_keeping_twice_keeps_once(text):
+    """As a retry of the transaction does."""
+    vault.keep(HERE, vault.sealed(None, {"note": f"use {KEY}"}).secrets)
+    assert CallSecret.objects.count() == 1
+
+
+def test_a_step_forgets_its_own(text):
+    """And a plan all that its steps have."""
+    vault.keep(Place("plan_x", "2"), vault.sealed(None, {"b": KEY}).secrets)
+    vault.forget(HERE)
+    assert CallSecret.objects.get().step_ref == "2"
+    vault.forget(Place("plan_x"))
+    assert not CallSecret.objects.exists()

@@ -1,0 +1,67 @@
+"""Keys are made once where nobody gives any, and one that is none is named before anything starts."""
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from config.keys import GENERATED, check_secret_keys, load_or_make
+
+
+def test_keys_are_made_once_for_their_owner_alone(tmp_path):
+    """And are the same from then on."""
+    path = tmp_path / "keys.env"
+    made = load_or_make(path)
+    assert made.keys() == GENERATED.keys()
+    assert load_or_make(path) == made
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert check_secret_keys([made["TOOLGATE_SECRET_KEYS"]])
+
+
+def test_a_file_of_an_earlier_version_gets_what_it_lacks(tmp_path):
+    """What was there stays, and of several processes one makes the key."""
+    path = tmp_path / "keys.env"
+    path.write_text("SECRET_KEY=old\nTOOLGATE_AUDIT_KEY=older")
+    found: list[dict[str, str]] = []
+    threads = [threading.Thread(target=lambda: found.append(load_or_make(path))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (found[0]["SECRET_KEY"], found[0]["TOOLGATE_AUDIT_KEY"]) == ("old", "older")
+    assert [each for each in found if each != found[0]] == []
+    assert path.read_text().count("TOOLGATE_SECRET_KEYS=") == 1
+
+
+def test_a_wrong_key_is_named_by_its_place():
+    """Never by what it is."""
+    with pytest.raises(ImproperlyConfigured, match="TOOLGATE_SECRET_KEYS: key 2 of 2") as refusal:
+        check_secret_keys([Fernet.generate_key().decode(), "hunter2"])
+    assert "hunter2" not in str(refusal.value)
+    with pytest.raises(ImproperlyConfigured, match="TOOLGATE_SECRET_KEYS must name at least one key"):
+        check_secret_keys([])
+
+
+def test_nothing_starts_with_a_wrong_key():
+    """On any database."""
+    environment = {**os.environ, "TOOLGATE_SECRET_KEYS": "too-short"}
+    command = [sys.executable, "manage.py", "check"]
+    done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "TOOLGATE_SECRET_KEYS: key 1 of 1" in done.stderr
+
+
+def test_postgresql_is_never_given_made_up_keys():
+    """Several machines would make several."""
+    environment = {**os.environ, "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "TOOLGATE_SECRET_KEYS": ""}
+    environment |= dict.fromkeys(("SECRET_KEY", "TOOLGATE_AUDIT_KEY"), "k" * 50)
+    command = [sys.executable, "manage.py", "check"]
+    done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "TOOLGATE_SECRET_KEYS must name at least one key" in done.stderr
