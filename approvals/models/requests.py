@@ -1,4 +1,4 @@
-"""The tables of approval: policies in immutable revisions, requests with write-once rounds, reviews, the audit log."""
+"""Approval requests with their write-once rounds, the reviews of people, and what is laid over a request."""
 
 import json
 from typing import Any, ClassVar
@@ -7,84 +7,15 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from approvals.models.policies import PolicyRevision
 from approvals.states import MOVES, RequestStatus, Verdict
 from catalog.models import Call, ToolVersion, new_public_id
+from catalog.secrets import shown_text
 
 
 def new_request_id() -> str:
     """Return a new approval request's public id."""
     return new_public_id("apr")
-
-
-class Instance(models.Model):
-    """One row: which installation this is, its epoch, and the head of its audit chain."""
-
-    name = models.CharField(max_length=40)
-    epoch = models.PositiveIntegerField(default=1)
-    audit_seq = models.BigIntegerField(default=0)
-    audit_head = models.CharField(max_length=64, blank=True)
-
-    def __str__(self) -> str:
-        return f"{self.name} epoch {self.epoch}"
-
-
-class Policy(models.Model):
-    """An ordered rule; its terms stand in revisions that never change once used."""
-
-    name = models.CharField(max_length=128, unique=True)
-    order = models.PositiveIntegerField(unique=True)
-    enabled = models.BooleanField(default=True)
-    revision = models.ForeignKey("PolicyRevision", models.PROTECT, null=True, related_name="+")
-
-    class Meta:
-        ordering: ClassVar = ["order"]
-        verbose_name_plural = "policies"
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class PolicyRevision(models.Model):
-    """The terms of a policy at one time, frozen onto every request they held."""
-
-    class Effect(models.TextChoices):
-        ALLOW = "allow"
-        HOLD = "hold"
-        DENY = "deny"
-
-    policy = models.ForeignKey(Policy, models.PROTECT, related_name="revisions")
-    number = models.PositiveIntegerField()
-    safety_level = models.CharField(max_length=16, blank=True, help_text="The level it applies to; empty for all.")
-    effect = models.CharField(max_length=8, choices=Effect.choices)
-    message = models.TextField(blank=True, help_text="What the agent is told when the call is refused.")
-    stages = models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')
-    expires_seconds = models.PositiveIntegerField(null=True, help_text="None: TOOLGATE_APPROVAL_TTL_SECONDS.")
-    allow_self_review = models.BooleanField(default=False)
-    reason_required = models.BooleanField(null=True, help_text="For rejections. None: only irreversible tools.")
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["policy", "number"], name="policy_revision_once")]
-
-    def __str__(self) -> str:
-        return f"{self.policy.name} r{self.number}"
-
-    @property
-    def sentence(self) -> str:
-        """The rule in plain words."""
-        if self.effect == self.Effect.HOLD:
-            return f"{self.policy.name}: {self.quorum} from {', '.join(self.groups)}"
-        return self.policy.name
-
-    @property
-    def quorum(self) -> int:
-        """How many distinct people must agree."""
-        return sum(int(stage["count"]) for stage in self.stages)
-
-    @property
-    def groups(self) -> list[str]:
-        """Whose members may decide."""
-        return [str(stage["group"]) for stage in self.stages]
 
 
 class ApprovalRequest(models.Model):
@@ -98,6 +29,7 @@ class ApprovalRequest(models.Model):
     round_number = models.PositiveIntegerField(default=1)
     digest = models.CharField(max_length=64, help_text="What the current round binds; a review names the one it saw.")
     intent_digest = models.CharField(max_length=64, db_index=True)
+    likeness = models.CharField(max_length=64, blank=True, help_text="The same for calls of one tool with one text.")
     policy_revision = models.ForeignKey(PolicyRevision, models.PROTECT, related_name="requests")
     tool_version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="requests")
     plan_ref = models.CharField(max_length=40, blank=True, db_index=True)
@@ -108,6 +40,14 @@ class ApprovalRequest(models.Model):
     not_after = models.DateTimeField(null=True, help_text="End of the run window of an approval.")
     applied_at = models.DateTimeField(null=True, help_text="When the decision reached the call.")
     consumed_at = models.DateTimeField(null=True)
+    ready_at = models.DateTimeField(null=True, help_text="When the step of a request asked early became ready.")
+    is_early = models.BooleanField(default=False, help_text="Asked before its step is ready: in no queue until then.")
+    claimed_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
+    claimed_until = models.DateTimeField(null=True)
+    escalated_at = models.DateTimeField(null=True)
+    escalated_to = models.CharField(max_length=150, blank=True, help_text="The group that may answer now, too.")
+    reminders = models.PositiveSmallIntegerField(default=0)
+    remind_at = models.DateTimeField(null=True, help_text="When those who may answer are reminded; None for never.")
     superseded_by = models.OneToOneField("self", models.PROTECT, null=True, related_name="supersedes")
 
     class Meta:
@@ -118,11 +58,18 @@ class ApprovalRequest(models.Model):
                 name="request_due_to_apply",
                 condition=Q(applied_at=None, decided_at__isnull=False),
             ),
+            models.Index(fields=["remind_at"], name="request_due_to_remind", condition=Q(status="pending")),
             models.Index(fields=["opened_at", "id"], name="request_queue", condition=Q(status="pending")),
+            models.Index(fields=["likeness"], name="request_twins", condition=Q(status="pending")),
         ]
 
     def __str__(self) -> str:
         return f"{self.public_id} {self.status}"
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it was asked before its step is ready, and the step is not ready yet."""
+        return self.is_early and self.ready_at is None
 
 
 class Round(models.Model):
@@ -146,6 +93,12 @@ class Round(models.Model):
         return f"round {self.number} of {self.request_id}"
 
     @property
+    def arguments_json(self) -> dict[str, Any]:
+        """The arguments as JSON values, as they may be shown: `{"$secret": name}` in the place of secrets."""
+        arguments: dict[str, Any] = json.loads(shown_text(self.arguments))
+        return arguments
+
+    @property
     def preview_json(self) -> dict[str, Any] | None:
         """The preview as JSON values; None when the tool has none."""
         return json.loads(self.preview) if self.preview else None
@@ -159,6 +112,9 @@ class Review(models.Model):
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="reviews")
     verdict = models.CharField(max_length=16, choices=Verdict.choices)
     comment = models.TextField(blank=True)
+    response = models.TextField(blank=True, help_text="JSON of the answer given in the tool's place.")
+    effect = models.CharField(max_length=12, default="fail", help_text="Of a rejection: fail, skip or cancel_plan.")
+    on_behalf_of = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
     seen_digest = models.CharField(max_length=64)
     channel = models.CharField(max_length=16, help_text="page or rest.")
     at = models.DateTimeField()
@@ -177,36 +133,43 @@ class Review(models.Model):
         return f"{self.person_id} {self.verdict} {self.request_id}"
 
 
-class AuditEntry(models.Model):
-    """One line of the tamper-evident log: `hash` covers the entry and `prev_hash`, under a key outside the database."""
+class Comment(models.Model):
+    """One remark in the thread of a request, by anyone who may see it. It decides nothing."""
 
-    seq = models.BigIntegerField(unique=True)
+    request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="comments")
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    is_agent = models.BooleanField(default=False, help_text="Written through an agent's token: not checked.")
+    text = models.TextField()
     at = models.DateTimeField()
-    actor = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
-    actor_name = models.CharField(max_length=150)
-    action = models.CharField(max_length=64)
-    object_ref = models.CharField(max_length=64, blank=True)
-    tool_name = models.CharField(max_length=64, blank=True)
-    plan_ref = models.CharField(max_length=40, blank=True)
-    digest = models.CharField(max_length=64, blank=True)
-    details = models.TextField(default="{}", help_text="RFC 8785 text: ids, digests and reasons only.")
-    prev_hash = models.CharField(max_length=64, blank=True)
-    hash = models.CharField(max_length=64)
-
-    class Meta:
-        ordering: ClassVar = ["-seq"]
-        verbose_name_plural = "audit entries"
-        indexes: ClassVar = [
-            models.Index(fields=["object_ref"], name="audit_by_object"),
-            models.Index(fields=["action", "-seq"], name="audit_by_action"),
-            models.Index(fields=["tool_name", "-seq"], name="audit_by_tool"),
-        ]
 
     def __str__(self) -> str:
-        return f"#{self.seq} {self.action}"
+        return f"comment on {self.request_id}"
 
-    @property
-    def details_json(self) -> dict[str, Any]:
-        """The details as JSON values."""
-        details: dict[str, Any] = json.loads(self.details)
-        return details
+
+class Snooze(models.Model):
+    """One person's wish not to see a request until a time; nobody else's list changes."""
+
+    request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="snoozes")
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    until = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["request", "person"], name="snooze_once")]
+
+    def __str__(self) -> str:
+        return f"{self.request_id} until {self.until}"
+
+
+class Delegation(models.Model):
+    """Who may answer one request in whose place, as long as that person might."""
+
+    request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="delegations")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    to = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["request", "by"], name="delegation_once")]
+
+    def __str__(self) -> str:
+        return f"{self.by_id} to {self.to_id} for {self.request_id}"

@@ -1,0 +1,34 @@
+"""The tables of approval: policies, requests with rounds and reviews, grants, deliveries, the audit log."""
+
+from approvals.models.audit import AuditEntry, Instance
+from approvals.models.deliveries import Delivery, NotificationChoice
+from approvals.models.grants import Grant, GrantUse
+from approvals.models.policies import Policy, PolicyRevision, new_policy_id
+from approvals.models.requests import (
+    ApprovalRequest,
+    Comment,
+    Delegation,
+    Review,
+    Round,
+    Snooze,
+    new_request_id,
+)
+
+__all__ = [
+    "ApprovalRequest",
+    "AuditEntry",
+    "Comment",
+    "Delegation",
+    "Delivery",
+    "Grant",
+    "GrantUse",
+    "Instance",
+    "NotificationChoice",
+    "Policy",
+    "PolicyRevision",
+    "Review",
+    "Round",
+    "Snooze",
+    "new_policy_id",
+    "new_request_id",
+]

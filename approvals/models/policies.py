@@ -1,0 +1,101 @@
+"""Policies: ordered rules whose terms stand in revisions that never change once they are used."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from approvals.sentences import sentence_of
+from catalog.models import new_public_id
+
+
+def new_policy_id() -> str:
+    """Return a new policy's public id."""
+    return new_public_id("pol")
+
+
+class Policy(models.Model):
+    """An ordered rule; its terms stand in revisions that never change once used."""
+
+    public_id = models.CharField(max_length=40, unique=True, default=new_policy_id)
+    name = models.CharField(max_length=128)
+    order = models.PositiveIntegerField()
+    enabled = models.BooleanField(default=True)
+    revision = models.ForeignKey("PolicyRevision", models.PROTECT, null=True, related_name="+")
+    ended_at = models.DateTimeField(null=True, help_text="When it was deleted: it is kept for the requests it held.")
+
+    class Meta:
+        ordering: ClassVar = ["order", "pk"]
+        verbose_name_plural = "policies"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["name"], condition=Q(ended_at=None), name="policy_name_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PolicyRevision(models.Model):
+    """The terms of a policy at one time, frozen onto every request they held."""
+
+    class Effect(models.TextChoices):
+        ALLOW = "allow"
+        HOLD = "hold"
+        DENY = "deny"
+
+    class OnExpiry(models.TextChoices):
+        FAIL = "fail"
+        SKIP = "skip"
+        CANCEL_PLAN = "cancel_plan"
+        ESCALATE = "escalate"
+
+    policy = models.ForeignKey(Policy, models.PROTECT, related_name="revisions")
+    number = models.PositiveIntegerField()
+    tool = models.CharField(max_length=128, blank=True, help_text="A glob over tool names; empty for all.")
+    category = models.CharField(max_length=64, blank=True)
+    safety_level = models.CharField(max_length=16, blank=True, help_text="The level it applies to; empty for all.")
+    source = models.CharField(max_length=128, blank=True, help_text="Where the tool comes from; empty for anywhere.")
+    requester = models.CharField(max_length=150, blank=True, help_text="A username, or group:NAME; empty for anyone.")
+    plan = models.CharField(max_length=40, blank=True, help_text="A plan's id; empty for any.")
+    conditions = models.JSONField(default=list, help_text='[{"path": "amount", "operator": "less_than", "value": 5}]')
+    hours = models.CharField(max_length=64, blank=True, help_text="Mon-Fri 09:00-17:00; empty for always.")
+    effect = models.CharField(max_length=8, choices=Effect.choices)
+    message = models.TextField(blank=True, help_text="What the agent is told when the call is refused.")
+    stages = models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')
+    expires_seconds = models.PositiveIntegerField(null=True, help_text="None: TOOLGATE_APPROVAL_TTL_SECONDS.")
+    on_expiry = models.CharField(max_length=12, choices=OnExpiry.choices, default=OnExpiry.FAIL)
+    escalate_to = models.CharField(max_length=150, blank=True, help_text="The group asked when nobody answered.")
+    remind = models.BooleanField(default=True, help_text="Remind at half and at nine tenths of the time to answer.")
+    batchable = models.BooleanField(default=False)
+    allow_self_review = models.BooleanField(default=False)
+    editor_may_approve = models.BooleanField(default=True)
+    reason_required = models.BooleanField(null=True, help_text="For rejections. None: only irreversible tools.")
+    min_review_seconds = models.PositiveIntegerField(default=0, help_text="On pages; 0 for none.")
+    typed_target = models.BooleanField(default=False, help_text="Approving takes typing what the call is about.")
+    fresh_sign_in_seconds = models.PositiveIntegerField(default=0, help_text="Longest time since sign-in; 0 for any.")
+    min_role_age_seconds = models.PositiveIntegerField(default=0, help_text="How long the role was held; 0 for any.")
+    notify = models.JSONField(default=list, help_text="Addresses told of requests beside the people who may answer.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["policy", "number"], name="policy_revision_once")]
+
+    def __str__(self) -> str:
+        return f"{self.policy.name} r{self.number}"
+
+    @property
+    def sentence(self) -> str:
+        """The rule in plain words."""
+        return sentence_of(self)
+
+    @property
+    def quorum(self) -> int:
+        """How many distinct people must agree."""
+        return sum(int(stage["count"]) for stage in self.stages)
+
+    @property
+    def groups(self) -> list[str]:
+        """Whose members may decide."""
+        return [str(stage["group"]) for stage in self.stages]
