@@ -1,19 +1,32 @@
-"""Ordered rules, read from the current revisions of the enabled policies; the first that matches decides.
+"""Rules: the terms of policies as requests keep them, and what the rules in force say of a call.
 
-A policy may raise, never lower: nothing here lets a dangerous call run without people.
+Rules are asked in their order; the first that fits decides. A policy may raise, never lower: nothing here lets a
+dangerous call run without people.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db.models import F
 
-from approvals.models import PolicyRevision
+from approvals.matching import Match, match_of
+from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.predicates import compile_rows
+from approvals.quorum import Stage, stages_of
 from catalog.definitions import SafetyLevel
-from catalog.dispatch import Allow, Deny, Hold, Verdict
+from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
 
 Effect = PolicyRevision.Effect
+GROUP = "group:"
+MOST_KNOWN = 2000
+UNGUARDED = (
+    "Dangerous calls are refused because no policy says who reviews them. "
+    "An administrator must enable a policy that holds dangerous calls."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +39,36 @@ class Rule:
     safety_level: str
     effect: str
     sentence: str
-    quorum: int
-    groups: tuple[str, ...]
+    stages: tuple[Stage, ...]
     expires_seconds: int
     allow_self_review: bool
+    editor_may_approve: bool
     reason_required: bool
+    min_role_age_seconds: int
     message: str
+    on_expiry: str = "fail"
+    escalate_to: str = ""
+    remind: bool = True
+    batchable: bool = False
+    min_review_seconds: int = 0
+    typed_target: bool = False
+    fresh_sign_in_seconds: int = 0
+    escalated_to: str = ""
 
-    def matches(self, level: str) -> bool:
-        """Say whether the rule is about calls of this level."""
-        return self.safety_level in ("", level)
+    @property
+    def quorum(self) -> int:
+        """How many distinct people must agree."""
+        return sum(stage.count for stage in self.stages)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Whose members may decide."""
+        groups = [stage.group for stage in self.stages]
+        return tuple(dict.fromkeys([*groups, self.escalated_to] if self.escalated_to else groups))
+
+    def without_role_age(self) -> "Rule":
+        """Return the rule as it is for those who have long been members."""
+        return replace(self, min_role_age_seconds=0)
 
 
 def rule_of(revision: PolicyRevision) -> Rule:
@@ -47,41 +80,159 @@ def rule_of(revision: PolicyRevision) -> Rule:
         safety_level=revision.safety_level,
         effect=revision.effect,
         sentence=revision.sentence,
-        quorum=revision.quorum,
-        groups=tuple(revision.groups),
+        stages=stages_of(revision.stages),
         expires_seconds=revision.expires_seconds or settings.TOOLGATE_APPROVAL_TTL_SECONDS,
         allow_self_review=revision.allow_self_review,
+        editor_may_approve=revision.editor_may_approve,
         reason_required=bool(revision.reason_required),
+        min_role_age_seconds=revision.min_role_age_seconds,
         message=revision.message,
+        on_expiry=revision.on_expiry,
+        escalate_to=revision.escalate_to,
+        remind=revision.remind,
+        batchable=revision.batchable,
+        min_review_seconds=revision.min_review_seconds,
+        typed_target=revision.typed_target,
+        fresh_sign_in_seconds=revision.fresh_sign_in_seconds,
     )
 
 
-def current_rules() -> list[Rule]:
-    """Return the rules in force, in their order, by one query."""
-    current = PolicyRevision.objects.filter(policy__enabled=True, policy__revision=F("pk"))
-    return [rule_of(revision) for revision in current.select_related("policy").order_by("policy__order")]
+def rule_for(request: ApprovalRequest) -> Rule:
+    """Return the rule that holds a request; once it was escalated, another group may answer too."""
+    return replace(rule_of(request.policy_revision), escalated_to=request.escalated_to)
 
 
-def judge(rules: Iterable[Rule], level: str) -> Verdict:
-    """Return what the first matching rule says of calls of this level; `allow` never matches dangerous ones."""
-    dangerous = level == SafetyLevel.DANGEROUS
-    for rule in rules:
-        if rule.matches(level) and not (dangerous and rule.effect == Effect.ALLOW):
-            return _verdict(rule, level)
-    return Deny(UNGUARDED) if dangerous else Allow()
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A rule, and which calls it is about."""
+
+    rule: Rule
+    match: Match
+
+    def verdict(self, level: str) -> Verdict | None:
+        """Return what the rule says of calls of this level; None where it cannot speak: `allow` of dangerous ones."""
+        rule = self.rule
+        if rule.effect == Effect.ALLOW:
+            return None if level == SafetyLevel.DANGEROUS else Allow()
+        if rule.effect == Effect.DENY:
+            return Deny(rule.message or f"The policy “{rule.policy}” refuses {level} calls.")
+        if rule.quorum < 1:
+            return Deny(f"The policy “{rule.policy}” names nobody who may approve; an administrator must mend it.")
+        return Hold(rule)
 
 
-UNGUARDED = (
-    "Dangerous calls are refused because no policy says who reviews them. "
-    "An administrator must enable a policy that holds dangerous calls."
-)
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the rules say of a tool: those that depend on the call, and what is true when none of them fits."""
+
+    conditional: tuple[tuple[Match, Verdict], ...]
+    otherwise: Verdict
 
 
-def _verdict(rule: Rule, level: str) -> Verdict:
-    if rule.effect == Effect.ALLOW:
-        return Allow()
-    if rule.effect == Effect.DENY:
-        return Deny(rule.message or f"The policy “{rule.policy}” refuses {level} calls.")
-    if rule.quorum < 1 or not rule.groups:
-        return Deny(f"The policy “{rule.policy}” names nobody who may approve; an administrator must mend it.")
-    return Hold(rule)
+@dataclass(frozen=True, slots=True)
+class Rulebook:
+    """The rules in their order; what they say of each tool is worked out once."""
+
+    clauses: Sequence[Clause] = ()
+    _known: dict[tuple[object, ...], Answers] = field(default_factory=dict)
+
+    def verdict(self, facts: CallFacts, at: datetime | None = None) -> Verdict:
+        """Return what the first rule that fits says, now or `at`; a level that nobody knows is judged as dangerous."""
+        key = (facts.tool_name, facts.safety_level, facts.categories, facts.source)
+        answers = self._known.get(key)
+        if answers is None:
+            answers = self._known[key] = self.answers(facts)
+        for match, verdict in answers.conditional:
+            if match.fits_call(facts, at):
+                return verdict
+        return answers.otherwise
+
+    def answers(self, facts: CallFacts) -> Answers:
+        """Return what the rules say of calls of a tool, whatever they are called with."""
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        known = facts.safety_level in LEVELS
+        facts = facts if known else replace(facts, safety_level=SafetyLevel.DANGEROUS)
+        conditional: list[tuple[Match, Verdict]] = []
+        for clause in self.clauses:
+            verdict = clause.verdict(facts.safety_level) if clause.match.fits_tool(facts) else None
+            if verdict is None:
+                continue
+            if clause.match.is_sure:
+                return Answers(tuple(conditional), verdict)
+            conditional.append((clause.match, verdict))
+        return Answers(tuple(conditional), unruled(facts.safety_level))
+
+
+LEVELS = frozenset(SafetyLevel)
+
+
+def unruled(level: str) -> Verdict:
+    """Return what is true of calls of this level when no rule fits."""
+    return Deny(UNGUARDED) if level == SafetyLevel.DANGEROUS else Allow()
+
+
+def revisions_in_force() -> list[PolicyRevision]:
+    """Return the current revisions of the enabled policies in their order, by one query."""
+    current = PolicyRevision.objects.filter(policy__enabled=True, policy__ended_at=None, policy__revision=F("pk"))
+    return list(current.select_related("policy").order_by("policy__order", "policy_id"))
+
+
+def rulebook() -> Rulebook:
+    """Return the rules in force: one query, and two more where a rule names who asks."""
+    revisions = revisions_in_force()
+    return rulebook_of(revisions, people_named(revisions))
+
+
+def answers_about(facts: CallFacts) -> Answers:
+    """Return what the rules in force say of calls of a tool, whoever calls it with what."""
+    return rulebook().answers(facts)
+
+
+def rulebook_of(revisions: Iterable[PolicyRevision], people: Mapping[str, frozenset[int]]) -> Rulebook:
+    """Return these revisions as rules, in the order given; `people` are the keys of who each requester stands for."""
+    return Rulebook([clause_of(revision, people.get(revision.requester, frozenset())) for revision in revisions])
+
+
+def clause_of(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Clause:
+    """Return a revision as a clause. One that cannot be read refuses the calls it may be about: it fails closed."""
+    try:
+        return Clause(rule_of(revision), match_of(revision, people))
+    except (ValueError, LookupError, TypeError):
+        return _broken(revision)
+
+
+def _broken(revision: PolicyRevision) -> Clause:
+    names: dict[str, Any] = {name: getattr(revision, name) for name in ("tool", "category", "safety_level", "source")}
+    match = Match(**names, requester="", people=frozenset(), plan="", hours=None, predicate=compile_rows([]))
+    message = f"The policy “{revision.policy.name}” cannot be read; an administrator must mend it."
+    rule = Rule(
+        revision_id=revision.pk,
+        policy=revision.policy.name,
+        number=revision.number,
+        safety_level=revision.safety_level,
+        effect=Effect.DENY,
+        sentence=message,
+        stages=(),
+        expires_seconds=0,
+        allow_self_review=False,
+        editor_may_approve=False,
+        reason_required=False,
+        min_role_age_seconds=0,
+        message=message,
+    )
+    return Clause(rule, match)
+
+
+def people_named(revisions: Iterable[PolicyRevision]) -> dict[str, frozenset[int]]:
+    """Return the keys of the people that the revisions' requesters stand for; no query where none names any."""
+    named = {revision.requester for revision in revisions if revision.requester}
+    groups = {name.removeprefix(GROUP) for name in named if name.startswith(GROUP)}
+    found: dict[str, set[int]] = {name: set() for name in named}
+    if named - {f"{GROUP}{group}" for group in groups}:
+        for username, pk in User.objects.filter(username__in=named).values_list("username", "pk"):
+            found[username].add(pk)
+    if groups:
+        for group, pk in User.objects.filter(groups__name__in=groups).values_list("groups__name", "pk"):
+            found.get(f"{GROUP}{group}", set()).add(pk)
+    return {name: frozenset(keys) for name, keys in found.items()}

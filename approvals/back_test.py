@@ -1,0 +1,171 @@
+"""What a policy would have done to past calls: replayed newest first, bounded in number, days and time. Writes nothing.
+
+Each call is judged by the rules in force without the change and with it, at the hour it was made.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+
+from approvals.models import Policy, PolicyRevision, Review
+from approvals.policy import Rulebook, people_named, revisions_in_force, rulebook_of
+from approvals.simulator import effect_of
+from approvals.states import Verdict
+from catalog import clock
+from catalog.definitions import SafetyLevel
+from catalog.dispatch import CallFacts
+from catalog.models import Call, ToolVersion
+
+MAX_CALLS = 10_000
+MAX_DAYS = 90
+MAX_CHANGED = 200
+MAX_SECONDS = 4.0
+CHUNK = 500
+WORDS = {"allow": "Runs by itself", "hold": "Waits for people", "deny": "Is refused"}
+COLUMNS = ("pk", "public_id", "tool_name", "version_id", "arguments", "requested_by_id", "plan_ref", "created_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A call that the change would have treated otherwise; `review` is what people said of it, if they were asked."""
+
+    call: str
+    tool: str
+    before: str
+    after: str
+    review: str = ""
+    plan: str = ""
+
+    @property
+    def before_word(self) -> str:
+        """What becomes of it by the rules in force, in words."""
+        return WORDS[self.before]
+
+    @property
+    def after_word(self) -> str:
+        """What would become of it, in words."""
+        return WORDS[self.after]
+
+
+@dataclass(slots=True)
+class BackTest:
+    """How many calls would have been held, allowed and denied, and those that differ from the rules in force.
+
+    `rejected` counts, among the allowed, those that people rejected; `next` is where to go on, None at the end.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    changed: list[Changed] = field(default_factory=list)
+    changes: int = 0
+    rejected: int = 0
+    calls: int = 0
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rulebooks:
+    """The rules without the change, and with it."""
+
+    before: Rulebook
+    after: Rulebook
+
+
+def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebooks:
+    """Return the rules in force, and those with this revision in its policy's place, stored or not.
+
+    A revision that is in force already is compared with the rules without it.
+    """
+    current, policy = revisions_in_force(), revision.policy
+    others = [each for each in current if each.policy_id != policy.pk]
+    is_in_force = revision.pk in {each.pk for each in current}
+    with_it = sorted([*others, *([revision] if enabled else [])], key=_place)
+    people = people_named([*current, revision])
+    return Rulebooks(rulebook_of(others if is_in_force else current, people), rulebook_of(with_it, people))
+
+
+def draft_of(columns: Mapping[str, Any], *, name: str, order: int, policy: Policy | None = None) -> PolicyRevision:
+    """Return terms as a revision that is not stored, in the place it would have."""
+    draft = Policy(pk=policy.pk if policy else None, name=name, order=order)
+    return PolicyRevision(policy=draft, number=0, **columns)
+
+
+def back_test(books: Rulebooks, *, days: int, before: str = "") -> BackTest:
+    """Replay the calls of the last days, MAX_CALLS and MAX_SECONDS at most; `before`: those older than this call."""
+    found, ends = BackTest(), monotonic() + MAX_SECONDS
+    since = clock.now() - timedelta(days=min(days, MAX_DAYS))
+    for rows in _chunks(since, before):
+        _replay(found, books, rows)
+        if found.calls >= MAX_CALLS or monotonic() > ends:
+            found.next = rows[-1]["public_id"]
+            break
+    return found
+
+
+def _place(revision: PolicyRevision) -> tuple[int, bool, int]:
+    """Return where a revision stands among the others: a draft comes after those of the same order."""
+    return revision.policy.order, revision.policy.pk is None, revision.policy.pk or 0
+
+
+def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
+    """Yield calls in chunks, newest first, until they are older than asked for: keys follow the time of making."""
+    calls = Call.objects.order_by("-pk").values(*COLUMNS)
+    last = Call.objects.filter(public_id=before).values_list("pk", flat=True).first() if before else None
+    while True:
+        rows = list((calls.filter(pk__lt=last) if last is not None else calls)[:CHUNK])
+        recent = [row for row in rows if row["created_at"] >= since]
+        if recent:
+            yield recent
+        if len(recent) < CHUNK:
+            return
+        last = rows[-1]["pk"]
+
+
+def _replay(found: BackTest, books: Rulebooks, rows: Sequence[dict[str, Any]]) -> None:
+    tools = _tools({row["version_id"] for row in rows})
+    said = _said([row["pk"] for row in rows])
+    for row in rows:
+        facts = _facts(row, tools[row["version_id"]])
+        before, after = (effect_of(book.verdict(facts, row["created_at"])) for book in (books.before, books.after))
+        review = said.get(row["pk"], "")
+        found.calls += 1
+        found.counts[after] += 1
+        found.rejected += after == "allow" and review == Verdict.REJECT
+        if before != after:
+            found.changes += 1
+            if len(found.changed) < MAX_CHANGED:
+                found.changed.append(
+                    Changed(row["public_id"], row["tool_name"], before, after, review, row["plan_ref"])
+                )
+
+
+def _facts(row: Mapping[str, Any], tool: Mapping[str, Any]) -> CallFacts:
+    return CallFacts(
+        tool_name=row["tool_name"],
+        arguments=json.loads(row["arguments"]),
+        requested_by=row["requested_by_id"],
+        plan_ref=row["plan_ref"],
+        **tool,
+    )
+
+
+def _tools(versions: set[int]) -> dict[int, dict[str, Any]]:
+    """Return what rules match on of these versions: the level then, category and source now."""
+    rows = ToolVersion.objects.filter(pk__in=versions).select_related("tool__source")
+    return {
+        row.pk: {
+            "safety_level": SafetyLevel(row.safety_level),
+            "categories": tuple(category.name for category in row.tool.categories.all()),
+            "source": row.tool.source.name,
+        }
+        for row in rows.prefetch_related("tool__categories")
+    }
+
+
+def _said(calls: Sequence[int]) -> dict[int, str]:
+    """Return what people said of these calls: the last answer that counts."""
+    reviews = Review.objects.filter(request__call__in=calls, undone_at=None).order_by("pk")
+    return dict(reviews.values_list("request__call_id", "verdict"))

@@ -1,0 +1,171 @@
+"""Who may decide a request, in whose place, and whether those who agreed are enough. One answer for every channel.
+
+Never writes. Who asked for a call, or changed what it asks, does not decide it: superusers neither.
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from approvals import stages
+from approvals.models import ApprovalRequest, Review, Round
+from approvals.policy import Rule, rule_for
+from approvals.states import Verdict
+from catalog.access import agent_token_of, name_of
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+def may_decide(request: ApprovalRequest, user: "User", rule: Rule | None = None) -> str | None:
+    """Return None when the user may decide the request, else a sentence that says why not and who may.
+
+    `rule` is judged by in place of the one that holds the request. A delegation counts as long as who gave it might.
+    """
+    rule = rule or rule_for(request)
+    if (why_not := _never_decides(user, rule)) is not None:
+        return why_not
+    if not _has_right(user, rule) and _giver(request, user, rule) is None:
+        return _not_a_member(rule, user)
+    return _bars(request, user, rule)
+
+
+def may_revoke(request: ApprovalRequest, user: "User") -> str | None:
+    """Return None when the user may take an approval away; else why not. What only makes things safer bars nobody
+    whose group, or whose delegation, lets them decide: neither who asked nor who changed what is asked.
+    """
+    rule = rule_for(request)
+    if (why_not := _never_decides(user, rule)) is not None:
+        return why_not
+    return None if _has_right(user, rule) or _giver(request, user, rule) is not None else _not_a_member(rule, user)
+
+
+def may_prepare(rule: Rule, user: "User", askers: Collection[int]) -> str | None:
+    """Return None when the user might decide what the rule holds, before anybody is asked; else why not, and who may.
+
+    `askers` are the keys of the people who ask for the call.
+    """
+    if (why_not := _never_decides(user, rule)) is not None:
+        return why_not
+    if not _has_right(user, rule):
+        return _not_a_member(rule, user)
+    return _asked_it(rule) if not rule.allow_self_review and user.pk in askers else None
+
+
+def _never_decides(user: "User", rule: Rule) -> str | None:
+    if agent_token_of(user) is not None:
+        return f"Agents' tokens never decide. {who_may(rule)}"
+    return None if user.is_active else f"This account is switched off. {who_may(rule)}"
+
+
+def decided_for(request: ApprovalRequest, user: "User") -> "User | None":
+    """Return in whose place the user decides the request; None when it is by their own right, or not at all."""
+    rule = rule_for(request)
+    return None if _has_right(user, rule) else _giver(request, user, rule)
+
+
+def editor_counts(request: ApprovalRequest, user: "User") -> bool:
+    """Say whether this person's approval counts in the round that stands: not everywhere an editor's does."""
+    round_ = _standing(request)[0]
+    return round_.editor_id != user.pk or _editor_may_approve(round_, rule_for(request))
+
+
+def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule | None = None) -> bool:
+    """Say whether these approvals, people loaded, satisfy the rule: those of people who may still decide count."""
+    rule = rule or rule_for(request)
+    counting = [each for each in approvals if may_decide(request, each.person, rule) is None]
+    return stages.is_satisfied(rule, voters(counting))
+
+
+def missing(request: ApprovalRequest) -> list[stages.Stage]:
+    """Return which people are still missing for the round that stands, of a request that was loaded whole."""
+    round_ = request.round_number
+    given = [
+        review
+        for review in request.reviews.all()
+        if review.verdict == Verdict.APPROVE and review.undone_at is None and review.round.number == round_
+    ]
+    return stages.missing_of(rule_for(request), voters(given))
+
+
+def voters(reviews: Iterable[Review]) -> "list[User]":
+    """Return by whose right the reviews were given: who delegated a request and who answered it have one vote."""
+    return [review.on_behalf_of or review.person for review in reviews]
+
+
+def remarks_on(review: Review) -> dict[str, Any]:
+    """Return what the audit log says of a review beside who gave it: one's own request, or in whose place."""
+    told: dict[str, Any] = {"on_behalf_of": name_of(review.on_behalf_of)} if review.on_behalf_of else {}
+    return told | {"self_review": True} if is_requester(review.request, review.person) else told
+
+
+def is_requester(request: ApprovalRequest, user: "User") -> bool:
+    """Say whether the user is among those who asked for the call."""
+    asked = {each.user_id for each in request.call.requesters.all()}
+    return user.pk == request.call.requested_by_id or user.pk in asked
+
+
+def is_own(request: ApprovalRequest, user: "User") -> bool:
+    """Say whether the user asked for the call, or it was asked for on their behalf."""
+    return is_requester(request, user) or user.pk == request.call.requested_by_id
+
+
+def who_may(rule: Rule) -> str:
+    """Say who may decide what the rule holds."""
+    groups = list(dict.fromkeys(stage.group for stage in rule.stages))
+    listed = " or ".join([*groups, rule.escalated_to] if rule.escalated_to not in ("", *groups) else groups)
+    asked = "" if rule.allow_self_review else " who did not ask for the call"
+    return f"Only a member of {listed}{asked} may decide."
+
+
+def _has_right(user: "User", rule: Rule) -> bool:
+    return bool(stages.groups_counting(rule, user))
+
+
+def _giver(request: ApprovalRequest, user: "User", rule: Rule) -> "User | None":
+    """Return who delegated the request to the user and might decide it themselves."""
+    for delegation in request.delegations.all():
+        by = delegation.by
+        may = delegation.to_id == user.pk and by.is_active and _has_right(by, rule)
+        if may and _bars(request, by, rule) is None:
+            return by
+    return None
+
+
+def _not_a_member(rule: Rule, user: "User") -> str:
+    if rule.min_role_age_seconds and stages.groups_counting(rule.without_role_age(), user):
+        return f"You have not been a member for long enough to decide this. {who_may(rule)}"
+    return who_may(rule)
+
+
+def _bars(request: ApprovalRequest, user: "User", rule: Rule) -> str | None:
+    """Return why four eyes forbid it; None when they do not."""
+    if not rule.allow_self_review and is_requester(request, user):
+        return _asked_it(rule)
+    if request.round_number > 1 and _edited(request, user, rule):
+        return f"You changed what is asked, so someone else must decide it. {who_may(rule)}"
+    return None
+
+
+def _asked_it(rule: Rule) -> str:
+    return f"You asked for this call, so someone else must decide it. {who_may(rule)}"
+
+
+def _edited(request: ApprovalRequest, user: "User", rule: Rule) -> bool:
+    """Say whether an edit of this person is in what stands now, and bars them: an earlier one does.
+
+    The last edit bars its author where several must agree, or the policy lets no editor approve. A round without an
+    editor is as it was asked.
+    """
+    standing = list(takewhile(lambda round_: round_.editor_id is not None, _standing(request)))
+    may = bool(standing) and _editor_may_approve(standing[0], rule)
+    return user.pk in {round_.editor_id for round_ in (standing[1:] if may else standing)}
+
+
+def _editor_may_approve(round_: Round, rule: Rule) -> bool:
+    return round_.quorum == 1 and rule.editor_may_approve
+
+
+def _standing(request: ApprovalRequest) -> list[Round]:
+    """Return the rounds, the one that stands first."""
+    return sorted(request.rounds.all(), key=lambda round_: round_.number, reverse=True)

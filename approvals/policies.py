@@ -1,0 +1,223 @@
+"""Policies as administrators make, change, order and end them. Terms that were ever in force are never overwritten.
+
+A change of terms makes a new revision; requests keep the one that held them. Each change is an entry of the audit log
+that says which terms changed, and never a value of a condition. This process sees it at once, others within a second.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max, QuerySet
+
+from approvals import gate
+from approvals.models import Policy, PolicyRevision
+from approvals.policy_addresses import shown_of
+from approvals.policy_terms import COLUMNS, check_name, columns_of, taken_name
+from approvals.quorum import people_in_words, stages_of
+from catalog import clock
+from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, sees_all
+from catalog.errors import Conflict
+from catalog.facts import record
+from catalog.keyed import note_done
+from catalog.retries import retried
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+STEP = 10
+"""How far apart the orders of policies are, so that one can be put between two."""
+MAX_POLICIES = 1000
+
+
+def may_change(user: "User") -> bool:
+    """Say whether someone may change policies: administrators, never through an agent's token."""
+    return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
+
+
+def policies_for(viewer: "User", *, ended: bool = False) -> QuerySet[Policy]:
+    """Return the policies, in their order, for who has a role; `ended`: those that were ended instead."""
+    seen = Policy.objects.all() if sees_all(viewer) else Policy.objects.none()
+    related = seen.select_related("revision__policy", "revision__created_by")
+    return related.filter(ended_at__isnull=not ended).order_by("order", "pk")
+
+
+def policy_for(viewer: "User", public_id: str) -> Policy:
+    """Return one policy, ended or not. Raises Policy.DoesNotExist for who has no role."""
+    seen = Policy.objects.all() if sees_all(viewer) else Policy.objects.none()
+    return seen.select_related("revision__policy", "revision__created_by").get(public_id=public_id)
+
+
+def history_of(policy: Policy) -> list[PolicyRevision]:
+    """Return the revisions of a policy, newest first, with who made them."""
+    return list(policy.revisions.select_related("policy", "created_by").order_by("-number"))
+
+
+@retried
+def create(document: Mapping[str, Any], *, by: "User") -> Policy:
+    """Make a policy; without an order it comes last. Raises NotAllowed, ParameterError, Conflict for one too many."""
+    name, columns = check_name(document["name"]), columns_of(document)
+    with _changing(by):
+        if Policy.objects.filter(ended_at=None).count() >= MAX_POLICIES:
+            raise Conflict(f"There are {MAX_POLICIES} policies; end some that no call needs.")
+        order = document.get("order")
+        policy = Policy(name=name, order=_last() + STEP if order is None else order)
+        policy.enabled = document.get("enabled", True)
+        _save(policy)
+        policy.revision = PolicyRevision.objects.create(policy=policy, number=1, created_by=by, **columns)
+        policy.save(update_fields=["revision"])
+        _tell("policy.created", policy, by)
+        note_done(policy.public_id)
+    return policy
+
+
+@retried
+def change(policy: Policy, document: Mapping[str, Any], *, by: "User") -> Policy:
+    """Change what is named; other terms make a new revision. `revision`, when given, is the one that was read.
+
+    Raises NotAllowed, ParameterError, and Conflict when it was ended or changed meanwhile.
+    """
+    with _changing(by):
+        row = _locked(policy)
+        before = row.revision
+        if before is None or document.get("revision") not in (None, before.number):
+            raise Conflict("Someone has changed this policy meanwhile; look at it again.")
+        changes = [*_rename(row, document), *_revise(row, before, document, by)]
+        if changes:
+            _save(row)
+            _tell("policy.changed", row, by, changes=changes)
+        note_done(row.public_id)
+    return row
+
+
+@retried
+def move(policy: Policy, *, up: bool, by: "User") -> bool:
+    """Let a policy change places with the one before or after it; say whether there was one. Raises as `change`."""
+    with _changing(by):
+        _locked(policy)
+        rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
+        place = next(number for number, row in enumerate(rows) if row.pk == policy.pk)
+        other = place - 1 if up else place + 1
+        if not 0 <= other < len(rows):
+            return False
+        orders = _distinct([row.order for row in rows])
+        rows[place], rows[other] = rows[other], rows[place]
+        for row, order in zip(rows, orders, strict=True):
+            if row.order != order:
+                _reorder(row, order, by)
+    return True
+
+
+@retried
+def end(policy: Policy, *, by: "User") -> Policy:
+    """End a policy: it holds no call any more, and is kept for those it held. Raises NotAllowed, Conflict."""
+    with _changing(by):
+        row = _locked(policy)
+        row.ended_at, row.enabled = clock.now(), False
+        _save(row)
+        _tell("policy.ended", row, by)
+        note_done(row.public_id)
+    return row
+
+
+@contextmanager
+def _changing(by: "User") -> Iterator[None]:
+    """Change policies in one transaction, for who may; afterwards this process reads the rules again."""
+    if not may_change(by):
+        raise NotAllowed("Only an administrator may change policies.")
+    with transaction.atomic():
+        gate.are_changed_here()
+        yield
+        transaction.on_commit(gate.forget)
+
+
+def _locked(policy: Policy) -> Policy:
+    # No join: the revision that someone else made while this waited is seen by a later statement only.
+    row = Policy.objects.select_for_update().get(pk=policy.pk)
+    if row.ended_at is not None:
+        raise Conflict("This policy was ended; make a new one.")
+    return row
+
+
+def _last() -> int:
+    return int(Policy.objects.filter(ended_at=None).aggregate(last=Max("order"))["last"] or 0)
+
+
+def _save(policy: Policy) -> None:
+    try:
+        with transaction.atomic():
+            policy.save()
+    except IntegrityError:
+        raise taken_name(policy.name) from None
+
+
+def _tell(kind: str, policy: Policy, by: "User", **more: Any) -> None:
+    number = policy.revision.number if policy.revision else 0
+    record(kind, by=by, policy=policy.public_id, name=policy.name, revision=number, **more)
+
+
+def _distinct(orders: list[int]) -> list[int]:
+    """Return orders that differ, in their order: as they are where they do."""
+    return orders if len(set(orders)) == len(orders) else [STEP * (place + 1) for place in range(len(orders))]
+
+
+def _reorder(policy: Policy, order: int, by: "User") -> None:
+    change = f"order {policy.order} → {order}"
+    policy.order = order
+    policy.save(update_fields=["order"])
+    record("policy.changed", by=by, policy=policy.public_id, name=policy.name, changes=[change])
+
+
+def _rename(policy: Policy, document: Mapping[str, Any]) -> Iterator[str]:
+    """Set what is no term: the name, the order, whether it counts. Yield what is different."""
+    wanted = {name: document[name] for name in ("name", "order", "enabled") if name in document}
+    if "name" in wanted:
+        wanted["name"] = check_name(wanted["name"])
+    for name, value in wanted.items():
+        old = getattr(policy, name)
+        if old != value:
+            setattr(policy, name, value)
+            yield (
+                {True: "switched on", False: "switched off"}[value] if name == "enabled" else f"{name} {old} → {value}"
+            )
+
+
+def _revise(policy: Policy, before: PolicyRevision, document: Mapping[str, Any], by: "User") -> list[str]:
+    columns = columns_of(document, before)
+    changes = differences(before, columns)
+    if changes:
+        number = before.number + 1
+        policy.revision = PolicyRevision.objects.create(policy=policy, number=number, created_by=by, **columns)
+    return changes
+
+
+def differences(before: PolicyRevision, columns: Mapping[str, Any]) -> list[str]:
+    """Say which terms differ, with what they were and are where that is no secret."""
+    old = {name: getattr(before, name) for name in COLUMNS}
+    now = {name: columns[name] for name in COLUMNS}
+    for each in (old, now):  # an address may be kept in two forms: it is the same when it is shown as the same
+        each["notify"] = list(map(shown_of, each["notify"]))
+    changed = [name for name in COLUMNS if old[name] != now[name]]
+    return [_difference(name, getattr(before, name), columns[name]) for name in changed]
+
+
+def _difference(name: str, before: Any, after: Any) -> str:
+    said = name.replace("_", " ")
+    if name in ("message", "notify"):
+        return f"{said} changed"
+    if name == "stages":
+        return f"people {people_in_words(stages_of(before))} → {people_in_words(stages_of(after))}"
+    if name == "conditions":
+        return f"conditions {_rows(before)} → {_rows(after)}"
+    return f"{said} {_shown(before)} → {_shown(after)}"
+
+
+def _rows(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{row['path']} {row['operator']}" for row in rows) or "none"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "by default" if value is None else str(value) or "any"

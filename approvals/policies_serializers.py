@@ -1,0 +1,184 @@
+"""Policies in JSON: what is taken, strictly, and what is shown. What terms mean is checked by `policy_terms`."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from approvals.addresses import MOST_LETTERS
+from approvals.back_test import MAX_DAYS
+from approvals.conditions import MAX_ROWS, OPERATORS
+from approvals.models import Policy, PolicyRevision
+from approvals.policy_addresses import MAX_NOTIFY
+from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS, document_of
+from approvals.quorum import MAX_STAGES
+from catalog.intake import MAX_ID, Choice, Flag, JsonObject, PageQuery, StrictSerializer, Text, Whole
+from catalog.selectors import LEVELS
+
+MAX_ORDER = 1_000_000
+EFFECTS = PolicyRevision.Effect.values
+
+
+class RowBody(serializers.Serializer[Any]):
+    """One condition on the arguments; all of a policy's must hold."""
+
+    path = serializers.CharField(help_text="Dotted, relative to the arguments: to.0.address.")
+    operator = serializers.ChoiceField(choices=OPERATORS)
+    value = serializers.JSONField(required=False, help_text="None for exists and missing.")
+
+
+class MatchBody(StrictSerializer):
+    """Which calls a policy is about; what is empty or left out fits anything."""
+
+    tool = Text(required=False, allow_blank=True, max_length=128, help_text="A name, with * and ?.")
+    category = Text(required=False, allow_blank=True, max_length=64)
+    safety_level = Choice(choices=[*LEVELS, ""], required=False, allow_blank=True)
+    source = Text(required=False, allow_blank=True, max_length=128)  # type: ignore[assignment] # a field of that name
+    requester = Text(required=False, allow_blank=True, max_length=150, help_text="A username, or group:NAME.")
+    plan = Text(required=False, allow_blank=True, max_length=40)
+    arguments = serializers.ListField(child=JsonObject(), required=False, max_length=MAX_ROWS)
+    hours = Text(required=False, allow_blank=True, max_length=64, help_text="Mon-Fri 09:00-17:00, perhaps with a zone.")
+
+
+class StageBody(StrictSerializer):
+    """How many people of a group must agree."""
+
+    group = Text(max_length=150)
+    count = Whole()
+
+
+class PolicyChangeBody(StrictSerializer):
+    """What is to be different; what is left out stays. Other terms make a new revision."""
+
+    name = Text(required=False, max_length=128)
+    order = Whole(required=False, min_value=0, max_value=MAX_ORDER)
+    enabled = Flag(required=False)
+    match = MatchBody(required=False)
+    effect = Choice(choices=EFFECTS, required=False)
+    message = Text(required=False, allow_blank=True, max_length=MAX_MESSAGE)
+    stages = serializers.ListField(child=StageBody(), required=False, max_length=MAX_STAGES)
+    expires_seconds = Whole(required=False, allow_null=True, min_value=MIN_SECONDS)
+    on_expiry = Choice(choices=PolicyRevision.OnExpiry.values, required=False)
+    escalate_to = Text(required=False, allow_blank=True, max_length=150)
+    remind = Flag(required=False)
+    batchable = Flag(required=False)
+    allow_self_review = Flag(required=False)
+    editor_may_approve = Flag(required=False)
+    reason_required = Flag(required=False, allow_null=True)
+    min_review_seconds = Whole(required=False, min_value=0)
+    typed_target = Flag(required=False)
+    fresh_sign_in_seconds = Whole(required=False, min_value=0)
+    min_role_age_seconds = Whole(required=False, min_value=0)
+    notify = serializers.ListField(child=Text(max_length=MOST_LETTERS), required=False, max_length=MAX_NOTIFY)
+    revision = Whole(required=False, help_text="The revision that was read: 409 when there is a newer one.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a change of nothing."""
+        if not set(attrs) - {"revision"}:
+            raise serializers.ValidationError("Say what is to be different: nothing was named.")
+        return attrs
+
+
+class PolicyBody(PolicyChangeBody):
+    """A policy; what is left out is empty, off, or the installation's."""
+
+    name = Text(max_length=128)
+    effect = Choice(choices=EFFECTS)
+    revision = None  # type: ignore[assignment] # DRF: no such field here
+
+
+class PolicyQuery(PageQuery):
+    """How the list is narrowed."""
+
+    ended = serializers.BooleanField(default=False, help_text="Those that were ended, instead.")
+
+
+class SimulateBody(StrictSerializer):
+    """A call that nobody makes."""
+
+    tool = Text(max_length=MAX_ID)
+    arguments = JsonObject()
+    requester = Text(required=False, max_length=150, default="", help_text="A username.")
+
+
+class BackTestBody(StrictSerializer):
+    """A policy to replay past calls with: the id of one, or one as it is sent to be made."""
+
+    policy = serializers.JSONField()
+    days = Whole(min_value=1, max_value=MAX_DAYS)
+    before = Text(required=False, max_length=MAX_ID, default="", help_text="Go on with calls older than this one.")
+
+
+class RevisionSerializer(serializers.Serializer[Any]):
+    """The terms of a policy at one time."""
+
+    number = serializers.IntegerField()
+    sentence = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.username", allow_null=True, default=None)
+
+
+class PolicySerializer(serializers.Serializer[Any]):
+    """A policy with the terms in force, its fields as they are sent."""
+
+    id = serializers.CharField(source="public_id")
+    name = serializers.CharField()
+    order = serializers.IntegerField()
+    enabled = serializers.BooleanField()
+    revision = serializers.IntegerField(source="revision.number")
+    sentence = serializers.CharField(source="revision.sentence")
+    created_at = serializers.DateTimeField(source="revision.created_at", help_text="Of this revision.")
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+    def to_representation(self, instance: Policy) -> dict[str, Any]:
+        """Add the terms, as they are sent."""
+        terms = document_of(instance.revision) if instance.revision else {}
+        return dict(super().to_representation(instance)) | terms
+
+
+class PolicyDetailSerializer(PolicySerializer):
+    """A policy with all its revisions, newest first; the context has them as `revisions`."""
+
+    revisions = serializers.SerializerMethodField()
+
+    def get_revisions(self, policy: Policy) -> Any:
+        """Return the history."""
+        return RevisionSerializer(self.context["revisions"], many=True).data
+
+
+class WhySerializer(serializers.Serializer[Any]):
+    """A policy that was asked first, and why it said nothing."""
+
+    policy = serializers.CharField()
+    reasons = serializers.ListField(child=serializers.CharField())
+
+
+class SimulationSerializer(serializers.Serializer[Any]):
+    """What would become of the call; `policy` and `rule` are null where no policy is about it."""
+
+    effect = serializers.ChoiceField(choices=EFFECTS)
+    policy = serializers.CharField(allow_null=True, help_text="The policy's name.")
+    rule = serializers.CharField(allow_null=True, help_text="The policy's revision.")
+    sentence = serializers.CharField()
+    stages = StageBody(many=True)
+    passed = WhySerializer(many=True)
+
+
+class ChangedSerializer(serializers.Serializer[Any]):
+    """A past call that would have fared otherwise; `review` is what people said of it, if they were asked."""
+
+    call = serializers.CharField()
+    before = serializers.ChoiceField(choices=EFFECTS)
+    after = serializers.ChoiceField(choices=EFFECTS)
+    review = serializers.CharField(required=False)
+
+
+class BackTestSerializer(serializers.Serializer[Any]):
+    """What the policy would have done to past calls; `changed` are at most 200, `next` says where to go on."""
+
+    held = serializers.IntegerField()
+    allowed = serializers.IntegerField()
+    denied = serializers.IntegerField()
+    rejected = serializers.IntegerField(help_text="Of the allowed: what people rejected.")
+    calls = serializers.IntegerField(help_text="How many were looked at: 10,000 at most.")
+    changed = ChangedSerializer(many=True)
+    next = serializers.CharField(allow_null=True)

@@ -1,0 +1,185 @@
+"""The editor of a policy as a form: its fields from stored terms or from what was sent, and the document they make.
+
+Everything is said in the units of people: minutes, days, values as they are typed. What is wrong is told at its field.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.http import QueryDict
+
+from approvals.conditions import MAX_ROWS, OPERATORS
+from approvals.models import Policy, PolicyRevision
+from approvals.policy_addresses import shown_of
+from approvals.policy_terms import columns_of
+from approvals.quorum import MAX_STAGES
+from catalog.canonical import canonical_text, parse_json
+from catalog.errors import MalformedJSON, ParameterError
+
+TEXTS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")
+CHOICES = ("effect", "on_expiry", "escalate_to")
+FLAGS = ("remind", "batchable", "allow_self_review", "editor_may_approve", "typed_target")
+AS_TYPED = frozenset({"starts_with", "ends_with", "matches"})
+LISTS = frozenset({"in", "not_in"})
+UNITS = {
+    "expires_seconds": ("expires_minutes", 60),
+    "min_review_seconds": ("min_review_seconds", 1),
+    "fresh_sign_in_seconds": ("fresh_sign_in_minutes", 60),
+    "min_role_age_seconds": ("min_role_age_days", 86_400),
+}
+NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+REASONS = {None: "", True: "yes", False: ""}
+
+
+@dataclass(slots=True)
+class PolicyForm:
+    """What stands in the fields, by their names, with the rows of conditions and stages; and what is wrong with it."""
+
+    fields: dict[str, str]
+    rows: list[dict[str, str]]
+    stages: list[dict[str, str]]
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def row_numbers(self) -> list[tuple[int, dict[str, str], str]]:
+        """The rows with their numbers and problems, and an empty one to fill in."""
+        shown = [*self.rows, {"path": "", "operator": "equals", "value": ""}]
+        return [(n, row, self._problem_of(f"match.arguments.{n}.")) for n, row in enumerate(shown[:MAX_ROWS])]
+
+    @property
+    def stage_numbers(self) -> list[tuple[int, dict[str, str], str]]:
+        """The stages with their numbers and problems, and an empty one to fill in."""
+        shown = [*self.stages, {"group": "", "count": "1"}]
+        return [(n, stage, self._problem_of(f"stages.{n}.")) for n, stage in enumerate(shown[:MAX_STAGES])]
+
+    @property
+    def others(self) -> list[str]:
+        """The problems that belong to no field shown here."""
+        return [message for path, message in self.problems.items() if path == ""]
+
+    def _problem_of(self, start: str) -> str:
+        return " ".join(message for path, message in self.problems.items() if path.startswith(start))
+
+
+def form_of(policy: Policy, revision: PolicyRevision) -> PolicyForm:
+    """Return the form of stored terms, or of a policy that is to be made."""
+    fields = {"name": policy.name, "order": str(policy.order), "message": revision.message}
+    fields |= {name: getattr(revision, name) for name in (*TEXTS, *CHOICES)}
+    fields |= {name: "yes" if getattr(revision, name) else "" for name in FLAGS}
+    fields |= {named: _in_units(getattr(revision, name), size) for name, (named, size) in UNITS.items()}
+    fields |= {"reason_required": REASONS[revision.reason_required]}
+    fields |= {"notify": "\n".join(map(shown_of, revision.notify))}
+    fields["revision"] = str(revision.number)
+    rows = [{**row, "value": _typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
+    stages = [{"group": stage["group"], "count": str(stage["count"])} for stage in revision.stages]
+    return PolicyForm(fields, rows, stages)
+
+
+def read_form(sent: QueryDict) -> PolicyForm:
+    """Return what was sent; rows that nothing was typed into are left out."""
+    fields = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
+    rows = [_part(fields, f"row-{n}-", ("path", "operator", "value")) for n in range(MAX_ROWS)]
+    stages = [_part(fields, f"stage-{n}-", ("group", "count")) for n in range(MAX_STAGES)]
+    return PolicyForm(fields, [row for row in rows if row["path"] or row["value"]], [s for s in stages if s["group"]])
+
+
+def document_in(form: PolicyForm) -> dict[str, Any]:
+    """Return the policy that the form says; raise ParameterError with the places of what cannot be read."""
+    fields = form.fields
+    document: dict[str, Any] = {
+        "name": fields.get("name", ""),
+        "match": {name: fields.get(name, "").strip() for name in TEXTS} | {"arguments": list(map(_row, form.rows))},
+        "message": fields.get("message", "").strip(),
+        "stages": [{"group": each["group"], "count": _count(each["count"])} for each in form.stages],
+        "notify": [line.strip() for line in fields.get("notify", "").split("\n") if line.strip()],
+        "reason_required": True if fields.get("reason_required") == "yes" else None,
+    }
+    document |= {name: fields.get(name, "") for name in CHOICES}
+    if document["on_expiry"] != PolicyRevision.OnExpiry.ESCALATE:
+        document["escalate_to"] = ""
+    document |= {name: fields.get(name) == "yes" for name in FLAGS}
+    return document | {name: _seconds(fields.get(named, ""), size, named) for name, (named, size) in UNITS.items()}
+
+
+def checked(form: PolicyForm) -> tuple[PolicyForm, dict[str, Any]]:
+    """Return the form with what is wrong with it, and the columns of a draft; none when something is.
+
+    Addresses are only counted: saving checks them, and knows those that are kept.
+    """
+    try:
+        document = document_in(form)
+        notify = document.pop("notify")
+        return form, columns_of(document) | {"notify": notify}
+    except ParameterError as error:
+        return refused(form, error), {}
+
+
+def refused(form: PolicyForm, error: ParameterError) -> PolicyForm:
+    """Return the form with an error's problems at their fields."""
+    problems = {_field_of(each["path"]): each["message"] for each in error.details.get("errors", ())}
+    return replace(form, problems=problems or {"": error.message})
+
+
+def _field_of(path: str) -> str:
+    """Return the field at which a problem of the document is told."""
+    if path.startswith(("match.arguments", "stages")):
+        return path
+    if path.startswith("notify."):
+        return "notify"
+    name = path.removeprefix("match.")
+    return UNITS[name][0] if name in UNITS else name
+
+
+def _part(fields: Mapping[str, str], start: str, names: Sequence[str]) -> dict[str, str]:
+    return {name: fields.get(f"{start}{name}", "") for name in names}
+
+
+def _row(row: Mapping[str, str]) -> dict[str, Any]:
+    """Return one row; a value is read as JSON where it is some, else as the text it is."""
+    path, operator, text = row["path"].strip(), row["operator"], row["value"]
+    if operator in ("exists", "missing"):
+        return {"path": path, "operator": operator}
+    value = text if operator in AS_TYPED else _json_or_text(text)
+    if operator in LISTS and not isinstance(value, list):
+        value = [_json_or_text(part.strip()) for part in text.split(",") if part.strip()]
+    return {"path": path, "operator": operator, "value": value}
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except MalformedJSON:
+        return text
+
+
+def _typed(operator: str, value: Any) -> str:
+    """Return a value as it would be typed: quoted only where it would be read as something else."""
+    if operator in ("exists", "missing"):
+        return ""
+    if isinstance(value, str) and (operator in AS_TYPED or _json_or_text(value) == value):
+        return value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list) else canonical_text(value)
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
+
+
+def _in_units(seconds: int | None, size: int) -> str:
+    return "" if seconds is None else f"{seconds / size:.6f}".rstrip("0").rstrip(".")
+
+
+def _seconds(text: str, size: int, named: str) -> int | None:
+    text = text.strip()
+    if not text:
+        return None if named == "expires_minutes" else 0
+    if not NUMBER.fullmatch(text):
+        message = "Write a number, such as 15 or 1.5."
+        raise ParameterError(message, {"errors": [{"path": named, "code": "invalid", "message": message}]})
+    return round(float(text) * size)
+
+
+OPERATOR_WORDS = [(each, each.replace("_", " ")) for each in OPERATORS]

@@ -1,0 +1,161 @@
+"""The pages of policies: the list in its order, one with its editor and history, and what rules would say of a call."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth.models import Group
+from django.http import Http404
+
+from approvals import policies
+from approvals.back_test import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
+from approvals.models import Policy, PolicyRevision
+from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of
+from approvals.sentences import frictions_of, sentence_of
+from approvals.simulator import Simulation, simulate
+from catalog.access import NotAllowed, sees_all
+from catalog.canonical import parse_json
+from catalog.errors import MalformedJSON, ParameterError
+from catalog.models import Category, Source, Tool
+from catalog.selectors import LEVELS
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+DAYS = (1, 7, 30, MAX_DAYS)
+NEW = "New policy"
+MOST_CHOICES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Terms in words: the sentence, what else they ask of people, and a warning; empty while they are not complete."""
+
+    sentence: str
+    frictions: Sequence[str] = ()
+    warning: str = ""
+
+
+def list_page(viewer: "User") -> dict[str, Any]:
+    """Return the list. Raises NotAllowed for who has no role."""
+    _for_roles(viewer)
+    rows = list(policies.policies_for(viewer))
+    ended = list(policies.policies_for(viewer, ended=True))
+    return _frame(viewer) | {"policies": rows, "ended": ended, "unguarded": not any(map(_guards, rows))}
+
+
+def _guards(policy: Policy) -> bool:
+    """Say whether a policy has people review dangerous calls, or some of them."""
+    terms = policy.revision
+    is_about = terms is not None and terms.safety_level in ("", "dangerous")
+    return policy.enabled and is_about and terms is not None and terms.effect == PolicyRevision.Effect.HOLD
+
+
+def policy_page(viewer: "User", public_id: str, form: PolicyForm | None = None) -> dict[str, Any]:
+    """Return one policy: its form, as stored or as sent, its sentence and its history. Raises Http404, NotAllowed."""
+    _for_roles(viewer)
+    policy = policy_or_404(viewer, public_id)
+    if policy.revision is None:
+        raise Http404
+    form = form or form_of(policy, policy.revision)
+    shown = {"policy": policy, "form": form, "said": said_of(form), "history": policies.history_of(policy)}
+    return _frame(viewer) | _choices() | shown | {"days": DAYS}
+
+
+def new_page(viewer: "User", form: PolicyForm | None = None) -> dict[str, Any]:
+    """Return the form of a policy that is to be made. Raises NotAllowed for who may not make any."""
+    if not policies.may_change(viewer):
+        raise NotAllowed("Only an administrator may make policies.")
+    stages = [{"group": "reviewer", "count": 1}]
+    first = min((row.order for row in policies.policies_for(viewer)), default=2 * policies.STEP)
+    blank = PolicyRevision(effect=PolicyRevision.Effect.HOLD, stages=stages, number=0)
+    form = form or form_of(Policy(name="", order=first // 2), blank)
+    return _frame(viewer) | _choices() | {"form": form, "said": said_of(form), "days": DAYS}
+
+
+def simulator_page(viewer: "User", asked: Mapping[str, str]) -> dict[str, Any]:
+    """Return the simulator, with what the rules say of the call that the form asks about.
+
+    A form, not an address: its arguments belong into no history and no log.
+    """
+    _for_roles(viewer)
+    shown: dict[str, Any] = {"asked": asked, "tools": Tool.objects.filter(registered=True)[:MOST_CHOICES]}
+    if asked.get("tool"):
+        try:
+            shown["found"] = _simulated(asked)
+        except ParameterError as error:
+            shown["problem"] = error.message
+    return _frame(viewer) | shown
+
+
+def tested(viewer: "User", form: PolicyForm, policy: Policy | None) -> BackTest | None:
+    """Replay past calls with what the form says; None while it is not complete. Raises NotAllowed."""
+    if not policies.may_change(viewer):
+        raise NotAllowed("Only an administrator may try policies on past calls.")
+    form, columns = checked(form)
+    if not columns:
+        return None
+    days = form.fields.get("days", "")
+    draft = draft_of(columns, name=form.fields.get("name") or NEW, order=order_in(form), policy=policy)
+    enabled = policy is None or policy.enabled
+    return back_test(rulebooks_for(draft, enabled=enabled), days=int(days) if days in map(str, DAYS) else 30)
+
+
+def said_of(form: PolicyForm) -> Said:
+    """Say what a form means, as it stands."""
+    checked_form, columns = checked(form)
+    if not columns:
+        form.problems = form.problems or checked_form.problems
+        return Said("")
+    draft = PolicyRevision(**columns)
+    return Said(sentence_of(draft), frictions_of(draft), _warning(draft))
+
+
+def _warning(draft: PolicyRevision) -> str:
+    if draft.effect == PolicyRevision.Effect.ALLOW and draft.safety_level in ("", "dangerous"):
+        return "No policy lets dangerous calls run without people: for them, the next rules are asked."
+    return ""
+
+
+def order_in(form: PolicyForm) -> int:
+    """Return the order that was typed; after all others when it is none."""
+    text = form.fields.get("order", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 6 else 10**6
+
+
+def policy_or_404(viewer: "User", public_id: str) -> Policy:
+    """Return a policy that the viewer may read; raise Http404."""
+    try:
+        return policies.policy_for(viewer, public_id)
+    except Policy.DoesNotExist:
+        raise Http404 from None
+
+
+def _simulated(asked: Mapping[str, str]) -> Simulation:
+    try:
+        arguments = parse_json(asked.get("arguments") or "{}")
+    except MalformedJSON as problem:
+        raise ParameterError(f"The arguments are no JSON: {problem.message}") from None
+    if not isinstance(arguments, dict):
+        raise ParameterError("The arguments must be a JSON object, such as " + json.dumps({"path": "a.txt"}) + ".")
+    return simulate(asked["tool"], arguments, asked.get("requester", "").strip())
+
+
+def _for_roles(viewer: "User") -> None:
+    if not sees_all(viewer):
+        raise NotAllowed("Policies are read by people with a role.")
+
+
+def _frame(viewer: "User") -> dict[str, Any]:
+    return {"section": "policies", "may_change": policies.may_change(viewer)}
+
+
+def _choices() -> dict[str, Any]:
+    return {
+        "groups": list(Group.objects.order_by("name").values_list("name", flat=True)[:MOST_CHOICES]),
+        "categories": list(Category.objects.order_by("name").values_list("name", flat=True)[:MOST_CHOICES]),
+        "sources": list(Source.objects.order_by("name").values_list("name", flat=True)[:MOST_CHOICES]),
+        "levels": LEVELS,
+        "operators": OPERATOR_WORDS,
+    }

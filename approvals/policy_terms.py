@@ -1,0 +1,157 @@
+"""The terms of a policy as they are sent (contract.md's object) and as a revision stores them; checked as a whole.
+
+Every problem names its place in the object: match.hours, stages.0.group.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+
+from approvals.conditions import check_rows
+from approvals.hours import read_hours
+from approvals.models import PolicyRevision
+from approvals.policy import GROUP
+from approvals.policy_addresses import keep_addresses, shown_of
+from approvals.quorum import MAX_COUNT, MAX_STAGES
+from catalog.definitions import SafetyLevel
+from catalog.errors import ParameterError
+from catalog.schemas import Problem, refuse
+
+MATCH = ("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")
+OPTIONS = (
+    *("effect", "message", "stages", "expires_seconds", "on_expiry", "escalate_to", "remind", "batchable"),
+    *("allow_self_review", "editor_may_approve", "reason_required", "min_review_seconds", "typed_target"),
+    *("fresh_sign_in_seconds", "min_role_age_seconds", "notify"),
+)
+COLUMNS = tuple("conditions" if name == "arguments" else name for name in MATCH) + OPTIONS
+MAX_MESSAGE = 1000
+MIN_SECONDS, MAX_SECONDS = 60, 90 * 86_400
+MOST = {"min_review_seconds": 600, "fresh_sign_in_seconds": 30 * 86_400, "min_role_age_seconds": 365 * 86_400}
+LONGEST = {"category": 64, "source": 128, "plan": 40, "hours": 64}
+GLOB = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def document_of(revision: PolicyRevision) -> dict[str, Any]:
+    """Return a revision's terms as the object that clients send and get; of addresses what may be shown."""
+    match = {name: getattr(revision, "conditions" if name == "arguments" else name) for name in MATCH}
+    options = {name: getattr(revision, name) for name in OPTIONS}
+    return {"match": match} | options | {"notify": [shown_of(each) for each in revision.notify]}
+
+
+def columns_of(document: Mapping[str, Any], base: PolicyRevision | None = None) -> dict[str, Any]:
+    """Return the columns of a revision with these terms, what is left out being as in `base`, or by default.
+
+    Raises ParameterError with every problem that was found.
+    """
+    columns = {name: getattr(base or PolicyRevision(), name) for name in COLUMNS}
+    match = dict(document.get("match") or {})
+    rows = match.pop("arguments", columns["conditions"])
+    columns |= match | {name: document[name] for name in OPTIONS if name in document}
+    columns["notify"], wrong = keep_addresses(document.get("notify"), base.notify if base else [])
+    problems = [*_problems(columns), *wrong]
+    try:
+        columns["conditions"] = check_rows(rows, "match.arguments")
+    except ParameterError as error:
+        problems += [Problem(each["path"], each["code"], each["message"]) for each in error.details["errors"]]
+    refuse(problems)
+    return columns
+
+
+def check_name(name: str) -> str:
+    """Return the name without space around it; raise ParameterError for one that cannot be seen."""
+    stripped = name.strip()
+    if not stripped or len(stripped) > 128 or _has_unseen(stripped):
+        refuse([Problem("name", "invalid", "A name has 1 to 128 characters that can be seen.")])
+    return stripped
+
+
+def _has_unseen(text: str) -> bool:
+    return any(unicodedata.category(letter) in UNSEEN for letter in text)
+
+
+def _problems(columns: Mapping[str, Any]) -> Iterator[Problem]:
+    yield from _problems_of_match(columns)
+    if columns["effect"] not in PolicyRevision.Effect.values:
+        yield Problem("effect", "invalid", "This must be one of allow, hold, deny.")
+    yield from _problems_of_texts(columns)
+    yield from _problems_of_stages(columns)
+    yield from _problems_of_time(columns)
+
+
+def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[Problem]:
+    if columns["tool"] and not GLOB.fullmatch(columns["tool"]):
+        yield Problem("match.tool", "invalid", "Write a tool's name; * stands for any text, ? for one character.")
+    if columns["safety_level"] and columns["safety_level"] not in list(SafetyLevel):
+        yield Problem("match.safety_level", "invalid", "This must be one of safe, cautious, dangerous.")
+    for name in ("category", "source", "plan", "hours"):
+        if _has_unseen(columns[name]):
+            yield Problem(f"match.{name}", "invalid", "This holds a character that cannot be seen; leave it out.")
+        if len(columns[name]) > LONGEST[name]:
+            yield Problem(f"match.{name}", "too_long", f"This may have at most {LONGEST[name]} characters.")
+    if columns["requester"] and not _is_someone(columns["requester"]):
+        yield Problem("match.requester", "unknown", "Write a username, or group: and the name of a group.")
+    try:
+        _ = columns["hours"] and read_hours(columns["hours"])
+    except ValueError as error:
+        yield Problem("match.hours", "invalid", str(error))
+
+
+def _is_someone(requester: str) -> bool:
+    if "\x00" in requester:
+        return False
+    if requester.startswith(GROUP):
+        return Group.objects.filter(name=requester.removeprefix(GROUP)).exists()
+    return User.objects.filter(username=requester).exists()
+
+
+def _problems_of_texts(columns: Mapping[str, Any]) -> Iterator[Problem]:
+    message = columns["message"]
+    if len(message) > MAX_MESSAGE or _has_unseen(message.replace("\n", "")):
+        yield Problem("message", "invalid", f"Write at most {MAX_MESSAGE:,} characters that can be seen.")
+
+
+def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[Problem]:
+    stages = columns["stages"]
+    if columns["effect"] == PolicyRevision.Effect.HOLD and not stages:
+        yield Problem("stages", "required", "Say who must agree: a group and how many of it.")
+    if len(stages) > MAX_STAGES:
+        yield Problem("stages", "too_many", f"At most {MAX_STAGES} stages are taken.")
+    groups = [stage["group"] for stage in stages]
+    known = set(Group.objects.filter(name__in=groups).values_list("name", flat=True)) if groups else set()
+    for number, stage in enumerate(stages[:MAX_STAGES]):
+        if stage["group"] not in known:
+            yield Problem(f"stages.{number}.group", "unknown", "There is no group of this name.")
+        elif stage["group"] in groups[:number]:
+            yield Problem(
+                f"stages.{number}.group", "repeated", "This group stands in an earlier stage; raise its count."
+            )
+        if not 1 <= stage["count"] <= MAX_COUNT:
+            yield Problem(f"stages.{number}.count", "invalid", f"This must be 1 to {MAX_COUNT}.")
+
+
+def _problems_of_time(columns: Mapping[str, Any]) -> Iterator[Problem]:
+    seconds = columns["expires_seconds"]
+    if seconds is not None and not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        message = f"This must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for the installation's time."
+        yield Problem("expires_seconds", "invalid", message)
+    for name, most in MOST.items():
+        if not 0 <= columns[name] <= most:
+            yield Problem(name, "invalid", f"This must be 0 to {most} seconds.")
+    escalates = columns["on_expiry"] == PolicyRevision.OnExpiry.ESCALATE
+    if columns["on_expiry"] not in PolicyRevision.OnExpiry.values:
+        yield Problem("on_expiry", "invalid", "This must be one of fail, skip, cancel_plan, escalate.")
+    if escalates != bool(columns["escalate_to"]):
+        message = "Name the group to ask next." if escalates else "This is for on_expiry escalate only; leave it empty."
+        yield Problem("escalate_to", "invalid", message)
+    elif escalates and not Group.objects.filter(name=columns["escalate_to"]).exists():
+        yield Problem("escalate_to", "unknown", "There is no group of this name.")
+
+
+def taken_name(name: str) -> ParameterError:
+    """Return the error for a name that another policy has."""
+    message = "Another policy has this name; take another."
+    return ParameterError(message, {"field": "name", "errors": [{"path": "name", "code": "taken", "message": message}]})

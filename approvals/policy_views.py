@@ -1,0 +1,99 @@
+"""The pages of policies. Administrators change them; everyone with a role reads them and asks the simulator."""
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from approvals import policies
+from approvals.policy_acts import act, make, save
+from approvals.policy_forms import PolicyForm, read_form
+from approvals.policy_page import list_page, new_page, policy_or_404, policy_page, said_of, simulator_page, tested
+from catalog.access import NotAllowed
+from catalog.doors import PageRequest, signed_in
+from catalog.errors import ToolgateError
+
+
+@require_safe
+@signed_in
+def policies_list(request: PageRequest) -> HttpResponse:
+    """Show the policies in their order."""
+    return render(request, "policies/policies.html", list_page(request.user))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def new(request: PageRequest) -> HttpResponse:
+    """Show the form of a new policy; a POST makes it, or tries it on past calls."""
+    if request.method != "POST":
+        return render(request, "policies/policy.html", new_page(request.user))
+    form = read_form(request.POST)
+    if form.fields.get("do") == "save":
+        made = make(form, by=request.user)
+        if not isinstance(made, PolicyForm):
+            messages.success(request, f"Made: {made.name}. It counts from now on.")
+            return redirect("policies")
+        form = made
+    shown = new_page(request.user, form) | _tested(request, form)
+    return render(request, "policies/policy.html", shown, status=_status(form))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def policy(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show one policy; a POST changes it, or tries the change on past calls."""
+    if request.method != "POST":
+        return render(request, "policies/policy.html", policy_page(request.user, public_id))
+    form = read_form(request.POST)
+    if form.fields.get("do") == "save":
+        saved = save(policy_or_404(request.user, public_id), form, by=request.user)
+        if not isinstance(saved, PolicyForm):
+            messages.success(request, f"Saved: {saved.name}.")
+            return redirect("policy", public_id)
+        form = saved
+    shown = policy_page(request.user, public_id, form) | _tested(request, form, public_id)
+    return render(request, "policies/policy.html", shown, status=_status(form))
+
+
+@require_POST
+@signed_in
+def policy_act(request: PageRequest, public_id: str) -> HttpResponse:
+    """Move a policy, switch it on or off, or end it."""
+    try:
+        told = act(policy_or_404(request.user, public_id), request.POST.get("do", ""), by=request.user)
+    except NotAllowed:
+        raise
+    except ToolgateError as error:
+        messages.error(request, error.message)
+    else:
+        messages.success(request, told)
+    return redirect("policies")
+
+
+@require_POST
+@signed_in
+def sentence(request: PageRequest) -> HttpResponse:
+    """Say what the form means, as it stands; nothing is stored."""
+    if not policies.may_change(request.user):
+        raise NotAllowed("Only an administrator may change policies.")
+    form = read_form(request.POST)
+    return render(request, "policies/_sentence.html", {"said": said_of(form), "form": form})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def simulator(request: PageRequest) -> HttpResponse:
+    """Show what the rules would say of a call that nobody makes."""
+    return render(request, "policies/simulator.html", simulator_page(request.user, request.POST.dict()))
+
+
+def _status(form: PolicyForm) -> int:
+    """Return 422 for a form that was to be saved or tried and cannot be; a form may be incomplete while it grows."""
+    return 422 if form.problems and form.fields.get("do") in ("save", "test") else 200
+
+
+def _tested(request: PageRequest, form: PolicyForm, public_id: str = "") -> dict[str, object]:
+    if form.fields.get("do") != "test":
+        return {}
+    row = policy_or_404(request.user, public_id) if public_id else None
+    return {"tested": tested(request.user, form, row)}

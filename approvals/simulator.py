@@ -1,0 +1,107 @@
+"""What the rules in force would say of a call nobody makes: which rule, and why none before it. Writes nothing."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from approvals.models import Policy, PolicyRevision
+from approvals.policy import Clause, clause_of, people_named, revisions_in_force, unruled
+from catalog import clock
+from catalog.access import person_named
+from catalog.canonical import with_whole_numbers
+from catalog.definitions import SafetyLevel
+from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
+from catalog.models import Tool
+from catalog.schemas import Problem, plain_json, refuse
+
+NOT_LIFTED = "it fits, but no policy lets dangerous calls run without people"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A rule that was asked, and why it said nothing; no reasons where it decided."""
+
+    policy: Policy
+    revision: PolicyRevision
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What would become of the call: the verdict, the rule that says so (None: none fits), those asked before it."""
+
+    verdict: Verdict
+    decided: Asked | None
+    passed: tuple[Asked, ...]
+
+    @property
+    def effect(self) -> str:
+        """The verdict in one word, as policies have it."""
+        return effect_of(self.verdict)
+
+    @property
+    def sentence(self) -> str:
+        """The rule in plain words, or what is true when none fits."""
+        if self.decided is not None:
+            return self.decided.revision.sentence
+        return (
+            self.verdict.message
+            if isinstance(self.verdict, Deny)
+            else "No policy is about this call: it runs by itself."
+        )
+
+
+def effect_of(verdict: Verdict) -> str:
+    """Return a verdict in one word: allow, hold or deny."""
+    if isinstance(verdict, Allow):
+        return "allow"
+    return "hold" if isinstance(verdict, Hold) else "deny"
+
+
+def simulate(tool_name: str, arguments: Mapping[str, Any], requester: str = "") -> Simulation:
+    """Ask the rules in their order, keeping why each says nothing.
+
+    Raises ParameterError for a tool or a person that there is not, and for arguments that are no JSON.
+    """
+    facts = _facts(tool_name, with_whole_numbers(plain_json(dict(arguments))), requester)
+    return simulate_among(facts, revisions_in_force())
+
+
+def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision]) -> Simulation:
+    """Ask these rules, in the order given."""
+    revisions, at = list(revisions), clock.now()
+    people = people_named(revisions)
+    passed: list[Asked] = []
+    for revision in revisions:
+        clause = clause_of(revision, people.get(revision.requester, frozenset()))
+        reasons = clause.match.misfits(facts, at)
+        verdict = None if reasons else clause.verdict(facts.safety_level)
+        if verdict is not None:
+            return Simulation(verdict, Asked(revision.policy, revision, ()), tuple(passed))
+        passed.append(Asked(revision.policy, revision, tuple(reasons) or _why_silent(clause)))
+    return Simulation(unruled(facts.safety_level), None, tuple(passed))
+
+
+def _why_silent(clause: Clause) -> tuple[str, ...]:
+    return (NOT_LIFTED,) if clause.rule.effect == PolicyRevision.Effect.ALLOW else ()
+
+
+def _facts(tool_name: str, arguments: Mapping[str, Any], requester: str) -> CallFacts:
+    tools = Tool.objects.select_related("current_version", "source").prefetch_related("categories")
+    is_name = "\x00" not in tool_name
+    tool = tools.filter(name=tool_name, current_version__isnull=False).first() if is_name else None
+    if tool is None or tool.current_version is None:
+        refuse([Problem("tool", "unknown", "There is no tool of this name.")])
+        raise AssertionError  # refused above
+    person = person_named(requester) if requester else None
+    if requester and person is None:
+        refuse([Problem("requester", "unknown", "There is nobody of this username.")])
+    return CallFacts(
+        tool_name=tool.name,
+        safety_level=SafetyLevel(tool.current_version.safety_level),
+        categories=tuple(category.name for category in tool.categories.all()),
+        arguments=arguments,
+        requested_by=person.pk if person else None,
+        plan_ref="",
+        source=tool.source.name,
+    )

@@ -1,0 +1,157 @@
+"""An answer as it is given, and everything that can be wrong with it before anything is locked or stored."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Literal
+
+from approvals.models import ApprovalRequest
+from approvals.states import Verdict
+from catalog import vault
+from catalog.canonical import size_of
+from catalog.definitions import Reversibility
+from catalog.errors import ParameterError
+from catalog.schemas import Problem, compile_schema, plain_json, refuse
+from catalog.secrets import scrub_words, shown_text
+
+MAX_COMMENT = 4000
+MAX_RESPONSE = 256 * 1024
+"""Bytes of an answer given in the tool's place: as many as its arguments may have."""
+FAIL, SKIP, CANCEL_PLAN = "fail", "skip", "cancel_plan"
+EFFECTS = (FAIL, SKIP, CANCEL_PLAN)
+
+
+class Unset(Enum):
+    """Tells a response that was not given from one that is null."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One person's answer: the verdict, the digest they saw, and where they gave it.
+
+    `hunks` are the parts of a change they accept, from 0; none of them is a rejection, None is all. `arguments` are
+    what an approval lets the call run with instead; `response` is the answer given in the tool's place; `effect` says
+    what a rejection does to the plan: fail the step, skip it, or cancel the plan.
+    """
+
+    verdict: Verdict
+    seen_digest: str
+    comment: str = ""
+    channel: Literal["rest", "page"] = "rest"
+    hunks: tuple[int, ...] | None = None
+    arguments: Mapping[str, Any] | None = None
+    response: Any = UNSET
+    effect: str = FAIL
+
+
+def whole(decision: Decision) -> Decision:
+    """Return the decision as it is meant: one that accepts no hunk is a rejection.
+
+    Raises ParameterError for parts that do not go with the verdict.
+    """
+    _check_parts(decision)
+    check_text(decision.comment)
+    decision = replace(decision, comment=scrub_words(decision.comment))
+    if decision.hunks is None or decision.hunks:
+        return decision
+    return replace(decision, verdict=Verdict.REJECT, hunks=None)
+
+
+def _check_parts(decision: Decision) -> None:
+    """Refuse what belongs to another verdict, rather than leave it out unseen."""
+    verdict = decision.verdict
+    if decision.hunks is not None and verdict != Verdict.APPROVE:
+        raise refused(
+            "hunks", "invalid", "Hunks are for approving; a rejection is of the whole change. Leave them out."
+        )
+    if decision.arguments is not None and (verdict != Verdict.APPROVE or decision.hunks is not None):
+        why = "Changed arguments go with the verdict approve, and not with hunks."
+        raise refused("arguments", "invalid", f"{why} Leave one of them out.")
+    if decision.response is not UNSET and verdict != Verdict.RESPOND:
+        raise refused("response", "invalid", "A response goes with the verdict respond. Leave it out.")
+    if decision.response is UNSET and verdict == Verdict.RESPOND:
+        raise refused("response", "required", "Give the answer that the agent gets in the tool's place.")
+    if decision.effect not in EFFECTS:
+        raise refused("effect", "invalid_choice", f"This must be one of {', '.join(EFFECTS)}.")
+    if decision.effect != FAIL and verdict != Verdict.REJECT:
+        raise refused("effect", "invalid", "Only a rejection says what becomes of the plan. Leave the effect out.")
+
+
+def judge_comment(request: ApprovalRequest, decision: Decision) -> None:
+    """Refuse a comment that cannot be kept, and a rejection or a wish for changes without one where it is needed."""
+    if decision.comment.strip():
+        return
+    verdict = decision.verdict
+    if verdict == Verdict.REQUEST_CHANGES:
+        raise refused("comment", "required", "Say what is to be changed: whoever asked has nothing else to go by.")
+    if verdict == Verdict.REJECT and needs_reason(request):
+        raise refused("comment", "required", "Say why you reject this: the agent and the audit log need the reason.")
+
+
+def check_text(comment: str, field: str = "comment") -> None:
+    """Refuse a comment that is too long or cannot be stored; `field` is where it stands in what was sent."""
+    if len(comment) > MAX_COMMENT:
+        message = f"A comment has at most {MAX_COMMENT:,} characters; this one has {len(comment):,}."
+        raise refused(field, "too_long", message)
+    if "\x00" in comment or not _is_encodable(comment):
+        message = "The comment holds characters that cannot be stored; send plain text."
+        raise refused(field, "invalid", message)
+
+
+def needs_reason(request: ApprovalRequest) -> bool:
+    """Say whether a rejection needs a reason: as the rule says, else where the call cannot be undone."""
+    required = request.policy_revision.reason_required
+    irreversible = request.tool_version.reversibility == Reversibility.IRREVERSIBLE
+    return irreversible if required is None else required
+
+
+def judge_response(request: ApprovalRequest, response: Any) -> None:
+    """Refuse an answer that the tool itself could not have given. Raises ParameterError under `response`."""
+    try:
+        value = plain_json(response)
+        if size_of(value) > MAX_RESPONSE:
+            refuse([Problem("", "too_large", f"A response has at most {MAX_RESPONSE:,} bytes as JSON.")])
+        schema = request.tool_version.output_schema
+        if schema is not None:
+            refuse(compile_schema(schema).problems(value))
+    except ParameterError as error:
+        raise below("response", error) from None
+
+
+def without_secrets(response: Any) -> str:
+    """Return a response as it is stored: JSON, known shapes of secrets cut out for good; empty where there is none."""
+    return "" if response is UNSET else shown_text(vault.sealed(None, response).text)
+
+
+def below(name: str, error: ParameterError) -> ParameterError:
+    """Return an error about a value as one about the field of the body that holds the value."""
+    problems = [
+        {**each, "path": f"{name}.{each['path']}" if each["path"] else name}
+        for each in (error.details or {}).get("errors", ())
+    ]
+    first = str(problems[0]["path"]) if problems else name
+    return ParameterError(error.message, {"field": first, "errors": problems})
+
+
+def refused(field: str, code: str, message: str) -> ParameterError:
+    """Return the error for one field of an answer."""
+    return ParameterError(message, {"field": field, "errors": [{"path": field, "code": code, "message": message}]})
+
+
+def parsed_response(text: str) -> Any:
+    """Return a stored response as JSON values."""
+    return json.loads(text)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

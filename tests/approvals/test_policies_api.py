@@ -1,0 +1,311 @@
+"""The policy paths: made, read, changed and ended by administrators; read by everyone with a role."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from approvals.addresses import decrypted
+from approvals.gate import gate
+from approvals.models import AuditEntry, Policy, PolicyRevision
+from catalog.definitions import SafetyLevel
+from catalog.dispatch import CallFacts, Hold
+from tests.rest import ROOT, Rest, agent, wrong_paths
+
+pytestmark = pytest.mark.django_db
+MONEY = {
+    "name": "Large payments need two people",
+    "order": 5,
+    "match": {"tool": "send_*", "arguments": [{"path": "amount", "operator": "greater_than", "value": 1000}]},
+    "effect": "hold",
+    "stages": [{"group": "reviewer", "count": 1}, {"group": "administrator", "count": 1}],
+    "expires_seconds": 3600,
+}
+FIELDS = {
+    *(
+        "name",
+        "order",
+        "enabled",
+        "match",
+        "effect",
+        "message",
+        "stages",
+        "expires_seconds",
+        "on_expiry",
+        "escalate_to",
+    ),
+    *("batchable", "allow_self_review", "editor_may_approve", "reason_required", "min_review_seconds", "notify", "id"),
+}
+
+
+@pytest.fixture
+def rest(admin) -> Rest:
+    """An administrator's client."""
+    return Rest(admin)
+
+
+def delete(rest: Rest, path: str) -> Any:
+    """Delete what is at a path."""
+    return rest.client.delete(ROOT + path, headers=rest.headers)
+
+
+def kept() -> list[tuple[str, Any]]:
+    """Return what the audit log says of policies: what was done, and what changed."""
+    entries = AuditEntry.objects.filter(action__startswith="policy.").order_by("seq")
+    return [(entry.action, entry.details_json.get("changes")) for entry in entries]
+
+
+def test_the_defaults_are_listed_in_their_order(rest):
+    """Three rules that reproduce the three levels."""
+    listed = rest.get("policies/").json()["results"]
+    assert [(each["match"]["safety_level"], each["effect"]) for each in listed] == [
+        ("dangerous", "hold"),
+        ("cautious", "allow"),
+        ("safe", "allow"),
+    ]
+    assert set(listed[0]) >= FIELDS
+    assert set(listed[0]["match"]) == {
+        *("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")
+    }
+
+
+def test_a_policy_is_made_and_counts_at_once(rest, django_capture_on_commit_callbacks):
+    """In this process, without waiting for the second it trusts what it read."""
+    facts = CallFacts(
+        tool_name="send_money", safety_level=SafetyLevel.CAUTIOUS, categories=(), arguments={"amount": 1001}
+    )
+    gate(facts)
+    with django_capture_on_commit_callbacks(execute=True):
+        made = rest.post("policies/", MONEY)
+    assert made.status_code == 201
+    policy = made.json()
+    sentence = "Calls of send_* where amount is more than 1000 wait for 1 reviewer and 1 administrator, 1 h at most."
+    assert (policy["sentence"], policy["revision"]) == (sentence, 1)
+    assert policy["match"]["arguments"] == MONEY["match"]["arguments"]  # type: ignore[index]
+    verdict = gate(facts)
+    assert isinstance(verdict, Hold)
+    assert verdict.terms.quorum == 2
+    assert kept() == [("policy.created", None)]
+
+
+def test_other_terms_make_a_revision(rest):
+    """The one before stands as it was; a new name makes none."""
+    policy = rest.post("policies/", MONEY).json()
+    path = f"policies/{policy['id']}/"
+    changed = rest.patch(
+        path, {"stages": [{"group": "reviewer", "count": 2}], "match": {"hours": "Mon-Fri 09:00-17:00"}}
+    )
+    renamed = rest.patch(path, {"name": "Payments", "order": 6, "enabled": False})
+    assert (changed.json()["revision"], renamed.json()["revision"]) == (2, 2)
+    assert [each["number"] for each in renamed.json()["revisions"]] == [2, 1]
+    first = PolicyRevision.objects.get(policy__public_id=policy["id"], number=1)
+    assert (first.hours, first.quorum, first.groups) == ("", 2, ["reviewer", "administrator"])
+    assert kept()[1:] == [
+        ("policy.changed", ["hours any → Mon-Fri 09:00-17:00", "people 1 reviewer and 1 administrator → 2 reviewers"]),
+        ("policy.changed", [f"name {MONEY['name']} → Payments", "order 5 → 6", "switched off"]),
+    ]
+
+
+def test_what_is_the_same_makes_no_revision(rest):
+    """Nor an entry."""
+    policy = rest.post("policies/", MONEY).json()
+    same = rest.patch(f"policies/{policy['id']}/", {"effect": "hold", "match": MONEY["match"]})
+    assert (same.status_code, same.json()["revision"], len(kept())) == (200, 1, 1)
+
+
+def test_the_audit_log_names_conditions_and_not_their_values(rest):
+    """They may be secret."""
+    policy = rest.post("policies/", MONEY).json()
+    rows = [{"path": "to", "operator": "equals", "value": "s3cret"}]
+    rest.patch(f"policies/{policy['id']}/", {"match": {"arguments": rows}, "message": "s3cret"})
+    assert kept()[-1][1] == ["conditions amount greater_than → to equals", "message changed"]
+    assert not AuditEntry.objects.filter(details__contains="s3cret").exists()
+
+
+def test_a_stale_change_is_refused(rest):
+    """When the client says what it read."""
+    policy = rest.post("policies/", MONEY).json()
+    path = f"policies/{policy['id']}/"
+    assert rest.patch(path, {"effect": "deny", "revision": 1}).status_code == 200
+    assert rest.patch(path, {"effect": "hold", "revision": 1}).status_code == 409
+
+
+def test_a_policy_is_ended_and_kept(rest):
+    """It is listed among the ended, can be read, and cannot be changed; its name is free."""
+    policy = rest.post("policies/", MONEY).json()
+    path = f"policies/{policy['id']}/"
+    ended = delete(rest, path)
+    assert (ended.status_code, ended.json()["enabled"], ended.json()["ended_at"] is not None) == (200, False, True)
+    assert len(rest.get("policies/").json()["results"]) == 3
+    assert [each["id"] for each in rest.get("policies/", ended="true").json()["results"]] == [policy["id"]]
+    assert rest.get(path).status_code == 200
+    assert rest.patch(path, {"effect": "deny"}).status_code == delete(rest, path).status_code == 409
+    assert rest.post("policies/", MONEY).status_code == 201
+    assert [action for action, _ in kept()] == ["policy.created", "policy.ended", "policy.created"]
+
+
+def test_the_same_key_makes_one_policy(rest):
+    """Another body under it is refused."""
+    first, again = rest.post("policies/", MONEY, key="k"), rest.post("policies/", MONEY, key="k")
+    assert (first.json(), Policy.objects.filter(order=5).count()) == (again.json(), 1)
+    assert rest.post("policies/", MONEY | {"name": "Other"}, key="k").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "Safe calls run by themselves"}, "name"),
+        ({"name": "a\u202eb"}, "name"),
+        ({"nmae": "x"}, "nmae"),
+        ({"revision": 1}, "revision"),
+        ({"effect": "ask"}, "effect"),
+        ({"order": -1}, "order"),
+        ({"match": {"tol": "x"}}, "match.tol"),
+        ({"match": {"tool": "a b"}}, "match.tool"),
+        ({"match": {"tool": "[ab]*"}}, "match.tool"),
+        ({"match": {"safety_level": "deadly"}}, "match.safety_level"),
+        ({"match": {"requester": "nobody"}}, "match.requester"),
+        ({"match": {"requester": "group:nobody"}}, "match.requester"),
+        ({"match": {"hours": "9 to 5"}}, "match.hours"),
+        ({"match": {"arguments": [{"path": "a", "operator": "like"}]}}, "match.arguments.0.operator"),
+        ({"match": {"arguments": [{"path": "a", "operator": "matches", "value": "(?=a)"}]}}, "match.arguments.0.value"),
+        ({"stages": []}, "stages"),
+        ({"stages": [{"group": "reviewer", "count": 0}]}, "stages.0.count"),
+        ({"stages": [{"group": "reviewer", "count": 21}]}, "stages.0.count"),
+        ({"stages": [{"group": "nobodies", "count": 1}]}, "stages.0.group"),
+        ({"stages": [{"group": "reviewer", "count": 1}] * 2}, "stages.1.group"),
+        ({"expires_seconds": 5}, "expires_seconds"),
+        ({"expires_seconds": True}, "expires_seconds"),
+        ({"on_expiry": "approve"}, "on_expiry"),
+        ({"on_expiry": "escalate"}, "escalate_to"),
+        ({"escalate_to": "administrator"}, "escalate_to"),
+        ({"on_expiry": "escalate", "escalate_to": "nobodies"}, "escalate_to"),
+        ({"min_review_seconds": 601}, "min_review_seconds"),
+        ({"notify": ["x"] * 11}, "notify"),
+        ({"notify": ["desk@example.org", "desk"]}, "notify.1"),
+        ({"notify": ["workflows://evil.example.org/W/S/?template=/etc/passwd"]}, "notify.0"),
+        ({"notify": ["https://hooks.example.org/…12345678"]}, "notify.0"),
+    ],
+)
+def test_what_is_no_policy_is_refused_at_its_place(rest, change, path):
+    """Nothing is stored."""
+    answer = rest.post("policies/", MONEY | change)
+    assert answer.status_code == 422, answer.json()
+    assert wrong_paths(answer)[0] == path
+    assert Policy.objects.count() == 3
+
+
+HOOKS = [f"https://hooks.example.org/secret-{number}" for number in range(2)]
+
+
+def revision_of(policy: dict[str, Any]) -> PolicyRevision:
+    """Return the revision in force."""
+    return PolicyRevision.objects.filter(policy__public_id=policy["id"]).latest("number")
+
+
+def test_addresses_are_kept_encrypted_and_answered_without_their_secrets(rest, vera):
+    """What is shown stands for what is kept, when it is sent back."""
+    policy = rest.post("policies/", MONEY | {"notify": [*HOOKS, "desk@example.org"]}).json()
+    path, shown = f"policies/{policy['id']}/", policy["notify"]
+    assert all(each.startswith("https://hooks.example.org/…") for each in shown[:2])
+    assert (len(set(shown)), shown[2]) == (3, "desk@example.org")
+    assert "secret" not in Rest(vera).get(path).content.decode() + Rest(vera).get("policies/").content.decode()
+    assert not PolicyRevision.objects.filter(notify__icontains="secret-").exists()
+    same = rest.patch(path, {"notify": [shown[0], HOOKS[1], shown[2]]}).json()
+    assert (same["revision"], same["notify"]) == (1, shown)
+    assert rest.patch(path, {"notify": [shown[1]], "message": "Why"}).json()["notify"] == [shown[1]]
+    [kept_one] = revision_of(policy).notify
+    assert decrypted(kept_one["channel"], kept_one["ciphertext"]).text == HOOKS[1]
+    assert kept()[-1][1] == ["message changed", "notify changed"]
+
+
+def test_addresses_that_were_kept_in_clear_are_shown_without_their_secrets(rest, vera):
+    """Whatever was written then; another change encrypts them, and tells of itself alone."""
+    policy = rest.post("policies/", MONEY).json()
+    path = f"policies/{policy['id']}/"
+    PolicyRevision.objects.filter(policy__public_id=policy["id"]).update(notify=[HOOKS[0], "secret-desk"])
+    shown = Rest(vera).get(path).json()["notify"]
+    assert shown[0].startswith("https://hooks.example.org/…") and shown[1].startswith("unreadable…")
+    assert "secret" not in str(shown)
+    assert rest.patch(path, {"message": "Why"}).json()["notify"] == shown
+    assert kept()[-1][1] == ["message changed"] and HOOKS[0] not in str(revision_of(policy).notify)
+    assert rest.patch(path, {"notify": shown[:1]}).json()["notify"] == shown[:1]
+
+
+def test_past_calls_can_be_tried_with_a_policy_as_it_was_read(rest):
+    """Nobody is told of them: what is shown of its addresses is enough."""
+    policy = rest.post("policies/", MONEY | {"notify": HOOKS}).json()
+    draft = {name: policy[name] for name in ("name", "match", "effect", "stages", "notify")}
+    assert rest.post("policies/back-test/", {"policy": draft, "days": 1}).status_code == 200
+
+
+def test_who_reads_and_who_writes(admin, ada, rosa, vera):
+    """Roles read, administrators write, agents' tokens do neither."""
+    path = f"policies/{Rest(admin).post('policies/', MONEY).json()['id']}/"
+    for person in (ada, rosa, vera):
+        assert Rest(person).get("policies/").status_code == 200
+        assert Rest(person).post("policies/", MONEY).status_code == 403
+        assert Rest(person).patch(path, {"effect": "deny"}).status_code == delete(Rest(person), path).status_code == 403
+    assert Rest(User.objects.create_user("otto")).get("policies/").status_code == 403
+    assert agent(admin, "approvals:read").get("policies/").status_code == 403
+    assert Rest(admin, "approvals:read").post("policies/", MONEY).status_code == 403
+    assert Client().get(f"{ROOT}policies/").status_code == 401
+    assert Rest(admin).get("policies/pol_none/").status_code == 404
+
+
+@pytest.mark.usefixtures("catalog")
+def test_a_simulation_names_the_rule_and_why_no_other(rest, rosa):
+    """For anyone with a role; nothing is stored."""
+    rest.post("policies/", MONEY)
+    answer = Rest(rosa).post("policies/simulate/", {"tool": "write_file", "arguments": {"path": "a"}})
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "effect": "hold",
+        "policy": "Dangerous calls wait for a reviewer",
+        "rule": "Dangerous calls wait for a reviewer r1",
+        "sentence": "Dangerous calls wait for 1 reviewer, 24 h at most.",
+        "stages": [{"group": "reviewer", "count": 1}],
+        "passed": [
+            {
+                "policy": "Large payments need two people",
+                "reasons": ["write_file is not send_*", "not every condition holds: amount is more than 1000"],
+            }
+        ],
+    }
+
+
+@pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"tool": "nothing", "arguments": {}}, "tool"),
+        ({"tool": "write_file", "arguments": []}, "arguments"),
+        ({"tool": "write_file", "arguments": {}, "requester": "nobody"}, "requester"),
+        ({"tool": "write_file", "arguments": {}, "plan": "x"}, "plan"),
+    ],
+)
+def test_what_cannot_be_simulated(rest, body, path):
+    """Said at its place."""
+    assert wrong_paths(rest.post("policies/simulate/", body)) == [path]
+
+
+@pytest.mark.usefixtures("catalog")
+def test_a_back_test_over_rest(rest, ada, rosa):
+    """A draft, or a policy by its id; administrators only."""
+    Rest(ada).post("calls/", {"tool": "write_file", "arguments": {"path": "a", "content": "x"}})
+    draft = {"name": "No files", "effect": "deny", "match": {"tool": "*_file"}, "order": 1}
+    tested = rest.post("policies/back-test/", {"policy": draft, "days": 7}).json()
+    [changed] = tested.pop("changed")
+    assert tested == {"held": 0, "allowed": 0, "denied": 1, "rejected": 0, "calls": 1, "next": None}
+    assert (changed["before"], changed["after"]) == ("hold", "deny")
+    made = rest.post("policies/", draft).json()
+    by_id = rest.post("policies/back-test/", {"policy": made["id"], "days": 7}).json()
+    assert by_id["changed"] == [changed]
+    assert rest.post("policies/back-test/", {"policy": "pol_none", "days": 7}).status_code == 404
+    assert wrong_paths(rest.post("policies/back-test/", {"policy": draft | {"effect": "x"}, "days": 7})) == [
+        "policy.effect"
+    ]
+    assert wrong_paths(rest.post("policies/back-test/", {"policy": draft, "days": 91})) == ["days"]
+    assert Rest(rosa).post("policies/back-test/", {"policy": draft, "days": 7}).status_code == 403

@@ -1,0 +1,236 @@
+"""Rules match on all they name; the first that fits decides; what cannot be read refuses; changes are seen at once."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approvals import gate as gate_module
+from approvals import policies
+from approvals.gate import gate
+from approvals.hours import read_hours
+from approvals.models import Policy, PolicyRevision
+from approvals.policy import rule_of, rulebook
+from catalog.access import NotAllowed
+from catalog.definitions import SafetyLevel
+from catalog.dispatch import Allow, CallFacts, Deny, Hold
+
+pytestmark = pytest.mark.django_db
+MONDAY_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def read_anew(db, monkeypatch):
+    """Trust no rule that was read before."""
+    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 0.0)
+
+
+def facts(**more: Any) -> CallFacts:
+    """Return the facts of a cautious call that ada's agent makes."""
+    told: dict[str, Any] = {
+        "tool_name": "send_mail",
+        "safety_level": SafetyLevel.CAUTIOUS,
+        "categories": ("mail", "outside"),
+        "arguments": {"to": "x@us.example", "count": 3},
+        "plan_ref": "plan_1",
+        "source": "shop",
+    }
+    return CallFacts(**(told | more))
+
+
+def refuse_first(**terms: Any) -> PolicyRevision:
+    """Put a policy that refuses before all others."""
+    policy = Policy.objects.create(name="First", order=1)
+    policy.revision = PolicyRevision.objects.create(policy=policy, number=1, effect="deny", message="First.", **terms)
+    policy.save()
+    return policy.revision
+
+
+@pytest.mark.parametrize(
+    ("terms", "other"),
+    [
+        ({"tool": "send_*"}, {"tool_name": "read_mail"}),
+        ({"tool": "send_mai?"}, {"tool_name": "send_mails"}),
+        ({"category": "mail"}, {"categories": ("file",)}),
+        ({"safety_level": "cautious"}, {"safety_level": SafetyLevel.SAFE}),
+        ({"source": "shop"}, {"source": "builtin"}),
+        ({"plan": "plan_1"}, {"plan_ref": "plan_2"}),
+        ({"requester": "ada"}, {"requested_by": None}),
+        ({"requester": "group:operator"}, {"requested_by": None}),
+        ({"conditions": [{"path": "count", "operator": "less_than", "value": 4}]}, {"arguments": {"count": 4}}),
+    ],
+)
+def test_a_rule_is_about_what_it_names(ada, terms, other):
+    """And about nothing else."""
+    refuse_first(**terms)
+    told = {"requested_by": ada.pk}
+    assert gate(facts(**told)) == Deny("First.")
+    assert gate(facts(**(told | other))) == Allow()
+
+
+def test_everything_a_rule_names_must_fit(ada):
+    """One thing that does not is enough."""
+    revision = refuse_first(tool="send_*", category="mail", source="shop", requester="ada", plan="plan_1")
+    assert gate(facts(requested_by=ada.pk)) == Deny("First.")
+    for name in ("tool", "category", "source", "plan"):
+        PolicyRevision.objects.filter(pk=revision.pk).update(**{name: "other"})
+        assert gate(facts(requested_by=ada.pk)) == Allow()
+        PolicyRevision.objects.filter(pk=revision.pk).update(**{name: getattr(revision, name)})
+
+
+def test_a_group_is_who_is_in_it_now(ada):
+    """Within a second of joining."""
+    Group.objects.create(name="interns")
+    refuse_first(requester="group:interns")
+    assert gate(facts(requested_by=ada.pk)) == Allow()
+    ada.groups.add(Group.objects.get(name="interns"))
+    assert gate(facts(requested_by=ada.pk)) == Deny("First.")
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("Mon-Fri 09:00-17:00", "2026-11-23T09:00Z", "2026-11-23T17:00Z"),
+        ("Mon-Fri 09:00-17:00", "2026-11-27T16:59Z", "2026-11-28T12:00Z"),
+        ("Sat,Sun 00:00-24:00", "2026-11-29T23:59Z", "2026-11-30T00:00Z"),
+        ("Fri-Mon 08:00-09:00", "2026-11-29T08:30Z", "2026-11-24T08:30Z"),
+        ("22:00-06:00", "2026-11-25T05:59Z", "2026-11-25T06:00Z"),
+        ("Fri 22:00-06:00", "2026-11-28T05:00Z", "2026-11-27T05:00Z"),
+        ("Mon 09:00-10:00 Europe/Berlin", "2026-11-23T08:30Z", "2026-11-23T09:30Z"),
+        ("Mon 09:00-10:00 Europe/Berlin", "2026-07-06T07:30Z", "2026-07-06T08:30Z"),
+    ],
+)
+def test_hours_of_the_week(text, inside, outside):
+    """In UTC or a zone, over midnight as well."""
+    hours = read_hours(text)
+    assert hours.cover(datetime.fromisoformat(inside))
+    assert not hours.cover(datetime.fromisoformat(outside))
+
+
+@pytest.mark.parametrize(
+    "text", ["9-5", "Mon-Fri", "Mon-Fri 25:00-26:00", "Mun 09:00-10:00", "09:00-09:00", "09:00-10:00 Mars/Olympus", " ",
+             "09:00-10:00 ../../etc/passwd", "Mon-Fri 09:00-24:30"]
+)  # fmt: skip
+def test_what_says_no_hours(text):
+    """Is refused with what to write."""
+    with pytest.raises(ValueError, match=r"Write|There is no|end when"):
+        read_hours(text)
+
+
+def test_a_rule_with_hours_counts_in_them_only():
+    """By the time of the call."""
+    refuse_first(hours="Mon 11:00-13:00")
+    book = rulebook()
+    assert book.verdict(facts(), MONDAY_NOON) == Deny("First.")
+    assert book.verdict(facts(), MONDAY_NOON.replace(hour=13)) == Allow()
+
+
+@pytest.mark.parametrize("terms", [{"hours": "whenever"}, {"conditions": [{"path": "a", "operator": "like"}]}])
+def test_a_rule_that_cannot_be_read_refuses(terms):
+    """What it may be about, and nothing else: it fails closed."""
+    refuse_first(tool="send_*", **terms)
+    verdict = gate(facts())
+    assert isinstance(verdict, Deny)
+    assert "cannot be read; an administrator must mend it" in verdict.message
+    assert gate(facts(tool_name="read_mail")) == Allow()
+
+
+def test_an_ended_policy_holds_nothing(admin):
+    """Those it held keep its terms."""
+    revision = refuse_first()
+    policies.end(revision.policy, by=admin)
+    assert gate(facts()) == Allow()
+    assert rule_of(revision).message == "First."
+
+
+def test_allow_is_passed_over_for_dangerous_calls_only():
+    """Whatever else it names."""
+    Policy.objects.filter(order=20).update(enabled=False)
+    policy = Policy.objects.create(name="Mails run", order=1)
+    policy.revision = PolicyRevision.objects.create(policy=policy, number=1, effect="allow", tool="send_*")
+    policy.save()
+    assert gate(facts()) == Allow()
+    assert isinstance(gate(facts(safety_level=SafetyLevel.DANGEROUS)), Hold)
+
+
+LEVELS = st.sampled_from(["", *SafetyLevel])
+RULES = st.lists(
+    st.tuples(LEVELS, st.sampled_from(["allow", "hold", "deny"]), st.sampled_from(["", "send_*", "read_*"]),
+              st.sampled_from([None, 3, 5])),
+    max_size=6,
+)  # fmt: skip
+
+
+@given(rules=RULES, level=st.sampled_from(list(SafetyLevel)), count=st.integers(2, 6))
+def test_the_index_says_what_asking_each_rule_in_turn_says(rules, level, count):
+    """Whatever rules there are; and no set of rules lets a dangerous call run."""
+    Policy.objects.all().update(enabled=False)
+    Policy.objects.filter(name__startswith="P").update(revision=None)
+    expected = "deny" if level == "dangerous" else "allow"
+    for number, (its_level, effect, tool, least) in reversed(list(enumerate(rules))):
+        conditions = [{"path": "count", "operator": "greater_than", "value": least}] if least else []
+        stages = [{"group": "reviewer", "count": 1}]
+        policy, _ = Policy.objects.update_or_create(name=f"P{number}", defaults={"order": number, "enabled": True})
+        last = policy.revisions.count()
+        terms = {"safety_level": its_level, "effect": effect, "tool": tool, "conditions": conditions}
+        policy.revision = PolicyRevision.objects.create(policy=policy, number=last + 1, stages=stages, **terms)
+        policy.save()
+        fits = its_level in ("", level) and tool != "read_*" and (least is None or count > least)
+        if fits and not (effect == "allow" and level == "dangerous"):
+            expected = effect
+    verdict = rulebook().verdict(facts(safety_level=level, arguments={"count": count}))
+    assert {Allow: "allow", Hold: "hold", Deny: "deny"}[type(verdict)] == expected
+    assert level != "dangerous" or not isinstance(verdict, Allow)
+
+
+def test_what_this_process_changes_it_sees_at_once(admin, monkeypatch, django_capture_on_commit_callbacks):
+    """The second of trust is for what others change."""
+    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 3600.0)
+    assert gate(facts()) == Allow()
+    with django_capture_on_commit_callbacks(execute=True):
+        made = policies.create({"name": "None", "order": 1, "effect": "deny", "message": "No."}, by=admin)
+    assert gate(facts()) == Deny("No.")
+    with django_capture_on_commit_callbacks(execute=True):
+        policies.change(made, {"enabled": False}, by=admin)
+    assert gate(facts()) == Allow()
+
+
+def test_rules_that_did_not_change_are_not_worked_out_again():
+    """The same rows are the same rules; other people are other rules."""
+    gate(facts())
+    before = gate_module._view.book
+    gate(facts())
+    assert gate_module._view.book is before
+    refuse_first(requester="ada")
+    gate(facts())
+    assert gate_module._view.book is not before
+
+
+def test_policies_change_places(admin):
+    """With their neighbours; at an end there is nowhere to go."""
+    first, second, third = Policy.objects.order_by("order")
+    assert policies.move(third, up=True, by=admin)
+    assert list(Policy.objects.order_by("order")) == [first, third, second]
+    assert not policies.move(first, up=True, by=admin)
+    assert not policies.move(second, up=False, by=admin)
+    Policy.objects.update(order=7)
+    assert policies.move(Policy.objects.order_by("order", "pk")[0], up=False, by=admin)
+    assert list(Policy.objects.order_by("order").values_list("order", flat=True)) == [10, 20, 30]
+
+
+@pytest.mark.parametrize("who", ["ada", "rosa", "vera"])
+def test_only_administrators_change_policies(who, ada, rosa, vera):
+    """Whatever they would change."""
+    person, policy = User.objects.get(username=who), Policy.objects.get(order=10)
+    for refused in (
+        lambda: policies.create({"name": "x", "effect": "deny"}, by=person),
+        lambda: policies.change(policy, {"enabled": False}, by=person),
+        lambda: policies.move(policy, up=False, by=person),
+        lambda: policies.end(policy, by=person),
+    ):
+        with pytest.raises(NotAllowed):
+            refused()
+    assert policies.policies_for(person).count() == 3

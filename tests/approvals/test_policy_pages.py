@@ -1,0 +1,236 @@
+"""The pages of policies without JavaScript: the list, the editor with its sentence, the simulator, past calls."""
+
+from html.parser import HTMLParser
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import Policy, PolicyRevision
+from tests.pages import Pages, words
+from tests.rest import Rest
+
+pytestmark = pytest.mark.django_db
+FORM = {
+    "name": "Large payments",
+    "order": "5",
+    "tool": "send_*",
+    "effect": "hold",
+    "row-0-path": "amount",
+    "row-0-operator": "greater_than",
+    "row-0-value": "1000",
+    "stage-0-count": "2",
+    "stage-0-group": "reviewer",
+    "expires_minutes": "90",
+    "on_expiry": "fail",
+    "editor_may_approve": "yes",
+    "remind": "yes",
+    "do": "save",
+}
+
+
+@pytest.fixture
+def pages(admin) -> Pages:
+    """An administrator's browser."""
+    return Pages(admin)
+
+
+def make(pages: Pages, **fields: str) -> Policy:
+    """Make a policy with the form."""
+    pages.open("/policies/new/")
+    pages.send("/policies/new/", FORM | fields)
+    return Policy.objects.select_related("revision").get(name=fields.get("name", FORM["name"]))
+
+
+def test_the_list_says_each_rule_in_its_order(pages):
+    """In words, with what becomes of everything else."""
+    said = pages.open("/policies/")
+    first = said.index("Dangerous calls wait for 1 reviewer, 24 h at most.")
+    assert first < said.index("Cautious calls run by themselves.") < said.index("Safe calls run by themselves.")
+    assert "No policy lets a dangerous call run without people" in said
+
+
+def test_a_policy_is_made_with_the_form(pages):
+    """Its sentence stands in the list; numbers are read as such."""
+    policy = make(pages)
+    assert "Calls of send_* where amount is more than 1000 wait for 2 reviewers, 90 min at most." in words(pages.html)
+    assert policy.revision is not None
+    assert policy.revision.conditions == [{"path": "amount", "operator": "greater_than", "value": 1000}]
+    assert (policy.revision.expires_seconds, policy.revision.created_by) == (5400, User.objects.get(username="admin"))
+
+
+def test_what_is_wrong_is_told_at_its_field(pages):
+    """And nothing that was typed is lost."""
+    pages.open("/policies/new/")
+    wrong = {"hours": "9 to 5", "row-0-value": "much", "expires_minutes": "soon", "name": "Kept name"}
+    said = pages.send("/policies/new/", FORM | wrong, status=422)
+    assert "Write a number, such as 15" in said
+    said = pages.send("/policies/new/", FORM | wrong | {"expires_minutes": ""}, status=422)
+    assert "Write days and hours, such as Mon-Fri 09:00-17:00" in said
+    assert "This must be a number" in said
+    assert 'value="Kept name"' in pages.html
+    assert 'value="9 to 5"' in pages.html
+    assert Policy.objects.count() == 3
+
+
+def test_saving_makes_a_revision_and_keeps_the_old(pages):
+    """The history lists both."""
+    policy = make(pages)
+    pages.open(f"/policies/{policy.public_id}/")
+    sent = {"stage-0-count": "1", "revision": pages.field("revision"), "typed_target": "yes"}
+    pages.send(f"/policies/{policy.public_id}/", FORM | sent)
+    said = pages.open(f"/policies/{policy.public_id}/")
+    assert "wait for 1 reviewer, 90 min at most" in said
+    assert "wait for 2 reviewers, 90 min at most" in said
+    assert PolicyRevision.objects.filter(policy=policy).count() == 2
+
+
+def test_a_form_saved_as_it_is_changes_nothing(pages):
+    """What is shown reads back as what is stored, whatever was typed."""
+    policy = make(pages, **{"row-0-operator": "in", "row-0-value": "a, 5, true", "row-1-path": "b",
+                            "row-1-operator": "equals", "row-1-value": '"5"', "reason_required": "yes"})  # fmt: skip
+    assert policy.revision is not None
+    assert policy.revision.conditions[0]["value"] == ["a", 5, True]
+    assert policy.revision.conditions[1]["value"] == "5"
+    pages.open(f"/policies/{policy.public_id}/")
+    pages.send(f"/policies/{policy.public_id}/", Fields(pages.html).sent | {"do": "save"})
+    assert PolicyRevision.objects.filter(policy=policy).count() == 1
+
+
+def test_the_editor_shows_addresses_without_their_secrets_and_keeps_them(pages):
+    """Saved as it is, nothing changes; a new line is one more; the sentence counts them."""
+    policy = make(pages, notify="https://hooks.example.org/secret-0")
+    path = f"/policies/{policy.public_id}/"
+    said = pages.open(path)
+    assert "https://hooks.example.org/…" in said and "secret-0" not in pages.html
+    sent = Fields(pages.html).sent | {"do": "save"}
+    pages.send(path, sent)
+    assert PolicyRevision.objects.filter(policy=policy).count() == 1
+    assert "1 more addresses are told." in pages.send("/policies/sentence/", sent)
+    pages.open(path)
+    pages.send(path, sent | {"notify": f"{sent['notify']}\ndesk@example.org"})
+    assert [each["channel"] for each in policy.revisions.get(number=2).notify] == ["webhook", "mail"]
+    pages.open(path)
+    assert "Write a mail address" in pages.send(path, Fields(pages.html).sent | {"do": "save", "notify": "desk"}, 422)
+
+
+class Fields(HTMLParser):
+    """What a browser would send of a page's fields, buttons left out."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.sent: dict[str, str] = {}
+        self._name = ""
+        self._in_area = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Read an input, or an option that is chosen: the first, or one that says so."""
+        named = {name: value or "" for name, value in attributes}
+        name = named.get("name", "")
+        is_off = named.get("type") in ("checkbox", "radio") and "checked" not in named
+        if tag == "input" and name and not is_off:
+            self.sent[name] = named.get("value", "")
+        if tag in ("select", "textarea"):
+            self._name, self._in_area = name, tag == "textarea"
+        if tag == "option" and ("selected" in named or self._name not in self.sent):
+            self.sent[self._name] = named.get("value", "")
+
+    def handle_data(self, data: str) -> None:
+        """Read the text of an area; its first line end is none."""
+        if self._in_area:
+            self.sent[self._name] = data.removeprefix("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave an area."""
+        self._in_area = False
+
+
+def test_two_who_change_the_same_policy(pages):
+    """The second is told, with what they typed."""
+    policy = make(pages)
+    pages.open(f"/policies/{policy.public_id}/")
+    first = FORM | {"revision": "1", "message": "One"}
+    pages.send(f"/policies/{policy.public_id}/", first)
+    pages.open(f"/policies/{policy.public_id}/")
+    said = pages.send(f"/policies/{policy.public_id}/", first | {"message": "Two"}, status=422)
+    assert "Someone has changed this policy meanwhile" in said
+    assert "Two" in pages.html
+
+
+def test_policies_move_switch_and_end(pages):
+    """By buttons of the list."""
+    policy = make(pages)
+    act = f"/policies/{policy.public_id}/act/"
+    pages.open("/policies/")
+    assert "Moved down: Large payments." in pages.send(act, {"do": "down"})
+    assert list(Policy.objects.values_list("name", flat=True)[:2]) == [
+        "Dangerous calls wait for a reviewer",
+        "Large payments",
+    ]
+    assert "Switched off" in pages.send(act, {"do": "off"})
+    assert "Switched on" in pages.send(act, {"do": "on"})
+    said = pages.send(act, {"do": "end"})
+    assert "Ended: Large payments. It is kept" in said
+    assert "Ended policies (1)" in said
+    assert "make a new one" in pages.send(act, {"do": "up"})
+
+
+def test_without_a_rule_for_dangerous_calls_the_list_warns(pages):
+    """They are refused then."""
+    policy = Policy.objects.get(order=10)
+    pages.open("/policies/")
+    assert "Dangerous calls are refused." in pages.send(f"/policies/{policy.public_id}/act/", {"do": "off"})
+
+
+def test_the_sentence_is_said_while_the_form_is_filled_in(pages):
+    """With what is missing, and that no policy lets dangerous calls run."""
+    pages.open("/policies/new/")
+    said = words(pages.swap("/policies/sentence/", "said", FORM | {"hours": "Mon-Fri 09:00-17:00"}).content.decode())
+    assert said.startswith("Calls of send_* during Mon-Fri 09:00-17:00 UTC where amount is more than 1000 wait for")
+    said = words(pages.swap("/policies/sentence/", "said", FORM | {"effect": "allow"}).content.decode())
+    assert "No policy lets dangerous calls run without people" in said
+    said = words(pages.swap("/policies/sentence/", "said", FORM | {"stage-0-count": "0"}).content.decode())
+    assert "The rule is not complete yet: This must be 1 to 20." in said
+    assert Policy.objects.count() == 3
+
+
+@pytest.mark.usefixtures("catalog")
+def test_the_simulator_says_which_and_why_no_other(pages, vera):
+    """For everyone with a role."""
+    make(pages)
+    vera_pages = Pages(vera)
+    address = "/policies/simulator/"
+    assert 'method="post"' in (vera_pages.open(address) and vera_pages.html)
+    said = vera_pages.send(address, {"tool": "write_file", "arguments": '{"path": "a"}'})
+    assert "It waits for people Dangerous calls wait for a reviewer decides:" in said
+    assert "Large payments Says nothing: write_file is not send_*; not every condition holds" in said
+    assert "The arguments are no JSON" in vera_pages.send(address, {"tool": "write_file", "arguments": "x"})
+
+
+@pytest.mark.usefixtures("catalog")
+def test_past_calls_are_tried_before_anything_is_saved(pages, ada):
+    """The form stays as it is typed."""
+    Rest(ada).post("calls/", {"tool": "write_file", "arguments": {"path": "a", "content": "x"}})
+    pages.open("/policies/new/")
+    tried = FORM | {"tool": "write_*", "effect": "deny", "row-0-path": "", "row-0-value": "", "do": "test", "days": "7"}
+    said = pages.send("/policies/new/", tried)
+    assert "1 call would have fared so: 0 held, 0 allowed, 1 refused." in said
+    assert "write_file Waits for people Is refused" in said
+    assert 'value="write_*"' in pages.html
+    assert Policy.objects.count() == 3
+
+
+def test_who_reads_and_who_changes(pages, rosa, vera):
+    """Others read; without a role nobody does; agents' text is no markup."""
+    policy = make(pages, name="<b>Bold</b>")
+    for person in (rosa, vera):
+        others = Pages(person)
+        assert "New policy" not in others.open("/policies/")
+        assert "<b>Bold</b>" not in others.html
+        assert "Save as revision" not in others.open(f"/policies/{policy.public_id}/")
+        others.open("/policies/new/", status=403)
+        others.open("/approvals/")
+        others.send(f"/policies/{policy.public_id}/act/", {"do": "end"}, status=403)
+        others.send(f"/policies/{policy.public_id}/", FORM, status=403)
+    Pages(User.objects.create_user("otto")).open("/policies/", status=403)
+    assert Pages().client.get("/policies/").status_code == 302

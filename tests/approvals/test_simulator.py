@@ -1,0 +1,102 @@
+"""The simulator: it says what the gate says, names the rule, and why none before it."""
+
+from typing import Any
+
+import pytest
+
+from approvals import policies
+from approvals.models import AuditEntry, Policy
+from approvals.simulator import NOT_LIFTED, simulate
+from catalog.errors import ParameterError
+from tests.approvals.builders import make_tool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def tools(db):
+    """A dangerous tool and a safe one."""
+    make_tool("write_note")
+    make_tool("read_note", level="safe")
+
+
+def make(admin: Any, **document: Any) -> Policy:
+    """Make a policy before all others."""
+    return policies.create({"order": 1, "effect": "deny", "message": "No.", **document}, by=admin)
+
+
+def test_each_rule_before_says_why_it_does_not_decide(admin, ada):
+    """Everything that does not fit, in words."""
+    rows = [{"path": "size", "operator": "exists"}, {"path": "path", "operator": "starts_with", "value": "a/"}]
+    of_tool = {"tool": "read_*", "category": "mail", "safety_level": "safe", "source": "shop"}
+    of_call = {"requester": "group:viewer", "plan": "plan_1", "arguments": rows}
+    make(admin, name="Far off", match=of_tool | of_call)
+    found = simulate("write_note", {"path": "b", "size": 1}, "ada")
+    [passed] = found.passed
+    assert passed.reasons == (
+        "the call is dangerous, not safe",
+        "write_note is not read_*",
+        "the tool is not in the category mail",
+        "the tool does not come from shop",
+        "who asks is not a member of viewer",
+        "it is for another plan",
+        "not every condition holds: path starts with “a/”",
+    )
+    assert found.decided is not None
+    assert (found.effect, found.decided.policy.order) == ("hold", 10)
+
+
+def test_allow_that_does_not_lift_a_dangerous_call_is_named(admin):
+    """Where it would have been the first that fits."""
+    make(admin, name="All run", effect="allow", message="")
+    found = simulate("write_note", {})
+    assert (found.effect, found.passed[0].policy.name, found.passed[0].reasons) == ("hold", "All run", (NOT_LIFTED,))
+    assert simulate("read_note", {}).effect == "allow"
+
+
+def test_when_no_rule_fits(admin):
+    """Safe calls run, dangerous ones are refused, and it says why."""
+    Policy.objects.update(enabled=False)
+    run, refused = simulate("read_note", {}), simulate("write_note", {})
+    assert (run.effect, run.decided, run.sentence) == (
+        "allow",
+        None,
+        "No policy is about this call: it runs by itself.",
+    )
+    assert (refused.effect, refused.decided) == ("deny", None)
+    assert "no policy says who reviews them" in refused.sentence
+
+
+def test_numbers_are_judged_as_they_are_when_a_call_is_made(admin):
+    """2.0 is the integer 2."""
+    make(admin, name="Two", match={"arguments": [{"path": "n", "operator": "in", "value": [2]}]})
+    assert simulate("read_note", {"n": 2.0}).effect == "deny"
+
+
+def test_nothing_is_written(django_assert_num_queries):
+    """Neither a call nor an entry."""
+    before = AuditEntry.objects.count()
+    simulate("write_note", {"path": "a"})
+    assert AuditEntry.objects.count() == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (("gone", {}), "tool"),
+        (("write_note", {}, "nobody"), "requester"),
+        (("write_note", {"x": float("nan")}), "x"),
+    ],
+)
+def test_what_cannot_be_simulated(asked, field):
+    """Named at its place."""
+    with pytest.raises(ParameterError) as refusal:
+        simulate(*asked)
+    assert refusal.value.details["field"] == field
+
+
+@pytest.mark.parametrize(("tool", "requester"), [("write\x00", ""), ("write_note", "ada\x00")])
+def test_names_that_no_database_takes_are_unknown(tool, requester):
+    """They come from forms, where anything can be sent."""
+    with pytest.raises(ParameterError):
+        simulate(tool, {}, requester)

@@ -1,0 +1,57 @@
+"""A policy is written in the browser: its sentence follows what is typed, also on a phone and in the dark."""
+
+import pytest
+from playwright.sync_api import expect
+
+from approvals.models import Policy
+from tests.browser.conftest import PageAs
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+
+
+def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
+    """Then the policy is made, moved by keyboard, and asked about a call."""
+    page = page_as(admin)
+    page.goto("/policies/new/")
+    page.get_by_label("Name of the policy").fill("Large payments")
+    page.get_by_label("Tool", exact=True).fill("send_*")
+    page.get_by_label("Argument 1").fill("amount")
+    page.get_by_label("How it is compared").first.select_option("greater_than")
+    page.get_by_label("With what").first.fill("much")
+    expect(page.locator("#sentence")).to_contain_text("This must be a number.")
+    page.get_by_label("With what").first.fill("1000")
+    page.get_by_label("How many").first.fill("2")
+    expect(page.locator("#sentence")).to_have_text(
+        "Calls of send_* where amount is more than 1000 wait for 2 reviewers, 24 h at most."
+    )
+    page.get_by_role("button", name="Make the policy").click()
+    expect(page.locator("#rules > li").first).to_contain_text("Large payments")
+    page.get_by_role("button", name="Move down: Large payments").press("Enter")
+    expect(page.locator("#rules > li").nth(1)).to_contain_text("Large payments")
+    page.get_by_role("link", name="Which policy decides?").click()
+    page.get_by_label("Tool").select_option("write_file")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator("#found")).to_contain_text("Dangerous calls wait for a reviewer decides")
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_the_pages_fit_a_phone(admin, catalog, page_as: PageAs, width):
+    """Nothing is wider than the screen."""
+    page = page_as(admin, viewport={"width": width, "height": 800}, color_scheme="dark")
+    policy = Policy.objects.get(order=10)
+    simulator = "/policies/simulator/"
+    for address in ("/policies/", "/policies/new/", f"/policies/{policy.public_id}/", simulator):
+        page.goto(address)
+        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wider == 0, address
+
+
+def test_a_policy_is_ended_in_two_presses(admin, page_as: PageAs):
+    """The first only shows the second."""
+    page = page_as(admin)
+    policy = Policy.objects.get(order=30)
+    page.goto(f"/policies/{policy.public_id}/")
+    expect(page.get_by_role("button", name="End it now")).to_be_hidden()
+    page.get_by_text("End this policy").click()
+    page.get_by_role("button", name="End it now").click()
+    expect(page.locator("#ended")).to_contain_text("Ended policies (1)")

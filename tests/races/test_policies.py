@@ -1,0 +1,65 @@
+"""Administrators who write policies at the same moment: no revision is lost or doubled, and the order stays one."""
+
+from functools import partial
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals import policies
+from approvals.models import AuditEntry, Policy
+from catalog.errors import Conflict, ParameterError
+from tests import counts
+from tests.racing import at_once
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, serialized_rollback=True),
+    pytest.mark.timeout(counts.seconds(600)),
+]
+ROUNDS = 10
+
+
+def test_changes_of_one_policy(admin: User) -> None:
+    """Without naming what they read both count, one after the other; with it, the second learns of the first."""
+    policy = Policy.objects.get(order=10)
+    change = partial(policies.change, policy, by=admin)
+    for number in range(ROUNDS):
+        both = [partial(change, {"message": f"{number} {side}"}) for side in "ab"]
+        assert all(isinstance(each, Policy) for each in at_once(*both))
+        read = policy.revisions.count()
+        one = [partial(change, {"message": f"{number} {side}", "revision": read}) for side in "cd"]
+        assert sorted(isinstance(each, Conflict) for each in at_once(*one)) == [False, True]
+    numbers = list(policy.revisions.order_by("number").values_list("number", flat=True))
+    assert numbers == list(range(1, 3 * ROUNDS + 2))
+    assert AuditEntry.objects.filter(action="policy.changed").count() == 3 * ROUNDS
+
+
+def test_a_name_is_given_once(admin: User) -> None:
+    """The other is told to take another."""
+    for number in range(ROUNDS):
+        make = partial(policies.create, {"name": f"Policy {number}", "effect": "deny"}, by=admin)
+        results = at_once(make, make)
+        assert [type(each) for each in results if not isinstance(each, Policy)] == [ParameterError]
+    assert Policy.objects.filter(name__startswith="Policy ").count() == ROUNDS
+
+
+def test_policies_that_change_places(admin: User) -> None:
+    """Each stays in one place of its own."""
+    for _ in range(ROUNDS):
+        first, second, third = Policy.objects.order_by("order", "pk")
+        at_once(partial(policies.move, third, up=True, by=admin), partial(policies.move, first, up=False, by=admin))
+        orders = list(Policy.objects.order_by("order").values_list("order", flat=True))
+        assert len(set(orders)) == 3
+        assert second in Policy.objects.all()
+
+
+def test_ended_while_it_is_changed(admin: User) -> None:
+    """An ended policy is not changed afterwards."""
+    for number in range(ROUNDS):
+        policy = policies.create({"name": f"Short {number}", "effect": "deny"}, by=admin)
+        ended, changed = at_once(
+            partial(policies.end, policy, by=admin), partial(policies.change, policy, {"message": "x"}, by=admin)
+        )
+        assert isinstance(ended, Policy)
+        assert isinstance(changed, Policy | Conflict)
+        row = Policy.objects.get(pk=policy.pk)
+        assert (row.ended_at is not None, row.enabled) == (True, False)
