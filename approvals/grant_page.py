@@ -1,0 +1,71 @@
+"""The list of grants as its page shows it: those in force, then the last that ended. Never writes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from approvals.grant_rows import in_words
+from approvals.grants import Standing, grants_for, may_revoke, standing_of
+from approvals.models import Grant
+from approvals.private import conditions_for
+from catalog.access import name_of
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST_ACTIVE = 200
+MOST_ENDED = 50
+LABELS = {"active": "In force", "used_up": "Used up", "expired": "Expired", "revoked": "Revoked", "ended": "Ended"}
+SCOPES = {"plan": "in plan {}", "session": "in session {}", "requester": "asked for by {}"}
+
+
+@dataclass(frozen=True, slots=True)
+class GrantLine:
+    """One grant in words."""
+
+    grant: Grant
+    standing: Standing
+    rows: list[dict[str, Any]]
+
+    @property
+    def label(self) -> str:
+        """Where it stands."""
+        return LABELS[self.standing.word]
+
+    @property
+    def conditions(self) -> str:
+        """What a call must be like."""
+        return in_words(self.rows)
+
+    @property
+    def scope(self) -> str:
+        """Whose calls it is about."""
+        return SCOPES[self.grant.scope].format(self.grant.scope_ref)
+
+    @property
+    def maker(self) -> str:
+        """Who made it."""
+        return name_of(self.grant.created_by)
+
+
+@dataclass(frozen=True, slots=True)
+class GrantsPage:
+    """What the page is made from."""
+
+    active: list[GrantLine]
+    ended: list[GrantLine]
+    may_revoke: bool
+    marked: str = ""
+
+
+def grants_page(viewer: "User", query: Mapping[str, str]) -> GrantsPage:
+    """Return the grants the viewer may see; `?grant=` marks one."""
+    active = _lines(viewer, grants_for(viewer, active=True).order_by("-pk")[:MOST_ACTIVE])
+    ended = _lines(viewer, grants_for(viewer, active=False).order_by("-pk")[:MOST_ENDED])
+    return GrantsPage(active, ended, may_revoke(viewer), query.get("grant", ""))
+
+
+def _lines(viewer: "User", grants: Iterable[Grant]) -> list[GrantLine]:
+    found = list(grants)
+    rows = conditions_for(viewer, found)
+    return [GrantLine(grant, standing_of(grant), rows[grant.pk]) for grant in found]

@@ -1,0 +1,179 @@
+"""The use of grants: where a call would have to wait for people, one that covers it lets it start; that is counted.
+
+Called inside the transaction that starts the call. A grant covers what fits its scope and its conditions, has the
+definition and the code it was made for, and whose rule one approval of its maker would satisfy now. What takes the
+place of an earlier call is never covered: someone looked at that one, or nobody knows what it did.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import F, QuerySet
+
+from approvals import stages
+from approvals.grant_rows import covers
+from approvals.grants import by_scope, digests_in_use, end_all, in_force, matching_scope, scopes_of
+from approvals.models import ApprovalRequest, Grant, GrantUse, Instance
+from approvals.policy import Rule
+from approvals.states import Verdict
+from approvals.witness import refuse_if_restored
+from catalog import clock
+from catalog.access import ADMINISTRATOR, has_role, name_of
+from catalog.facts import Fact, record
+from catalog.models import Call
+from catalog.snapshot import CallableTool
+
+CHANGED = "The definition or the code of {tool} has changed since it was made."
+REJECTED = "{who} rejected a call that it would have covered."
+REVOKED = "{who} revoked the approval of a call that it would have covered."
+DENIED = "A policy refuses a call that it would have covered."
+UNSET = "No grants may be made for {tool} any more."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A call that is to start, as grants see it; `people` asked for it, `arguments` are without their secrets."""
+
+    target: CallableTool
+    arguments: Mapping[str, Any]
+    plan_ref: str
+    session: str
+    requested_by: int
+    people: frozenset[int]
+    takes_a_place: bool = False
+
+
+def covering(wanted: Wanted, rule: Rule) -> Grant | None:
+    """Return a grant that covers the call as things are; None without a query where the tool has none. Never writes."""
+    bound = (grant for grant in _alike(wanted, rule) if _is_bound_to(grant, wanted.target))
+    return next((grant for grant in bound if _lets(grant, wanted, rule)), None)
+
+
+def spend(wanted: Wanted, rule: Rule) -> Grant | None:
+    """Count one use of a grant that covers the call; None where none does. The call must start in this transaction.
+
+    Raises RestoredDatabase. Of several calls that race for the last use, one gets it: the count is one conditional
+    UPDATE, and the audit log's head is locked before it. One that would cover it if the tool had not changed is ended,
+    where the rows say so too: this process may know an older tool.
+    """
+    for grant in _alike(wanted, rule):
+        if not _is_bound_to(grant, wanted.target):
+            _end_if_changed(grant)
+        elif _lets(grant, wanted, rule):
+            usable = Grant.objects.filter(in_force(clock.now()), pk=grant.pk, epoch=_epoch())
+            if usable.filter(fingerprint=wanted.target.fingerprint).update(uses=F("uses") + 1):
+                return grant
+    return None
+
+
+def still_holds(call: Call, wanted: Wanted, rule: Rule) -> bool:
+    """Say whether the grant that a use was counted of for this call would let it start now; its uses may be spent.
+
+    Raises RestoredDatabase. It is not revoked meanwhile: the audit log's head is locked.
+    """
+    used = Grant.objects.filter(used__call=call, epoch=_epoch(), revoked_at=None, expires_at__gt=clock.now())
+    grant = used.select_related("created_by").first()
+    if grant is None or rule.quorum != 1:
+        return False
+    return _is_bound_to(grant, wanted.target) and _lets(grant, wanted, rule)
+
+
+def _epoch() -> int:
+    """Return the epoch, the audit log's head locked. Raises RestoredDatabase."""
+    refuse_if_restored()
+    epoch: int = Instance.objects.select_for_update().values_list("epoch", flat=True).get(pk=1)
+    return epoch
+
+
+def keep(grant: Grant, call: Call) -> None:
+    """Keep which call the use that was counted is for, with its audit entry and event: none of them, or all."""
+    GrantUse.objects.create(grant=grant, call=call, at=clock.now())
+    told: dict[str, Any] = {"grant": grant.public_id, "made_by": name_of(grant.created_by)}
+    if grant.created_from is not None:
+        told["made_from"] = grant.created_from.public_id
+    record("grant.used", call=call, **told)
+
+
+def end_denied(wanted: Wanted) -> int:
+    """End the grants that would cover a call that a policy refuses; return how many there were."""
+    if wanted.target.grant_limits is None:
+        return 0
+    found = [grant for grant in _in_scope(wanted) if covers(grant.conditions, wanted.arguments)]
+    return end_all(found, DENIED) if found else 0
+
+
+def _alike(wanted: Wanted, rule: Rule) -> Iterator[Grant]:
+    """Yield the grants in force that say calls like this, whatever the tool is now, and whoever made them."""
+    if wanted.target.grant_limits is None or wanted.takes_a_place or rule.quorum != 1:
+        return
+    yield from (grant for grant in _in_scope(wanted) if covers(grant.conditions, wanted.arguments))
+
+
+def _lets(grant: Grant, wanted: Wanted, rule: Rule) -> bool:
+    return _is_of_its_requester(grant, wanted) and _speaks(grant.created_by, wanted, rule)
+
+
+def _in_scope(wanted: Wanted) -> QuerySet[Grant]:
+    """Return the tool's grants in force whose scope the call is in: one query, by the index of those in force."""
+    names = User.objects.filter(pk=wanted.requested_by).values("username")[:1]
+    refs = by_scope(wanted.plan_ref, wanted.session, names)
+    grants = Grant.objects.filter(in_force(clock.now()), matching_scope(refs), tool=wanted.target.tool_pk)
+    return grants.select_related("created_by", "created_from").order_by("pk")
+
+
+def _is_bound_to(grant: Grant, target: CallableTool) -> bool:
+    return grant.fingerprint == target.fingerprint and target.implementation_digest in grant.implementation_digests
+
+
+def _is_of_its_requester(grant: Grant, wanted: Wanted) -> bool:
+    """Say whether the call is of the person who was meant: sessions' names are anybody's, usernames change hands."""
+    return grant.scope == Grant.Scope.PLAN or grant.requester_id == wanted.requested_by
+
+
+def _speaks(maker: User, wanted: Wanted, rule: Rule) -> bool:
+    """Say whether the maker could approve the call alone now: four eyes hold, and the rule's groups, as for anyone."""
+    if not maker.is_active or (maker.pk in wanted.people and not rule.allow_self_review):
+        return False
+    return stages.is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    """End what something weighs more than: a person's rejection or revocation, a changed tool, a setting taken back."""
+    rejected = fact.kind == "approval.decided" and fact.data.get("verdict") == Verdict.REJECT
+    if fact.call is not None and (rejected or fact.kind == "approval.revoked"):
+        words = (REJECTED if rejected else REVOKED).format(who=name_of(fact.by) if fact.by else "Someone")
+        _end_covering(fact.call, words)
+    elif fact.kind.startswith("tool."):
+        _end_of_tool(str(fact.data.get("tool", "")))
+
+
+def _end_covering(call: Call, because: str) -> None:
+    request = ApprovalRequest.objects.select_related("call__requested_by", "call__version").get(call=call)
+    grants = Grant.objects.filter(in_force(clock.now()), matching_scope(scopes_of(request)))
+    grants = grants.filter(tool=request.call.version.tool_id).order_by("pk")
+    found = [grant for grant in grants if covers(grant.conditions, request.call.arguments_json)]
+    if found:
+        end_all(found, because)
+
+
+def _end_of_tool(name: str) -> None:
+    """End the grants of a tool that are not for it as it is now, or that may not be any more."""
+    going = Grant.objects.filter(in_force(clock.now()), tool__name=name).select_related("tool__current_version")
+    for grant in going.order_by("pk"):
+        if grant.tool.grant_limits is None:
+            end_all([grant], UNSET.format(tool=name))
+        else:
+            _end_if_changed(grant)
+
+
+def _end_if_changed(grant: Grant) -> None:
+    """End a grant whose tool is another by its rows."""
+    version = grant.tool.current_version
+    if version is None or version.fingerprint != grant.fingerprint or not _has_code(grant):
+        end_all([grant], CHANGED.format(tool=grant.tool.name))
+
+
+def _has_code(grant: Grant) -> bool:
+    return not set(grant.implementation_digests).isdisjoint(digests_in_use(grant.tool))

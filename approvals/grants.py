@@ -1,0 +1,313 @@
+"""Grants: remembered approvals. Who may make one, what it must say, and how it ends.
+
+A grant is one person's word about calls of one tool that are alike. It is bound to the definition and the code of the
+moment it was made and to the epoch; it ends by time, by its uses, by a press, or because something weighs more: a
+rejection of what it would cover, a policy's refusal, a changed tool. Lock order: audit head before grant.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+
+from approvals.eligibility import may_decide
+from approvals.errors import GrantRefused
+from approvals.grant_rows import check_grant_rows
+from approvals.models import ApprovalRequest, Grant, Instance, Review
+from approvals.states import RequestStatus, Verdict
+from catalog import clock
+from catalog.access import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
+from catalog.canonical import canonical_text, digest, time_text
+from catalog.errors import Conflict
+from catalog.facts import record
+from catalog.granting import GrantLimits, limits_of
+from catalog.keyed import note_done
+from catalog.models import Tool
+from catalog.privacy import sees_private
+from catalog.retries import retried
+
+WHO_MAY = (
+    "Grants are made by administrators, and by reviewers out of their own approvals: name with created_from a request "
+    "that you approved."
+)
+Scope = Grant.Scope
+RefT = TypeVar("RefT")
+GRANTED_FROM = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a grant is to say. `expires_at` and `max_uses` None: as long and as often as the tool's limits let it."""
+
+    tool: str
+    rows: object
+    scope: str
+    scope_ref: str
+    expires_at: datetime | None = None
+    max_uses: int | None = None
+
+
+def make(
+    terms: Terms, *, by: User, created_from: ApprovalRequest | None = None, as_administrator: bool | None = None
+) -> Grant:
+    """Make a grant. `as_administrator` False: by a token that does not carry that right.
+
+    Raises NotAllowed with the rule, and GrantRefused (a ParameterError) naming the field.
+    """
+    administers = has_role(by, ADMINISTRATOR) if as_administrator is None else as_administrator
+    _judge_maker(by, terms, created_from, administers=administers)
+    rows = check_grant_rows(terms.rows)
+    _judge_scope(terms, by, created_from)
+    return _store(terms, rows, by, created_from)
+
+
+@retried
+def _store(terms: Terms, rows: list[dict[str, Any]], by: User, created_from: ApprovalRequest | None) -> Grant:
+    with transaction.atomic():
+        tool = _tool(terms.tool)
+        limits, now = _limits(tool), clock.now()
+        instance = _head()
+        grant = Grant.objects.create(
+            tool=tool,
+            fingerprint=tool.current_version.fingerprint if tool.current_version else "",
+            implementation_digests=digests_in_use(tool),
+            conditions=rows,
+            scope=terms.scope,
+            scope_ref=terms.scope_ref,
+            epoch=instance.epoch,
+            created_by=by,
+            created_from=created_from,
+            created_at=now,
+            expires_at=_end(terms, limits, now),
+            max_uses=_uses(terms, limits),
+            requester_id=_requester(terms, created_from),
+        )
+        record("grant.created", by=by, **_told(grant))
+        note_done(grant.public_id)
+    return grant
+
+
+def _told(grant: Grant) -> dict[str, Any]:
+    """Return what the audit log keeps: of the conditions a digest, for they hold what calls are made with."""
+    source = {"approval": grant.created_from.public_id} if grant.created_from else {}
+    return {
+        "grant": grant.public_id,
+        "tool_name": grant.tool.name,
+        "scope": grant.scope,
+        "scope_ref": grant.scope_ref,
+        "conditions": digest("grant-conditions-v1", canonical_text(grant.conditions)),
+        "expires_at": time_text(grant.expires_at),
+        "max_uses": grant.max_uses,
+        **source,
+    }
+
+
+def _head() -> Instance:
+    """Return this installation's row, locked as the audit log locks it: before any grant."""
+    return Instance.objects.select_for_update().get(pk=1)
+
+
+def _tool(name: str) -> Tool:
+    tool = Tool.objects.select_related("current_version").filter(name=name, current_version__isnull=False).first()
+    if tool is None:
+        raise GrantRefused("tool", "There is no tool of this name.")
+    return tool
+
+
+def _limits(tool: Tool) -> GrantLimits:
+    limits = tool.grant_limits
+    if limits is None:
+        message = f"{tool.name} is dangerous, and no administrator has let it be granted; that is set on its page."
+        raise GrantRefused("tool", message)
+    return limits
+
+
+def _end(terms: Terms, limits: GrantLimits, now: datetime) -> datetime:
+    if terms.expires_at is None:
+        return now + limits.longest
+    if not now < terms.expires_at <= now + limits.longest + timedelta(minutes=1):
+        message = f"This must be ahead, and at most {limits.max_hours} h: that is what {terms.tool} allows."
+        raise GrantRefused("expires_at", message)
+    return terms.expires_at
+
+
+def _uses(terms: Terms, limits: GrantLimits) -> int:
+    if terms.max_uses is None:
+        return limits.max_uses
+    if not 1 <= terms.max_uses <= limits.max_uses:
+        raise GrantRefused("max_uses", f"This must be 1 to {limits.max_uses}: that is what {terms.tool} allows.")
+    return terms.max_uses
+
+
+def digests_in_use(tool: Tool) -> list[str]:
+    """Return the digests of the code that may serve the tool now."""
+    in_use = tool.implementations.filter(enabled=True, registered=True)
+    return sorted(set(in_use.values_list("digest", flat=True)))
+
+
+def _judge_maker(by: User, terms: Terms, source: ApprovalRequest | None, *, administers: bool) -> None:
+    if agent_token_of(by) is not None:
+        raise NotAllowed(f"Agents' tokens make no grants. {WHO_MAY}")
+    if source is not None and source.tool_version.tool.name != terms.tool:
+        raise GrantRefused("created_from", "This request is about another tool.")
+    if administers:
+        return
+    why_not = WHO_MAY if source is None else why_not_from(source, by)
+    if why_not is not None:
+        raise NotAllowed(why_not)
+    if source is not None and terms.scope_ref != scopes_of(source).get(terms.scope):
+        raise NotAllowed("A reviewer grants only within the plan, the session or the requester they decided about.")
+
+
+def may_make_from(request: ApprovalRequest, by: User) -> str | None:
+    """Return None when this person may make a grant out of a request that was decided, else why not."""
+    if agent_token_of(by) is not None:
+        return f"Agents' tokens make no grants. {WHO_MAY}"
+    if limits_of(request.tool_version.tool.grantable, request.tool_version.safety_level) is None:
+        return f"No administrator has let {request.tool_version.tool.name} be granted; that is set on its page."
+    if request.status not in GRANTED_FROM:
+        return "Only what was approved can be remembered."
+    return None if has_role(by, ADMINISTRATOR) else why_not_from(request, by)
+
+
+def why_not_from(request: ApprovalRequest, by: User) -> str | None:
+    """Return why a reviewer may not make a grant out of this request; None when they may."""
+    if request.status not in GRANTED_FROM or not any(_is_approval_of(each, by) for each in request.reviews.all()):
+        return WHO_MAY
+    if request.policy_revision.quorum > 1:
+        return f"A grant is one person's word, and this rule asks for more. {request.policy_revision.sentence}"
+    return may_decide(request, by)
+
+
+def _is_approval_of(review: Review, by: User) -> bool:
+    return review.person_id == by.pk and review.verdict == Verdict.APPROVE and review.undone_at is None
+
+
+def scopes_of(request: ApprovalRequest) -> dict[str, str]:
+    """Return what each scope would be for a request: its plan, its session, who asked; those that it has."""
+    call = request.call
+    who = call.requested_by.get_username() if call.requested_by else ""
+    return {scope: ref for scope, ref in by_scope(call.plan_ref, call.session, who).items() if ref}
+
+
+def by_scope(plan: RefT, session: RefT, requester: RefT) -> dict[str, RefT]:
+    """Return what stands for each scope."""
+    return {str(Scope.PLAN): plan, str(Scope.SESSION): session, str(Scope.REQUESTER): requester}
+
+
+def _requester(terms: Terms, source: ApprovalRequest | None) -> int | None:
+    """Return the key of the person whose calls are meant: names may come to mean somebody else. Raises GrantRefused."""
+    if terms.scope == Scope.PLAN:
+        return None
+    if terms.scope == Scope.SESSION:
+        return source.call.requested_by_id if source else None
+    found = User.objects.filter(username=terms.scope_ref).values_list("pk", flat=True).first()
+    if found is None:
+        raise GrantRefused("scope_ref", "Nobody has this username.")
+    return found
+
+
+def _judge_scope(terms: Terms, by: User, source: ApprovalRequest | None) -> None:
+    if terms.scope not in Scope.values:
+        raise GrantRefused("scope", f"This must be one of {', '.join(Scope.values)}.")
+    if not terms.scope_ref.strip() or len(terms.scope_ref) > 150:
+        raise GrantRefused("scope_ref", "Name a plan's id, a session, or a username.")
+    if terms.scope == Scope.REQUESTER and terms.scope_ref == by.get_username():
+        raise NotAllowed("Nobody grants what they ask for themselves: someone else must make this grant.")
+    if terms.scope == Scope.SESSION and (source is None or source.call.session != terms.scope_ref):
+        message = "Anybody may give a session this name: make the grant out of a request in it (created_from)."
+        raise GrantRefused("scope", message)
+
+
+def in_force(now: datetime) -> Q:
+    """Return the condition that holds of grants that may be used."""
+    return Q(revoked_at=None, expires_at__gt=now, uses__lt=F("max_uses"))
+
+
+def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> QuerySet[Grant]:
+    """Return the grants someone may see: all with any role, but of private data only who sees that; agents none."""
+    if not sees_all(viewer):
+        return Grant.objects.none()
+    grants = Grant.objects.select_related("tool__current_version", "created_by", "created_from", "revoked_by")
+    if not sees_private(viewer):
+        asked = ("created_from__call__requesters", "created_from__delegations")
+        grants = grants.filter(tool__returns_private_data=False).prefetch_related(*asked)
+    if tool:
+        grants = grants.filter(tool__name=tool)
+    if active is None:
+        return grants
+    return grants.filter(in_force(clock.now())) if active else grants.exclude(in_force(clock.now()))
+
+
+def may_revoke(user: User) -> bool:
+    """Say whether someone may end grants: any reviewer or administrator, whoever made them; never an agent."""
+    return agent_token_of(user) is None and has_role(user, REVIEWER, ADMINISTRATOR)
+
+
+@retried
+def revoke(grant: Grant, *, by: User) -> Grant:
+    """End a grant now. Raises NotAllowed, and Conflict when it has ended already."""
+    if not may_revoke(by) and grant.created_by_id != by.pk:
+        raise NotAllowed("Only a reviewer or an administrator may revoke a grant.")
+    with transaction.atomic():
+        _head()
+        if not _close(grant, f"Revoked by {name_of(by)}.", by):
+            grant.refresh_from_db()
+            raise Conflict(f"This grant has ended already. {standing_of(grant).sentence}")
+        note_done(grant.public_id)
+    grant.refresh_from_db()
+    return grant
+
+
+@retried
+def end_all(grants: Iterable[Grant], because: str, *, by: User | None = None) -> int:
+    """End these grants, for a reason that is no person's press; return how many were in force."""
+    with transaction.atomic():
+        _head()
+        return sum(_close(grant, because, by) for grant in grants)
+
+
+def _close(grant: Grant, because: str, by: User | None) -> bool:
+    now = clock.now()
+    going = Grant.objects.filter(in_force(now), pk=grant.pk)
+    if not going.update(revoked_at=now, revoked_by=by, ended_because=because):
+        return False
+    record("grant.revoked", by=by, grant=grant.public_id, reason=because)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether a grant may be used, in a word and in a sentence."""
+
+    word: str
+    sentence: str
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may be used."""
+        return self.word == "active"
+
+
+def standing_of(grant: Grant) -> Standing:
+    """Say where a grant stands."""
+    if grant.revoked_at is not None:
+        return Standing("revoked" if grant.revoked_by_id else "ended", grant.ended_because or "It was ended.")
+    if grant.uses >= grant.max_uses:
+        return Standing("used_up", "All its uses are spent.")
+    if grant.expires_at <= clock.now():
+        return Standing("expired", "Its time is over.")
+    return Standing("active", "It is in force.")
+
+
+def matching_scope(refs: Mapping[str, object]) -> Q:
+    """Return the condition that holds of grants for any of these scopes; for none of them where there are none."""
+    found = Q(pk__in=[])
+    for scope, ref in refs.items():
+        if isinstance(ref, QuerySet) or ref:
+            found |= Q(scope=scope, scope_ref=ref)
+    return found

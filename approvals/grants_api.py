@@ -1,0 +1,160 @@
+"""The paths of grants: list, make, read, revoke. Who may is for `approvals.grants` to say."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals import grants
+from approvals.desk_serializers import MomentField
+from approvals.errors import GrantRefused
+from approvals.grant_rows import in_words
+from approvals.grants import Terms, grants_for, standing_of
+from approvals.models import ApprovalRequest, Grant
+from approvals.private import conditions_for
+from approvals.selectors import request_for
+from catalog.access import ADMINISTRATOR, has_role
+from catalog.endpoints import Endpoint
+from catalog.idempotency import answer_once
+from catalog.intake import MAX_ID, Choice, PageQuery, StrictSerializer, Text, Whole
+from catalog.pages import page_of, page_schema, paged
+
+STATUSES = ("active", "used_up", "expired", "revoked", "ended")
+
+
+class GrantQuery(PageQuery):
+    """How a list of grants is narrowed."""
+
+    tool = serializers.CharField(required=False, max_length=MAX_ID)
+    active = serializers.BooleanField(required=False, allow_null=True, default=None, help_text="In force, or ended.")
+
+
+class GrantBody(StrictSerializer):
+    """A grant to be made."""
+
+    tool = Text(max_length=MAX_ID)
+    arguments = serializers.JSONField(help_text="Rows of path, operator and value, one for each argument at least.")
+    scope = Choice(choices=Grant.Scope.values)
+    scope_ref = Text(max_length=150, help_text="A plan's id, a session's name, or a username.")
+    expires_at = MomentField(required=False, default=None, allow_null=True, help_text="Null: as late as may be.")
+    max_uses = Whole(required=False, default=None, allow_null=True, help_text="Null: as many as may be.")
+    created_from = Text(required=False, default=None, allow_null=True, max_length=MAX_ID)
+
+
+class GrantSerializer(serializers.Serializer[Any]):
+    """A remembered approval."""
+
+    id = serializers.CharField(source="public_id")
+    tool = serializers.CharField(source="tool.name")
+    arguments = serializers.SerializerMethodField(help_text="Its rows; the values of private ones are masked.")
+    sentence = serializers.SerializerMethodField(help_text="The conditions in words.")
+    scope = serializers.ChoiceField(choices=Grant.Scope.values)
+    scope_ref = serializers.CharField()
+    expires_at = serializers.DateTimeField()
+    max_uses = serializers.IntegerField()
+    uses = serializers.IntegerField()
+    created_from = serializers.CharField(source="created_from.public_id", default=None, allow_null=True)
+    created_by = serializers.CharField(source="created_by.username")
+    created_at = serializers.DateTimeField()
+    status = serializers.SerializerMethodField()
+    ended_because = serializers.SerializerMethodField()
+    revoked_at = serializers.DateTimeField(allow_null=True, help_text="When it ended before its time.")
+    revoked_by = serializers.CharField(source="revoked_by.username", default=None, allow_null=True)
+
+    @extend_schema_field(serializers.JSONField())
+    def get_arguments(self, grant: Grant) -> list[dict[str, Any]]:
+        """Return the rows as the viewer may see them."""
+        rows: list[dict[str, Any]] = self.context["rows"][grant.pk]
+        return rows
+
+    def get_sentence(self, grant: Grant) -> str:
+        """Say what a call must be like."""
+        return in_words(self.get_arguments(grant))
+
+    @extend_schema_field(serializers.ChoiceField(choices=STATUSES))
+    def get_status(self, grant: Grant) -> str:
+        """Return where it stands."""
+        return standing_of(grant).word
+
+    def get_ended_because(self, grant: Grant) -> str | None:
+        """Say why it has ended; None while it is in force."""
+        standing = standing_of(grant)
+        return None if standing.is_active else standing.sentence
+
+
+class GrantEndpoint(Endpoint):
+    """What the paths of grants share."""
+
+    def grant(self, public_id: str) -> Grant:
+        """Return a grant that the caller may see; raise Http404."""
+        try:
+            return grants_for(self.user).get(public_id=public_id)
+        except Grant.DoesNotExist:
+            raise Http404 from None
+
+    def shown(self, public_id: str, status: int = 200) -> Response:
+        """Answer with the grant as it is now."""
+        grant = self.grant(public_id)
+        return Response(GrantSerializer(grant, context=self.seeing([grant])).data, status)
+
+    def seeing(self, found: Sequence[Grant]) -> dict[str, Any]:
+        """Return what showing these grants takes."""
+        return {"rows": conditions_for(self.user, found)}
+
+
+class GrantList(GrantEndpoint):
+    """The grants."""
+
+    required_scopes: ClassVar = {"GET": ["approvals:read"], "POST": ["approvals:decide", "policies:write"]}
+
+    @extend_schema("grants_list", parameters=[GrantQuery], responses=page_schema(GrantSerializer))
+    def get(self, request: Request) -> Response:
+        """List the grants, newest first."""
+        query, at = self.page_query(GrantQuery)
+        page = page_of(grants_for(self.user, **query), order="-id", at=at)
+        context = self.seeing(page.rows)
+        return paged(request, page, lambda grant: GrantSerializer(grant, context=context).data)
+
+    @extend_schema("grants_create", request=GrantBody, responses={201: GrantSerializer})
+    def post(self, request: Request) -> Response:
+        """Make a grant: administrators, and reviewers out of their own approvals (`created_from`)."""
+        return answer_once(request, self._make, lambda ref: self.shown(ref, 201))
+
+    def _make(self) -> Response:
+        body = self.body(GrantBody)
+        source = self._source(body.pop("created_from"))
+        terms = Terms(rows=body.pop("arguments"), **body)
+        made = grants.make(terms, by=self.user, created_from=source, as_administrator=self._administers)
+        return self.shown(made.public_id, 201)
+
+    @property
+    def _administers(self) -> bool:
+        may = self.token is None or "policies:write" in self.token.scopes
+        return may and has_role(self.user, ADMINISTRATOR)
+
+    def _source(self, public_id: str | None) -> ApprovalRequest | None:
+        try:
+            return request_for(self.user, public_id) if public_id else None
+        except ApprovalRequest.DoesNotExist:
+            raise GrantRefused("created_from", "There is no request with this id that you may see.") from None
+
+
+class GrantDetail(GrantEndpoint):
+    """One grant."""
+
+    required_scopes: ClassVar = {"GET": ["approvals:read"], "DELETE": ["approvals:decide", "policies:write"]}
+
+    @extend_schema("grants_read", responses=GrantSerializer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """Show one grant."""
+        return self.shown(public_id)
+
+    @extend_schema("grants_revoke", responses=GrantSerializer)
+    def delete(self, request: Request, public_id: str) -> Response:
+        """End a grant now; 409 when it has ended already. It is kept."""
+        grants.revoke(self.grant(public_id), by=self.user)
+        return self.shown(public_id)

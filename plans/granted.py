@@ -1,0 +1,67 @@
+"""Calls that a grant may let start in place of a new review: what is asked of grants before a call is held.
+
+The start itself is in `plans.granted_starts`.
+"""
+
+from approvals import grant_uses, proposals
+from approvals.grant_uses import Wanted
+from approvals.policy import Rule
+from catalog.definitions import SafetyLevel
+from catalog.models import Call
+from plans.askers import askers_of
+from plans.models import Plan
+from plans.work import Order, PlanFacts
+
+
+def _is_direct(plan_ref: str) -> bool:
+    return Plan.objects.filter(public_id=plan_ref, kind=Plan.Kind.CALL).exists()
+
+
+proposals.tell_direct_by(_is_direct)
+
+
+def may_start(plan: PlanFacts, order: Order, rule: Rule, step_pk: int | None = None) -> bool:
+    """Say whether a grant covers a call that the rule would hold, as things are; without a query where none may."""
+    if order.target.grant_limits is None:
+        return False
+    return grant_uses.covering(wanted(plan, order, people_of(plan, order, step_pk)), rule) is not None
+
+
+def still_lets_start(plan: PlanFacts, order: Order, rule: Rule, call: Call, step_pk: int) -> bool:
+    """Say whether the grant that let a call start lets it start again: it was handed back before its handler began.
+
+    Raises RestoredDatabase.
+    """
+    if not hasattr(call, "grant_use"):
+        return False
+    return grant_uses.still_holds(call, wanted(plan, order, people_of(plan, order, step_pk)), rule)
+
+
+def came_by_a_grant(plan: PlanFacts, order: Order, rule: Rule) -> bool:
+    """Say whether a stored call that nobody was asked about was let in by a grant: dangerous ones always were."""
+    return order.level == SafetyLevel.DANGEROUS or may_start(plan, order, rule)
+
+
+def end_denied(plan: PlanFacts, order: Order) -> None:
+    """End the grants that would cover a call that a policy has just refused."""
+    grant_uses.end_denied(wanted(plan, order, set()))
+
+
+def people_of(plan: PlanFacts, order: Order, step_pk: int | None) -> set[int]:
+    """Return who asked for a call, by their keys: nobody of them decides it, or lets it run by a grant of theirs."""
+    people = {each.user_id for each in (plan.asker, order.asker) if each} | {plan.author_id}
+    return people if step_pk is None else people | askers_of(step_pk)
+
+
+def wanted(plan: PlanFacts, order: Order, people: set[int]) -> Wanted:
+    """Return the call as grants see it."""
+    asker = order.asker or plan.asker
+    return Wanted(
+        target=order.target,
+        arguments=order.shown,
+        plan_ref=plan.ref,
+        session=asker.session,
+        requested_by=asker.user_id,
+        people=frozenset(people),
+        takes_a_place=order.replaces is not None,
+    )

@@ -1,0 +1,74 @@
+"""Grants under real threads: calls that race for the last use, for a grant that is revoked, for a rejected one."""
+
+from functools import partial
+
+import pytest
+
+from approvals.grants import Terms, make, revoke, standing_of
+from approvals.models import ApprovalRequest, Grant, GrantUse
+from catalog import clock
+from catalog.changes import change_tool
+from catalog.errors import Conflict
+from tests import counts
+from tests.builders import act, make_plan, reject, work_off
+from tests.invariants import assert_invariants
+from tests.racing import at_once
+
+ROUNDS = counts.count(100)
+ANY = [{"path": "value", "operator": "exists"}]
+
+
+@pytest.fixture
+def grantable(transactional_db, stage, admin):
+    """The dangerous tool may be granted."""
+    change_tool("dangerous", {"grantable": {}}, by=admin)
+
+
+def grant(admin, uses):
+    """Return a grant for Ada's calls."""
+    terms = Terms(tool="dangerous", rows=ANY, scope="requester", scope_ref="ada", max_uses=uses)
+    return make(terms, by=admin)
+
+
+def plans(ada, number):
+    """Return plans of one dangerous step each."""
+    return [make_plan(ada, act(1, "x", "dangerous")) for _ in range(number)]
+
+
+def test_calls_that_race_never_use_more_than_there_is(grantable, ada, admin):
+    """As many start as it allows; people are asked about the others."""
+    for _ in range(ROUNDS):
+        made, waiting = grant(admin, 2), ApprovalRequest.objects.count()
+        racing = plans(ada, 4)
+        at_once(*[partial(work_off, plan) for plan in racing])
+        made.refresh_from_db()
+        assert (made.uses, GrantUse.objects.filter(grant=made).count()) == (2, 2)
+        assert ApprovalRequest.objects.count() == waiting + 2
+    assert_invariants()
+
+
+def test_a_revocation_races_with_a_use(grantable, ada, admin):
+    """Either the call started before, and the use is counted, or people are asked."""
+    for _ in range(ROUNDS):
+        made, [plan] = grant(admin, 5), plans(ada, 1)
+        at_once(partial(work_off, plan), partial(revoke, made, by=admin))
+        made.refresh_from_db()
+        uses = GrantUse.objects.filter(grant=made).count()
+        assert (standing_of(made).word, made.uses) == ("revoked", uses)
+        assert ApprovalRequest.objects.filter(plan_ref=plan.public_id).count() == 1 - uses
+    assert_invariants()
+
+
+def test_a_rejection_races_with_a_use(grantable, ada, rosa, admin):
+    """The grant has ended afterwards, and is used no more."""
+    for _ in range(ROUNDS):
+        [held] = plans(ada, 1)
+        work_off(held)
+        made, [plan] = grant(admin, 5), plans(ada, 1)
+        results = at_once(partial(work_off, plan), partial(reject, held, rosa))
+        assert not any(isinstance(each, Conflict) for each in results)
+        made.refresh_from_db()
+        assert "rejected" in standing_of(made).sentence
+        assert made.uses == GrantUse.objects.filter(grant=made).count() <= 1
+    assert not Grant.objects.filter(revoked_at=None, expires_at__gt=clock.now()).exists()
+    assert_invariants()

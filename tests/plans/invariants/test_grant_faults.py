@@ -1,0 +1,92 @@
+"""Faults of grants, put into a sound world by SQL: each is found, and a sound use of a grant breaks nothing."""
+
+import pytest
+
+from approvals.models import Grant, GrantUse
+from tests.approvals.builders import set_rule
+from tests.approvals.granting import approved, grant, let_be_granted, run
+from tests.builders import call_of
+from tests.invariants import assert_invariants, broken
+from tests.plans.invariants.worlds import corrupt
+
+
+@pytest.fixture
+def grantable(stage, admin, settings, monkeypatch):
+    """The dangerous tool may be granted."""
+    let_be_granted(admin, settings, monkeypatch)
+
+
+@pytest.fixture
+def granted(grantable, ada, rosa, admin):
+    """A call that ran by a grant, and a request that was approved and used."""
+    set_rule()
+    request = approved(ada, rosa)
+    made = grant(admin)
+    call = call_of(run(ada))
+    assert_invariants()
+    return made, call, request
+
+
+def without_its_use(made, call, request):
+    """The use is gone: a dangerous call started without any approval."""
+    corrupt("DELETE FROM approvals_grantuse WHERE call_id = %s", call.pk)
+    return {"I1": [call.public_id], "I3": [made.public_id], "I13": [call.public_id]}
+
+
+def counted_once_more(made, call, request):
+    """A use that no call stands for."""
+    corrupt("UPDATE approvals_grant SET uses = uses + 1 WHERE id = %s", made.pk)
+    return {"I3": [made.public_id]}
+
+
+def more_than_it_allows(made, call, request):
+    """More uses than there may be."""
+    corrupt("UPDATE approvals_grant SET max_uses = 0 WHERE id = %s", made.pk)
+    return {"I3": [made.public_id]}
+
+
+def of_another_plan(made, call, request):
+    """The grant is about other calls."""
+    corrupt("UPDATE approvals_grant SET scope = 'plan', scope_ref = 'plan_other' WHERE id = %s", made.pk)
+    return {"I1": [call.public_id]}
+
+
+def after_its_end(made, call, request):
+    """It was used when its time was over."""
+    corrupt("UPDATE approvals_grant SET expires_at = created_at WHERE id = %s", made.pk)
+    return {"I1": [call.public_id]}
+
+
+def approved_as_well(made, call, request):
+    """The call was approved, and a grant used for it too."""
+    corrupt("UPDATE approvals_grantuse SET call_id = %s WHERE call_id = %s", request.call_id, call.pk)
+    return {"I1": sorted([call.public_id, request.call.public_id]), "I13": None}
+
+
+def ended_without_a_word(made, call, request):
+    """The log does not tell how it ended."""
+    corrupt("UPDATE approvals_grant SET revoked_at = created_at WHERE id = %s", made.pk)
+    return {"I13": [made.public_id]}
+
+
+FAULTS = (
+    without_its_use,
+    counted_once_more,
+    more_than_it_allows,
+    of_another_plan,
+    after_its_end,
+    approved_as_well,
+    ended_without_a_word,
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_is_found_where_it_is(granted, fault):
+    """Once, and nothing else is named."""
+    expected = fault(*granted)
+    found = broken()
+    assert set(found) == set(expected)
+    for invariant, ids in expected.items():
+        assert ids is None or sorted(set(found[invariant])) == ids
+    assert Grant.objects.count() == 1
+    assert GrantUse.objects.count() <= 1

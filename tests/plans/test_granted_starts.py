@@ -1,0 +1,223 @@
+"""Stored calls that a grant or an approval has let in: that must still hold at the start, for who asked for them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from approvals import epochs
+from approvals.eligibility import may_decide
+from approvals.grants import revoke
+from approvals.models import ApprovalRequest, Grant, GrantUse
+from approvals.selectors import request_for
+from approvals.witness import RestoredDatabase
+from catalog import clock, snapshot
+from catalog.changes import change_tool
+from plans import engine, recovery
+from plans.calls import CallOrder, create_call
+from plans.engine import Turn
+from plans.models import Plan
+from plans.outlook import outlook
+from plans.services import Requester
+from plans.work import Run
+from tests.approvals.granting import dangerous, ended, grant, let_be_granted, run
+from tests.builders import act, approve, call_of, make_plan, request_of, step_of, work_off
+from tests.invariants import assert_invariants
+
+X = [{"path": "value", "operator": "equals", "value": "x"}]
+
+
+@pytest.fixture(autouse=True)
+def grantable(stage, admin, settings, monkeypatch) -> Any:
+    """The stage, whose dangerous tool may be granted."""
+    let_be_granted(admin, settings, monkeypatch)
+    return stage
+
+
+@pytest.fixture
+def boss(admin) -> User:
+    """An administrator who may review, and is another one."""
+    boss = User.objects.create(username="boss", first_name="Boss")
+    boss.groups.set(Group.objects.filter(name__in=("administrator", "reviewer")))
+    return boss
+
+
+def test_who_adds_a_call_to_a_plan_does_not_let_it_start(grantable, ada, admin, boss):
+    """A grant of theirs is not for what they ask for, also when the call waited for its start; nor do they decide."""
+    plan = make_plan(ada, act(1, "y", "dangerous"))
+    work_off(plan)
+    other = grant(admin, plan.public_id, "plan", X)
+    own = grant(boss, plan.public_id, "plan", X)
+    call = create_call(CallOrder("dangerous", {"value": "x"}, plan_ref=plan.public_id), by=Requester(boss))
+    assert call.status == "created"
+    revoke(other, by=admin)
+    work_off(plan)
+    own.refresh_from_db()
+    assert (call_of(plan, 2).status, own.uses, grantable.values("dangerous")) == ("held", 0, [])
+    request = request_for(boss, request_of(plan, 2).public_id)
+    assert "You asked for this call" in str(may_decide(request, boss))
+    assert boss.pk in {each.user_id for each in call.requesters.all()}
+    assert_invariants()
+
+
+def test_a_stored_call_is_judged_for_who_asked_for_it(ada, admin, boss):
+    """A grant for what Ada asks for is not for what somebody adds to her plan."""
+    plan = make_plan(ada, act(1, "y", "dangerous"))
+    work_off(plan)
+    door = grant(admin, plan.public_id, "plan", X)
+    create_call(CallOrder("dangerous", {"value": "x"}, plan_ref=plan.public_id), by=Requester(boss))
+    revoke(door, by=admin)
+    hers = grant(admin, "ada", rows=X)
+    work_off(plan)
+    hers.refresh_from_db()
+    assert (call_of(plan, 2).status, hers.uses) == ("held", 0)
+
+
+def test_a_preview_is_made_for_who_asked(grantable, ada, rosa, boss):
+    """Also the one that is compared with what was approved."""
+    plan = make_plan(ada, act(1, "y", "dangerous"))
+    work_off(plan)
+    seen: list[int | None] = []
+    grantable.previews["dangerous"] = lambda value, context: seen.append(context.requested_by)
+    create_call(CallOrder("dangerous", {"value": "x"}, plan_ref=plan.public_id), by=Requester(boss))
+    approve(plan, rosa, 2)
+    work_off(plan)
+    assert seen == [boss.pk, boss.pk]
+
+
+def started(plan: Plan) -> Run:
+    """Claim the plan's next step until its call has started, and leave it there."""
+    work: Any = engine.claim(plan.pk, owner="tests")
+    while not isinstance(work, Run):
+        work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+    return work
+
+
+def handed_back(ada: User) -> Plan:
+    """Return a plan whose call a grant has let start, and whose worker stopped before its handler began."""
+    plan = make_plan(ada, dangerous())
+    recovery.hand_back(started(plan))
+    return plan
+
+
+def revoked(made: Grant, admin: User) -> None:
+    """A person ends it."""
+    revoke(made, by=admin)
+
+
+def expired(made: Grant, admin: User) -> None:
+    """Its time ends."""
+    Grant.objects.filter(pk=made.pk).update(expires_at=clock.now() - timedelta(seconds=1))
+
+
+def of_another_epoch(made: Grant, admin: User) -> None:
+    """The database was restored meanwhile, and the grant was left in force."""
+    Grant.objects.filter(pk=made.pk).update(epoch=0)
+
+
+def for_other_code(made: Grant, admin: User) -> None:
+    """The code is another one."""
+    Grant.objects.filter(pk=made.pk).update(implementation_digests=["0" * 64])
+
+
+@pytest.mark.parametrize("happens", [revoked, expired, of_another_epoch, for_other_code])
+def test_a_call_that_is_handed_back_waits_for_people_when_its_grant_has_ended(happens, grantable, ada, rosa, admin):
+    """They are asked about the same call, which runs when they agree."""
+    made = grant(admin)
+    plan = handed_back(ada)
+    happens(made, admin)
+    assert (work_off(plan).status, call_of(plan).status, grantable.values("dangerous")) == ("in_progress", "held", [])
+    approve(plan, rosa)
+    assert (work_off(plan).status, grantable.values("dangerous")) == ("completed", ["x"])
+    assert (GrantUse.objects.count(), ApprovalRequest.objects.count()) == (1, 1)
+
+
+def test_the_call_that_people_were_asked_about_after_its_grant_ended_is_sound(ada, rosa, admin):
+    """It has its grant's use, and then its approval."""
+    made = grant(admin)
+    plan = handed_back(ada)
+    revoke(made, by=admin)
+    grant(admin)  # another one is not for a call that has had one
+    work_off(plan)
+    assert_invariants()
+    approve(plan, rosa)
+    assert work_off(plan).status == "completed"
+    assert_invariants()
+
+
+def test_a_granted_call_that_is_handed_back_does_not_start_on_a_restored_database(ada, admin, monkeypatch):
+    """As it would not have started the first time."""
+    grant(admin)
+    plan = handed_back(ada)
+    monkeypatch.setattr("approvals.witness.restored", lambda: "It was set back.")
+    with pytest.raises(RestoredDatabase):
+        engine.claim(plan.pk, owner="tests")
+    assert call_of(plan).status == "ready"
+
+
+def too_late(request: ApprovalRequest) -> None:
+    """Its time to run is over."""
+    ApprovalRequest.objects.filter(pk=request.pk).update(not_after=clock.now())
+
+
+def restored(request: ApprovalRequest) -> None:
+    """A new epoch has begun."""
+    epochs.begin_epoch("The disk died.")
+
+
+def other_code(request: ApprovalRequest) -> None:
+    """Its implementation is other code by now, here and in the catalog."""
+    ApprovalRequest.objects.filter(pk=request.pk).update(digest="0" * 64)
+
+
+@pytest.mark.parametrize("happens", [too_late, restored, other_code])
+def test_an_approved_call_that_is_handed_back_is_compared_again(happens, grantable, ada, rosa):
+    """Where its approval would not let it start any more, it fails and says so."""
+    plan = run(ada)
+    approve(plan, rosa)
+    recovery.hand_back(started(plan))
+    happens(request_of(plan))
+    work_off(plan)
+    assert (call_of(plan).status, grantable.values("dangerous")) == ("failed", [])
+    assert "ask for it again" in step_of(plan).error
+
+
+def test_a_look_ends_no_grant(ada, admin):
+    """Nor does a process that knows an older tool: only what the rows say does, and only when a call would start."""
+    made = grant(admin)
+    plan = make_plan(ada, dangerous())
+    Grant.objects.filter(pk=made.pk).update(fingerprint="of the tool as others know it")
+    [step] = outlook(plan)
+    assert (step.kind, ended(made)) == ("gated", "")
+    work_off(plan)
+    assert "has changed" in ended(made)
+
+
+def test_a_process_that_knows_an_older_tool_ends_no_grant(ada, admin, monkeypatch):
+    """Its call waits for people, and the grant is as good as before."""
+    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 3600.0)
+    plan = make_plan(ada, dangerous())
+    known = snapshot.current("dangerous")
+    change_tool("dangerous", {"description_override": "Do worse."}, by=admin)
+    made = grant(admin)
+    monkeypatch.setattr(snapshot, "current", lambda name: known)
+    assert (work_off(plan).status, ended(made)) == ("in_progress", "")
+
+
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite has one lock")
+def test_the_room_is_locked_before_the_audit_log(ada, admin, settings):
+    """Whoever starts by a grant may have to ask people after all: the locks are taken in the order that all take."""
+    settings.TOOLGATE_MAX_PENDING_PER_REQUESTER = 5
+    grant(admin)
+    plan = make_plan(ada, dangerous())
+    with CaptureQueriesContext(
+        connection,
+    ) as seen:
+        work_off(plan)
+    said = [each["sql"] for each in seen]
+    room = next(place for place, sql in enumerate(said) if "pg_advisory_xact_lock" in sql)
+    head = next(place for place, sql in enumerate(said) if "approvals_instance" in sql and "FOR UPDATE" in sql)
+    assert room < head
