@@ -1,0 +1,111 @@
+"""Where notices go: mail, signed webhooks, chats; each is one address, kept encrypted and shown without secrets."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.checks import Error, register
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+
+from approvals import chats
+from catalog import egress
+from catalog.errors import ParameterError
+from catalog.secret_keys import keyring
+
+MAIL, WEBHOOK, CHAT = "mail", "webhook", "chat"
+MOST_LETTERS = 1000
+HOW = (
+    "Write a mail address, an https:// address for signed webhooks, or a chat's address such as slack://… or ntfys://…"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One place that notices are sent to: its channel, and the whole text, which may hold a token."""
+
+    channel: str
+    text: str
+
+    @property
+    def shown(self) -> str:
+        """The address without what is secret in it: of a mail all, of others the scheme and the host."""
+        if self.channel == MAIL:
+            return self.text[:255]
+        parts = urlsplit(self.text)
+        host = f"{parts.hostname or ''}/" if self.channel == WEBHOOK else ""
+        return f"{parts.scheme}://{host}…"[:255]
+
+    @property
+    def key(self) -> str:
+        """What tells addresses apart without saying which they are."""
+        return hashlib.sha256(keyring().fingerprint(self.text).encode()).hexdigest()
+
+    def encrypted(self) -> str:
+        """Return it as it is stored."""
+        return keyring().encrypt(self.text)
+
+    def kept(self) -> dict[str, str]:
+        """Return what lists of addresses keep of it."""
+        return {"channel": self.channel, "ciphertext": self.encrypted(), "shown": self.shown}
+
+
+def decrypted(channel: str, ciphertext: str) -> Address:
+    """Return a stored address. Raises cryptography.fernet.InvalidToken when its key is not known any more."""
+    return Address(channel, keyring().decrypt(ciphertext))
+
+
+def read_address(text: str) -> Address:
+    """Return what an address means; resolves nothing. Raises ParameterError for what is none, without repeating it."""
+    text = text.strip()
+    if not text or len(text) > MOST_LETTERS or not text.isprintable() or re.search(r"\s", text):
+        raise _refused(HOW)
+    scheme = text.partition("://")[0].lower() if "://" in text else ""
+    if scheme in egress.PORTS:
+        return _webhook(text)
+    if scheme:
+        return _chat(text, scheme)
+    return _mail(text.removeprefix("mailto:"))
+
+
+def _webhook(text: str) -> Address:
+    try:
+        egress.check_url(text)
+    except egress.NotSent as error:
+        raise _refused(str(error)) from None
+    return Address(WEBHOOK, text)
+
+
+def _chat(text: str, scheme: str) -> Address:
+    text = scheme + text[len(scheme) :]
+    try:
+        chats.check(text)
+    except egress.NotSent as error:
+        raise _refused(f"{error} {HOW}") from None
+    return Address(CHAT, text)
+
+
+def _mail(text: str) -> Address:
+    try:
+        validate_email(text)
+    except ValidationError:
+        raise _refused(HOW) from None
+    return Address(MAIL, text)
+
+
+def _refused(message: str) -> ParameterError:
+    return ParameterError(message, {"errors": [{"path": "address", "code": "invalid", "message": message}]})
+
+
+@register()
+def installation_has_good_addresses(app_configs: object, **kwargs: object) -> list[Error]:
+    """Refuse to start with an address that cannot be used; which, by its number: it may hold a token."""
+    problems = []
+    for number, text in enumerate(settings.TOOLGATE_NOTIFY_URLS, start=1):
+        try:
+            read_address(text)
+        except ParameterError as error:
+            problems.append(Error(f"TOOLGATE_NOTIFY_URLS, number {number}: {error.message}", id="toolgate.E003"))
+    return problems

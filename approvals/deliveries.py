@@ -1,0 +1,186 @@
+"""Sending what is in the outbox: after commit, in a thread of its own, each notice at most once.
+
+A delivery is taken by one conditional UPDATE (due → sending) and ended by another. What was surely not taken is tried
+again, later and later. Where nobody knows whether it arrived (a process that ended in between, a server that fell
+silent after a mail or a message was handed over) it is not sent again but shown as failed. A notice more would be a
+second alarm; one less is made up for by the reminder. Webhooks name each notice, so that theirs are sent again.
+"""
+
+import logging
+import smtplib
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from cryptography.fernet import InvalidToken
+from django.core.mail import EmailMessage, get_connection
+from django.db import connection
+from django.db.models import QuerySet
+
+from approvals import chats, webhooks
+from approvals.addresses import CHAT, MAIL, WEBHOOK, Address, decrypted
+from approvals.models import Delivery
+from approvals.notices import Notice, notice_of
+from approvals.notify import is_still_due
+from catalog import clock
+from catalog.egress import NotSent
+from catalog.problems import log_unexpected
+from catalog.transitions import try_move
+
+log = logging.getLogger("toolgate.notices")
+Status = Delivery.Status
+AT_ONCE = 50
+PAUSES = tuple(timedelta(seconds=seconds) for seconds in (10, 60, 300, 1800, 7200))
+LOST_AFTER = timedelta(minutes=10)
+LOST = "The process ended while it was sent: whether it arrived is not known, and it is not sent again."
+UNSURE = "Whether it arrived is not known, and it is not sent again."
+MOST_ERROR = 255
+PERMANENT = 500
+"""The SMTP statuses from here on will not change."""
+DAYS_KEPT = 90
+
+
+def send_due() -> int:
+    """Send what is due; return how many were taken on."""
+    now = clock.now()
+    lost = Delivery.objects.filter(status=Status.SENDING, due_at__lte=now)
+    try_move(lost, to=Status.FAILED, last_error=LOST)
+    due = Delivery.objects.filter(status=Status.DUE, due_at__lte=now).order_by("due_at", "pk")
+    keys = list(due.values_list("pk", flat=True)[:AT_ONCE])
+    return sum(_send(key) for key in keys)
+
+
+def is_anything_due() -> bool:
+    """Say whether there is something to send, or to be found lost."""
+    unsent = Delivery.objects.filter(status__in=(Status.DUE, Status.SENDING), due_at__lte=clock.now())
+    return unsent.exists()
+
+
+def clear_deliveries(*, now: datetime, limit: int = 1000) -> int:
+    """Delete some of the deliveries that ended and are older than 90 days; return how many.
+
+    The oldest are those with the smallest keys: only so many are looked at, however long the log is.
+    """
+    oldest = Delivery.objects.order_by("pk").values("pk")[:limit]
+    ended = Delivery.objects.filter(pk__in=oldest, status__in=(Status.SENT, Status.FAILED, Status.DROPPED))
+    deleted, _ = ended.filter(created_at__lt=now - timedelta(days=DAYS_KEPT)).delete()
+    return deleted
+
+
+def _send(key: int) -> bool:
+    """Take one delivery and send it; False when another process has it."""
+    mine = Delivery.objects.filter(pk=key)
+    if not try_move(mine.filter(due_at__lte=clock.now(), status=Status.DUE), to=Status.SENDING, due_at=_lease()):
+        return False
+    related = ("request__call__version", "request__call__requested_by", "request__call__token")
+    of_call = ("call__version", "call__requested_by", "call__token")
+    delivery = mine.select_related(*related, *of_call).get()
+    if not is_still_due(delivery):
+        try_move(mine, to=Status.DROPPED, last_error="Answered before it was to be sent.")
+        return True
+    try:
+        SENDERS[delivery.channel](decrypted(delivery.channel, delivery.address), notice_of(delivery), delivery)
+    except NotSent as error:
+        _not_sent(delivery, error)
+    except InvalidToken:
+        _try_later(delivery, "The key that the address was kept with is gone.", again=False)
+    except Exception as error:  # noqa: BLE001 - logged without its message
+        log_unexpected(error)
+        _not_sent(delivery, NotSent(f"It could not be sent: {type(error).__name__}.", unsure=True))
+    else:
+        try_move(mine, to=Status.SENT, sent_at=clock.now(), attempts=delivery.attempts + 1, last_error="")
+    return True
+
+
+def _lease() -> datetime:
+    return clock.now() + LOST_AFTER
+
+
+def _not_sent(delivery: Delivery, error: NotSent) -> None:
+    """Try again what surely was not taken, and what its receiver can tell to be a repeat: a webhook."""
+    if error.unsure and delivery.channel != WEBHOOK:
+        _try_later(delivery, f"{error} {UNSURE}", again=False)
+    else:
+        _try_later(delivery, str(error), again=error.again)
+
+
+def _try_later(delivery: Delivery, error: str, *, again: bool) -> None:
+    """Note why it was not sent; try again after a pause that grows, or give up."""
+    mine: QuerySet[Delivery] = Delivery.objects.filter(pk=delivery.pk, status=Status.SENDING)
+    noted = {"attempts": delivery.attempts + 1, "last_error": error[:MOST_ERROR]}
+    if again and delivery.attempts < len(PAUSES):
+        try_move(mine, to=Status.DUE, due_at=clock.now() + PAUSES[delivery.attempts], **noted)
+    else:
+        log.warning("a notice was given up; its line in the log of deliveries says why")
+        try_move(mine, to=Status.FAILED, **noted)
+
+
+def _mail(address: Address, notice: Notice, delivery: Delivery) -> None:
+    """Hand a mail over. Raises NotSent: sure of itself up to the recipient, from the mail's text on not any more."""
+    headers = {"Auto-Submitted": "auto-generated", "X-Toolgate-Event": notice.kind}
+    connection = get_connection()
+    mail = EmailMessage(notice.subject, notice.body, to=[address.text], headers=headers, connection=connection)
+    try:
+        connection.open()
+    except OSError as error:
+        raise NotSent(f"The mail server could not be reached: {type(error).__name__}.") from None
+    try:
+        mail.send()
+    except (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused) as error:
+        code = _code(error)
+        raise NotSent(f"The mail server refused it: {code}.", again=code < PERMANENT) from None
+    except OSError as error:
+        raise NotSent(f"The mail server did not say that it took it: {type(error).__name__}.", unsure=True) from None
+    finally:
+        with suppress(OSError):
+            connection.close()
+
+
+def _code(error: smtplib.SMTPSenderRefused | smtplib.SMTPRecipientsRefused) -> int:
+    """Return the status that a server refused the sender or the one recipient with."""
+    if isinstance(error, smtplib.SMTPSenderRefused):
+        return error.smtp_code
+    return max(code for code, _ in error.recipients.values())
+
+
+def _webhook(address: Address, notice: Notice, delivery: Delivery) -> None:
+    identity = f"{delivery.event_key}:{delivery.address_key[:16]}"
+    webhooks.post(address.text, "notification", notice.document(), identity=identity)
+
+
+def _chat(address: Address, notice: Notice, delivery: Delivery) -> None:
+    chats.send(address.text, notice.subject, notice.body)
+
+
+SENDERS: Mapping[str, Callable[[Address, Notice, Delivery], None]] = {MAIL: _mail, WEBHOOK: _webhook, CHAT: _chat}
+
+
+class Sender:
+    """The thread that sends, there only while something is due: what is slow to take it holds up nothing else."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    def look(self) -> None:
+        """Begin to send when something is due and nobody here is sending."""
+        is_sending = self._thread is not None and self._thread.is_alive()
+        if not is_sending and not self._stopping.is_set() and is_anything_due():
+            self._thread = threading.Thread(target=self._send_all, name="toolgate-notices", daemon=True)
+            self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """Begin nothing more, and wait a moment for what is being sent."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _send_all(self) -> None:
+        try:
+            while not self._stopping.is_set() and send_due():
+                pass
+        except Exception as error:  # noqa: BLE001 - the next look sends what is left
+            log_unexpected(error)
+        finally:
+            connection.close()

@@ -1,0 +1,87 @@
+"""What a notice says: facts and a link, made when it is sent. Never arguments, previews, reasons or comments."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from approvals.models import ApprovalRequest, Delivery
+from catalog.access import name_of
+from catalog.canonical import time_text
+from catalog.glyphs import split_hidden
+from catalog.models import Call
+
+MOST = 80
+TITLES: Mapping[str, str] = {
+    "approval.opened": "{tool} waits for your answer",
+    "approval.reminded": "{tool} still waits for your answer",
+    "approval.escalated": "{tool} was not answered in time and waits for you",
+    "approval.delegated": "{tool} was handed to you to answer",
+    "approval.commented": "New comment about {tool}",
+    "approval.decided": "{tool} was answered",
+    "approval.changes_requested": "{tool}: changes are asked for",
+    "approval.revoked": "The approval of {tool} was revoked",
+    "approval.expired": "{tool} expired: nobody answered in time",
+    "step.outcome_unknown": "Nobody knows whether {tool} happened",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A subject of one line, the facts in order, and where the page is."""
+
+    kind: str
+    subject: str
+    facts: Mapping[str, str]
+    url: str
+
+    @property
+    def body(self) -> str:
+        """The text of mails and chats."""
+        lines = [f"{name}: {value}" for name, value in self.facts.items()]
+        return "\n".join([*lines, "", self.url, "", "Answer on that page; nothing is decided by opening it."])
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON of webhooks."""
+        facts = {name.lower().replace(" ", "_"): value for name, value in self.facts.items()}
+        return {"event": self.kind, "subject": self.subject, "facts": facts, "url": self.url}
+
+
+def notice_of(delivery: Delivery) -> Notice:
+    """Return what a delivery says, with the facts as they are now."""
+    request = delivery.request
+    call = request.call if request is not None else delivery.call
+    if call is None:
+        raise LookupError("This delivery is about nothing.")
+    facts = {"Tool": plain(call.tool_name), "Level": call.version.safety_level, "Asked for by": _asker(call)}
+    if call.plan_ref:
+        facts["Plan"] = call.plan_ref
+    path = f"/plans/{call.plan_ref}/"
+    if request is not None:
+        facts |= {"Request": request.public_id, **_standing(request)}
+        path = f"/approvals/?item={request.public_id}"
+    subject = f"Toolgate: {TITLES[delivery.kind].format(tool=plain(call.tool_name))}"
+    return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}{path}")
+
+
+def _asker(call: Call) -> str:
+    person = plain(name_of(call.requested_by)) if call.requested_by else "Toolgate"
+    return f"{plain(call.token.name)}, for {person}" if call.token is not None else person
+
+
+def _standing(request: ApprovalRequest) -> dict[str, str]:
+    standing = {"Status": request.get_status_display()}
+    if request.status == "pending":
+        standing["Expires"] = time_text(request.expires_at)
+    review = request.reviews.filter(undone_at=None).select_related("person").order_by("-pk").first()
+    if request.decided_at is not None and review is not None:
+        standing["Answered by"] = plain(name_of(review.person))
+    return standing
+
+
+def plain(text: str) -> str:
+    """Return a name on one line, what does not show spelled out: no name ends a header or begins another fact."""
+    spelled = "".join(piece.text for piece in split_hidden(text))
+    spelled = "".join(f"U+{ord(each):04X}" if each in "\n\t" else each for each in spelled)
+    return spelled if len(spelled) <= MOST else f"{spelled[: MOST - 1]}…"

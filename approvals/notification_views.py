@@ -1,0 +1,40 @@
+"""The pages of notifications: how I am told, and what was sent to whom."""
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from approvals.models import Delivery
+from approvals.notification_choices import change_choice, choice_page, deliveries_for
+from catalog.doors import PageRequest, signed_in
+from catalog.errors import ParameterError
+
+PAGE_SIZE = 100
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def choice(request: PageRequest) -> HttpResponse:
+    """Show how I am told, and change it."""
+    problem = None
+    if request.method == "POST":
+        try:
+            change_choice(request.user, request.POST.dict(), request.POST.getlist("remove"))
+            return redirect("/profile/notifications/?saved=1")
+        except ParameterError as error:
+            problem = error.details["errors"][0] if error.details else {"message": error.message}
+    shown = {"page": choice_page(request.user), "problem": problem, "saved": "saved" in request.GET}
+    shown["section"] = "notifications"
+    return render(request, "approvals/notifications.html", shown, status=422 if problem else 200)
+
+
+@require_safe
+@signed_in
+def deliveries(request: PageRequest) -> HttpResponse:
+    """Show administrators what was sent to whom, newest first."""
+    status, text = request.GET.get("status", ""), request.GET.get("before", "")
+    before = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    found = list(deliveries_for(request.user, status, before)[: PAGE_SIZE + 1])
+    older = found[PAGE_SIZE - 1].pk if len(found) > PAGE_SIZE else None
+    shown = {"deliveries": found[:PAGE_SIZE], "older": older, "status": status, "statuses": Delivery.Status.choices}
+    return render(request, "approvals/deliveries.html", shown | {"section": "audit"})

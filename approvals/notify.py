@@ -1,0 +1,187 @@
+"""Who is told of what: facts become deliveries in the transaction that they happen in, and are sent after it.
+
+An outbox: what was committed is told, what was rolled back is not, and each address is told of an event once.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import Q
+
+from approvals.addresses import MAIL, Address, decrypted, read_address
+from approvals.models import ApprovalRequest, Comment, Delegation, Delivery, NotificationChoice
+from catalog import clock
+from catalog.access import ADMINISTRATOR
+from catalog.canonical import time_text
+from catalog.errors import ParameterError
+from catalog.facts import Fact
+from catalog.problems import log_unexpected
+from catalog.states import CallStatus
+from catalog.transitions import try_move
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+OF_REQUESTS = {
+    f"approval.{word}"
+    for word in ("opened", "reminded", "escalated", "delegated", "commented", "decided", "revoked", "expired")
+}
+UNKNOWN = "step.outcome_unknown"
+TO_REVIEWERS = {"approval.opened", "approval.reminded", "approval.escalated"}
+CHANGES = "approval.changes_requested"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something to be told: its kind, the request or call it is about, what tells it from others of the kind."""
+
+    kind: str
+    key: str
+    request: ApprovalRequest | None
+    fact: Fact
+    due_at: datetime
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    """Put a fact that people are told of into the outbox."""
+    if fact.kind == "approval.reviewed" and fact.data.get("verdict") == "undone":
+        _take_back(str(fact.data.get("approval")))
+    if (fact.kind not in OF_REQUESTS and fact.kind != UNKNOWN) or fact.call is None:
+        return
+    request = ApprovalRequest.objects.filter(call=fact.call).select_related("policy_revision__policy").first()
+    if request is None and fact.kind in OF_REQUESTS:
+        return
+    event = _event(fact, request)
+    people = list(_people(event).select_related("notification_choice").distinct())
+    rows = [*_to_people(event, people), *_to_addresses(event)]
+    Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _event(fact: Fact, request: ApprovalRequest | None) -> Event:
+    now = clock.now()
+    kind, due_at, about = fact.kind, now, request.public_id if request else str(fact.call and fact.call.public_id)
+    if kind == "approval.decided" and request is not None:
+        due_at = request.effective_at or now  # whoever decided may take it back until then
+        kind = CHANGES if fact.data.get("verdict") == "request_changes" else kind
+    which = "" if kind == "approval.opened" else str(fact.data.get("number") or time_text(now))
+    return Event(kind, f"{kind}:{about}:{which}", request, fact, due_at)
+
+
+def _take_back(public_id: str) -> None:
+    """Tell nobody of an answer that was taken back in time."""
+    waiting = Delivery.objects.filter(request__public_id=public_id, kind__in=("approval.decided", CHANGES))
+    try_move(waiting, to=Delivery.Status.DROPPED)
+
+
+def _people(event: Event) -> "QuerySet[User]":
+    """Return the people to be told, but who did it."""
+    told = User.objects.filter(is_active=True)
+    request, call, by = event.request, event.fact.call, event.fact.by
+    if by is not None and event.kind != "approval.opened":
+        told = told.exclude(pk=by.pk)
+    if request is None or call is None or event.kind == UNKNOWN:
+        asker = call.requested_by_id if call else None
+        return told.filter(Q(groups__name=ADMINISTRATOR) | Q(pk__in=[] if asker is None else [asker]))
+    if event.kind in TO_REVIEWERS:
+        return _reviewers(told, request)
+    if event.kind == "approval.delegated":
+        return told.filter(username=str(event.fact.data.get("to") or ""))
+    asked = Q(pk__in=call.requesters.values("user_id"))
+    if event.kind == "approval.commented":
+        asked |= Q(pk__in=Comment.objects.filter(request=request).values("person_id"))
+        asked |= Q(pk=request.claimed_by_id or 0)
+    return told.filter(asked)
+
+
+def _reviewers(told: "QuerySet[User]", request: ApprovalRequest) -> "QuerySet[User]":
+    """Return who may answer: members of the groups and whom they delegated to, without who asked."""
+    revision = request.policy_revision
+    groups = [*revision.groups, request.escalated_to] if request.escalated_to else revision.groups
+    delegates = Delegation.objects.filter(request=request).values("to")
+    members = told.filter(Q(groups__name__in=groups) | Q(pk__in=delegates))
+    if revision.allow_self_review:
+        return members
+    return members.exclude(pk__in=request.call.requesters.values("user_id"))
+
+
+def _to_people(event: Event, people: Iterable[User]) -> Iterator[Delivery]:
+    for person in people:
+        choice = getattr(person, "notification_choice", None) or NotificationChoice(person=person)
+        due_at = after_quiet_hours(choice, event.due_at)
+        for address in addresses_of(choice):
+            yield _delivery(event, address, due_at, person)
+
+
+def _to_addresses(event: Event) -> Iterator[Delivery]:
+    """Yield what goes to the policy's and the installation's addresses: requests that wait, and unknown outcomes."""
+    if event.kind not in TO_REVIEWERS and event.kind != UNKNOWN:
+        return
+    of_policy = event.request.policy_revision.notify if event.request is not None else []
+    found = (*_usable(of_policy), *_usable(settings.TOOLGATE_NOTIFY_URLS))
+    for address in {each.key: each for each in found}.values():
+        yield _delivery(event, address, event.due_at, None)
+
+
+def _usable(stored: Iterable[Any]) -> Iterator[Address]:
+    """Yield what can be sent to. What cannot stops no call: a key may be gone, an old row may hold any text."""
+    for each in stored:
+        try:
+            yield decrypted(each["channel"], each["ciphertext"]) if isinstance(each, dict) else read_address(str(each))
+        except ParameterError:
+            continue
+        except Exception as error:  # noqa: BLE001 - a key that is gone loses a notice, never a call
+            log_unexpected(error)
+
+
+def addresses_of(choice: NotificationChoice) -> Iterator[Address]:
+    """Yield where a person is told: by mail where mail can be sent, and at addresses of their own."""
+    if choice.by_mail and choice.person.email and settings.TOOLGATE_SENDS_MAIL:
+        # Accounts hold what was typed: an address of another kind is no mail.
+        yield from (each for each in _usable([choice.person.email]) if each.channel == MAIL)
+    yield from _usable(choice.addresses)
+
+
+def _delivery(event: Event, address: Address, due_at: datetime, person: User | None) -> Delivery:
+    return Delivery(
+        event_key=event.key,
+        kind=event.kind,
+        request=event.request,
+        call=event.fact.call,
+        person=person,
+        channel=address.channel,
+        address_key=address.key,
+        address=address.encrypted(),
+        shown_address=address.shown,
+        due_at=due_at,
+        created_at=clock.now(),
+    )
+
+
+def after_quiet_hours(choice: NotificationChoice, moment: datetime) -> datetime:
+    """Return `moment`, or when the person's quiet hours around it end; they may pass midnight."""
+    begin, end = choice.quiet_from, choice.quiet_until
+    if begin is None or end is None or begin == end:
+        return moment
+    local = moment.astimezone(ZoneInfo(choice.time_zone))
+    if not _is_between(local.time(), begin, end):
+        return moment
+    day = local.date() + timedelta(days=1 if local.time() >= end else 0)
+    return datetime.combine(day, end, tzinfo=local.tzinfo).astimezone(moment.tzinfo)
+
+
+def _is_between(now: time, begin: time, end: time) -> bool:
+    return begin <= now < end if begin < end else now >= begin or now < end
+
+
+def is_still_due(delivery: Delivery) -> bool:
+    """Say whether what a notice asks for is still to be done: who would find it answered is not told."""
+    if delivery.kind in TO_REVIEWERS or delivery.kind == "approval.delegated":
+        return delivery.request is not None and delivery.request.status == "pending"
+    if delivery.kind == UNKNOWN:
+        return delivery.call is not None and delivery.call.status == CallStatus.OUTCOME_UNKNOWN
+    return True

@@ -1,0 +1,145 @@
+"""The pages of notifications: how I am told, kept without secrets on the page, and what was sent to whom."""
+
+from functools import partial
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+
+from approvals.addresses import decrypted
+from approvals.models import AuditEntry, Delivery, NotificationChoice
+from approvals.notification_choices import MOST_ADDRESSES, change_choice
+from catalog import clock
+from tests.approvals.builders import ask
+from tests.pages import Pages
+from tests.racing import at_once
+
+pytestmark = pytest.mark.django_db
+PAGE = "/profile/notifications/"
+HOOK = "https://hooks.example.org/T0/secret-token"
+
+
+def save(user, status: int = 200, **fields: str) -> str:
+    """Send the form; return what the page says then."""
+    pages = Pages(user)
+    pages.open(PAGE)
+    return pages.send(PAGE, {"by_mail": "1", "time_zone": "UTC", **fields}, status)
+
+
+def choice(user) -> NotificationChoice:
+    """Return what is stored."""
+    return NotificationChoice.objects.get(person=user)
+
+
+def sent_to(person, **fields) -> Delivery:
+    """Store a delivery to someone."""
+    now = clock.now()
+    told = {"event_key": f"key-{Delivery.objects.count()}", "kind": "approval.opened", "channel": "mail"}
+    told |= {"address_key": "a", "address": "x", "shown_address": f"{person.username}@example.org"}
+    return Delivery.objects.create(person=person, due_at=now, created_at=now, **{**told, **fields})
+
+
+def test_who_chose_nothing_is_told_by_mail(rosa):
+    """And nothing is stored for looking."""
+    page = Pages(rosa).open(PAGE)
+    assert "By mail" in page and "This installation sends no mail" in page
+    assert not NotificationChoice.objects.exists()
+
+
+def test_a_choice_is_kept(rosa):
+    assert "Saved." in save(rosa, quiet_from="22:00", quiet_until="07:30", time_zone="Europe/Berlin")
+    kept = choice(rosa)
+    assert (kept.by_mail, f"{kept.quiet_from:%H:%M}", f"{kept.quiet_until:%H:%M}") == (True, "22:00", "07:30")
+    assert kept.time_zone == "Europe/Berlin"
+    save(rosa, by_mail="")
+    assert not choice(rosa).by_mail and choice(rosa).quiet_from is None
+
+
+def test_an_address_is_kept_encrypted_and_not_shown_again(rosa):
+    """It holds a token."""
+    page = save(rosa, address=HOOK)
+    assert "https://hooks.example.org/…" in page and "secret-token" not in page
+    [kept] = choice(rosa).addresses
+    assert "secret-token" not in str(kept) and decrypted(kept["channel"], kept["ciphertext"]).text == HOOK
+    save(rosa, remove="0")
+    assert choice(rosa).addresses == []
+
+
+def test_who_is_told_elsewhere_is_kept_in_the_audit_log(rosa):
+    """Which channels, never where; what stays as it was leaves no entry."""
+    save(rosa, address=HOOK)
+    save(rosa, quiet_from="22:00", quiet_until="07:00")
+    save(rosa, remove="0", by_mail="")
+    entries = AuditEntry.objects.filter(action="notifications.changed").order_by("seq")
+    assert [(each.actor_name, each.object_ref) for each in entries] == [("rosa", "rosa")] * 2
+    first, second = (each.details_json for each in entries)
+    assert (first["added"], first["removed"]) == (["webhook"], [])
+    assert (second["added"], second["removed"]) == ([], ["mail", "webhook"])
+    assert not AuditEntry.objects.filter(details__contains="hooks.example.org").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_first_forms_at_once_are_both_kept(rosa):
+    """Neither fails, and no address is lost."""
+    forms = [{"by_mail": "1", "address": f"https://hooks.example.org/{number}"} for number in range(3)]
+    assert at_once(*[partial(change_choice, rosa, form, []) for form in forms]) == [None] * 3
+    assert len(choice(rosa).addresses) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"address": "file:///etc/passwd"}, "Write a mail address"),
+        ({"address": "https://user:word@example.org/"}, "An address holds no user or password."),
+        ({"quiet_from": "22:00"}, "fill in both, or neither"),
+        ({"quiet_from": "x", "quiet_until": "07:00"}, "Write a time such as 22:00."),
+        ({"time_zone": "Europe/Nowhere"}, "Write a time zone such as Europe/Berlin."),
+        ({"time_zone": "../etc/passwd"}, "Write a time zone such as Europe/Berlin."),
+    ],
+)
+def test_what_means_nothing_is_refused(rosa, fields, said):
+    """With what to write instead; nothing is stored."""
+    assert said in save(rosa, 422, **fields)
+    assert not NotificationChoice.objects.exists()
+
+
+def test_addresses_are_few(rosa):
+    for number in range(MOST_ADDRESSES):
+        save(rosa, address=f"https://hooks.example.org/{number}")
+    assert "You have 5 addresses at most" in save(rosa, 422, address=HOOK)
+
+
+def test_people_see_what_they_were_sent(rosa, tomas, ada):
+    """And nobody else's."""
+    sent_to(rosa, request=ask(ada), status="failed", last_error="hooks.example.org answered 404.")
+    page = Pages(rosa).open(PAGE)
+    assert "rosa@example.org" in page and "answered 404" in page
+    assert "rosa@example.org" not in Pages(tomas).open(PAGE)
+
+
+def test_administrators_see_all_of_it(admin, rosa, tomas):
+    """Narrowed by status, older ones by the number of the last."""
+    first = sent_to(rosa, status="sent")
+    second = sent_to(tomas, status="failed")
+    page = Pages(admin).open("/audit/deliveries/")
+    assert "rosa@example.org" in page and "tomas@example.org" in page
+    assert "rosa@example.org" not in Pages(admin).open("/audit/deliveries/?status=failed")
+    assert "tomas@example.org" not in Pages(admin).open(f"/audit/deliveries/?before={second.pk}")
+    assert "Nothing was sent" in Pages(admin).open(f"/audit/deliveries/?before={first.pk}&status=x")
+
+
+@pytest.mark.parametrize("name", ["ada", "rosa", "vera"])
+def test_nobody_else_does(name, request):
+    Pages(request.getfixturevalue(name)).open("/audit/deliveries/", 403)
+
+
+def test_one_must_have_signed_in(client, db):
+    assert client.get(PAGE).status_code == 302 and client.get("/audit/deliveries/").status_code == 302
+
+
+def test_a_bad_address_of_the_installation_is_named_by_its_number(settings):
+    """At the start; it may hold a token."""
+    settings.TOOLGATE_NOTIFY_URLS = ["desk@example.org", "gopher://secret-token"]
+    with pytest.raises(SystemCheckError) as refused:
+        call_command("check")
+    assert "TOOLGATE_NOTIFY_URLS, number 2" in str(refused.value) and "secret-token" not in str(refused.value)
