@@ -17,15 +17,21 @@ SEARCHED = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "deta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilters:
-    """What to show: words anywhere, who (username), action, tool, a time span, entries numbered below `before`."""
+    """What to show: words anywhere, who (username), action, tool, plan, object, a time span, numbers.
+
+    `before` and `after` are entries' numbers, which are left out themselves.
+    """
 
     q: str = ""
     who: str = ""
     action: str = ""
     tool: str = ""
+    plan: str = ""
+    object: str = ""
     since: datetime | None = None
     until: datetime | None = None
     before: int | None = None
+    after: int | None = None
 
 
 NO_FILTERS = AuditFilters()
@@ -35,13 +41,21 @@ def entries_for(viewer: "User", filters: AuditFilters = NO_FILTERS) -> QuerySet[
     """Return the entries that match, newest first. Raises NotAllowed for who is no administrator."""
     if agent_token_of(viewer) is not None or not has_role(viewer, ADMINISTRATOR):
         raise NotAllowed("Only administrators read the audit log.")
+    return entries_in(filters)
+
+
+def entries_in(filters: AuditFilters) -> QuerySet[AuditEntry]:
+    """Return the entries that match, newest first, for who has been asked whether they may."""
     exact = {
         "actor_name": filters.who,
         "action": filters.action,
         "tool_name": filters.tool,
+        "plan_ref": filters.plan,
+        "object_ref": filters.object,
         "at__gte": filters.since,
         "at__lt": filters.until,
         "seq__lt": filters.before,
+        "seq__gt": filters.after,
     }
     entries = AuditEntry.objects.filter(**{name: value for name, value in exact.items() if value not in ("", None)})
     for word in filters.q.split():

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import F
 
+from approvals.errors import Drift
 from approvals.models import ApprovalRequest
 from approvals.requests import invalidate
 from approvals.states import OPEN
@@ -42,7 +43,7 @@ def _void(request: ApprovalRequest) -> bool:
     try:
         with transaction.atomic():
             announce(request.call)
-            invalidate(request, reason=_reason(request))
+            invalidate(request, reason=_reason(request), what=Drift.DEFINITION)
             record("call.voided", call=request.call)
     except Conflict:  # it was answered, withdrawn or started meanwhile
         return False

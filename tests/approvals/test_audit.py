@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.db.models import F
 
-from approvals.audit import Line, append
+from approvals.audit import NEVER_KEPT, Line, append
 from approvals.models import AuditEntry, Instance
 from approvals.verification import Verification, head_fault, verify
 from catalog.facts import record
@@ -18,13 +19,27 @@ ENTRIES = 7
 
 
 @pytest.fixture
-def chain(ada) -> None:
+def chain(ada, checkpoints) -> None:
     """A log of seven entries whose rows may be changed: an attacker who owns the database drops its triggers."""
     for number in range(ENTRIES):
         append(Line(action="tool.changed", by=ada, object_ref=f"tool_{number}", details={"number": number}))
+    let_go()
+
+
+def let_go() -> None:
+    """Take away all that keeps entries as they are."""
     with connection.cursor() as cursor:
         of_table = " ON approvals_auditentry" if connection.vendor == "postgresql" else ""
-        cursor.execute(f"DROP TRIGGER audit_is_append_only{of_table}")
+        for trigger in ("audit_is_append_only", "audit_entries_stay"):
+            cursor.execute(f"DROP TRIGGER IF EXISTS {trigger}{of_table}")
+
+
+@pytest.fixture
+def as_installed(db) -> None:
+    """The triggers that the product's database has and that of the tests, which is emptied, has not."""
+    migration = import_module("approvals.migrations.0007_audit_entries_are_kept")
+    with connection.cursor() as cursor:
+        cursor.execute(migration.TRIGGERS[connection.vendor]["audit_entries_are_kept"])
 
 
 def entries(seq: int):
@@ -123,12 +138,20 @@ def test_the_chain_is_walked_in_chunks(chain, monkeypatch):
         assert verify() == Verification(intact=True, entries=ENTRIES)
 
 
-@pytest.mark.parametrize("sql", ["UPDATE approvals_auditentry SET action = 'x'", "DELETE FROM approvals_auditentry"])
-def test_the_database_refuses_changes(db, sql):
-    """On SQLite deletions are left to the chain."""
+WITHOUT_A_TRACE = {
+    "sqlite": "INSERT OR REPLACE INTO approvals_auditentry SELECT * FROM approvals_auditentry",
+    "postgresql": "TRUNCATE approvals_auditentry",
+}
+
+
+@pytest.mark.parametrize(
+    "sql", ["UPDATE approvals_auditentry SET action = 'x'", "DELETE FROM approvals_auditentry", ""]
+)
+def test_the_database_refuses_changes(as_installed, sql):
+    """Deletions too, and what takes rows away without deleting them."""
     append(Line(action="tool.changed"))
-    if sql.startswith("DELETE") and connection.vendor == "sqlite":
-        return
+    sql = sql or WITHOUT_A_TRACE[connection.vendor]
+    connection.check_constraints()  # what is deferred to the commit would refuse first
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(sql)
 
@@ -181,6 +204,25 @@ def test_an_entry_that_cannot_be_written_stops_what_it_tells(ada):
         record("call.started", call=held_call(ada), level="dangerous")
 
 
+CANARY = "canary-7f3a"
+
+
+@pytest.mark.parametrize("kind", ["approval.opened", "call.failed", "call.refused", "policy.changed", "grant.created"])
+def test_no_argument_or_result_is_kept(ada, kind):
+    """By whatever name it usually goes; the call's own arguments are never looked at."""
+    call = None if kind.startswith(("policy.", "grant.")) else held_call(ada)
+    record(kind, call=call, by=ada, **dict.fromkeys(NEVER_KEPT, CANARY), reason="why")
+    entry = AuditEntry.objects.get()
+    assert CANARY not in entry.details and "hello" not in entry.details and "why" in entry.details
+
+
+def test_policies_and_grants_are_kept_under_their_ids(ada):
+    """As tools and tokens are."""
+    record("policy.changed", by=ada, policy="pol_1", revision=2)
+    record("grant.created", by=ada, grant="grt_1")
+    assert list(AuditEntry.objects.order_by("seq").values_list("object_ref", flat=True)) == ["pol_1", "grt_1"]
+
+
 def test_signing_in_and_out_is_kept(client, ada):
     """And failing to; a name that is none is not kept, as people type passwords there."""
     client.login(username="ada", password="secret-ada")
@@ -198,8 +240,8 @@ def test_the_command_says_intact(chain, capsys):
     call_command("verify_audit")
     call_command("verify_audit", "--json")
     words, document = capsys.readouterr().out.splitlines()
-    assert words == "intact: 7 entries"
-    assert json.loads(document) == {"intact": True, "entries": 7}
+    assert words == "intact: 7 entries, held against 0 checkpoints"
+    assert json.loads(document) == {"intact": True, "entries": 7, "checkpoints": 0}
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

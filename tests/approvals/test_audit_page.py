@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from approvals import audit_page
 from approvals.audit import Line, append
 from approvals.decisions import decide
 from approvals.models import AuditEntry
 from tests.approvals.builders import ask, rejection
-from tests.pages import Pages
+from tests.pages import Pages, words
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>\u202e"
@@ -95,6 +96,30 @@ def test_long_logs_go_on(admin, db):
     assert rows(pages) == [shown[-1] - 1] and "The log begins here" in page
 
 
+def test_pages_go_both_ways(admin, db, monkeypatch):
+    """Newer ones too, by the number of the first entry, with the filters."""
+    monkeypatch.setattr("approvals.audit_page.PAGE_SIZE", 3)
+    for _ in range(8):
+        append(Line(action="tool.tested", by=admin, tool_name="x"))
+    newest, middle, oldest = (listed(admin, f"?tool=x{place}") for place in ("", "&before=6", "&before=3"))
+    assert (newest, middle, oldest) == ([8, 7, 6], [5, 4, 3], [2, 1])
+    assert listed(admin, "?tool=x&after=2") == [5, 4, 3] and listed(admin, "?tool=x&after=5") == newest
+    pages = Pages(admin)
+    pages.open("/audit/?tool=x&before=6")
+    assert 'href="/audit/?tool=x&amp;after=5">Newer' in pages.html and "before=3" in pages.html
+    pages.open("/audit/?tool=x&after=5")
+    assert "Newer" not in pages.html and "before=6" in pages.html
+
+
+def test_a_plan_and_an_object_are_followed(admin, db):
+    """All that was kept about it."""
+    append(Line(action="tool.tested", object_ref="apr_1", plan_ref="plan_1"))
+    append(Line(action="tool.tested", object_ref="apr_2", plan_ref="plan_1"))
+    assert listed(admin, "?plan=plan_1") == [2, 1]
+    assert listed(admin, "?object=apr_1") == [1]
+    assert listed(admin, "?plan=plan_1&object=apr_2") == [2]
+
+
 def test_the_chain_is_checked_on_request(admin, told):
     """Intact, with the number of entries."""
     pages = Pages(admin)
@@ -125,7 +150,19 @@ def test_hostile_texts_stay_texts(admin, db):
 
 @pytest.mark.parametrize(
     "query",
-    ["q=%00", "from=x", "from=2026-99-99", "to=9999-12-31", "before=x", "before=" + "9" * 40, "open=-1", "who=%FF"],
+    [
+        "q=%00",
+        "after=x",
+        "after=99&before=1",
+        "plan=%00",
+        "from=x",
+        "from=2026-99-99",
+        "to=9999-12-31",
+        "before=x",
+        "before=" + "9" * 40,
+        "open=-1",
+        "who=%FF",
+    ],
 )
 def test_no_query_breaks_the_page(admin, told, query):
     """What means nothing is left out."""
@@ -138,3 +175,26 @@ def test_htmx_gets_entries_and_an_address(admin, told):
     response = Pages(admin).client.get("/audit/?q=&who=rosa&action=", headers=headers)
     assert response["HX-Push-Url"] == "/audit/?who=rosa"
     assert "<html" not in response.content.decode()
+
+
+def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
+    """Who looks at a long log does not wait for all of it to be counted."""
+    for number in range(6):
+        append(Line(action="tool.changed", object_ref=f"tool_{number}", tool_name=f"tool_{number}"))
+    monkeypatch.setattr(audit_page, "PAGE_SIZE", 2)
+    monkeypatch.setattr(audit_page, "MOST_COUNTED", 5)
+    assert "more than 5 entries" in words(Pages(admin).open("/audit/?action=tool.changed"))
+    monkeypatch.setattr(audit_page, "MOST_COUNTED", 6)
+    assert "6 entries" in words(Pages(admin).open("/audit/?action=tool.changed"))
+    assert "more than" not in words(Pages(admin).open("/audit/?q=tool_3"))
+
+
+def test_filters_offer_what_the_newest_entries_name(admin, told, monkeypatch):
+    """However long the log is."""
+    pages = Pages(admin)
+    append(Line(action="tool.changed", object_ref="newest", tool_name="newest"))
+    pages.open("/audit/")
+    assert '<option value="write_note">' in pages.html
+    monkeypatch.setattr(audit_page, "RECENT", 1)
+    pages.open("/audit/")
+    assert '<option value="write_note">' not in pages.html and '<option value="newest">' in pages.html

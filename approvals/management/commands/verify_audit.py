@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from approvals.verification import verify
 
@@ -13,21 +13,25 @@ from approvals.verification import verify
 class Command(BaseCommand):
     """Verifies the audit log."""
 
-    help = "Recompute the audit log's chain and compare it with its head."
+    help = "Recompute the audit log's chain, and hold it against its head and its checkpoints."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Verify, say what was found, and exit with 1 when it is bad."""
-        found = verify()
+        """Verify, say what was found, and exit with 1 when it is bad, 2 when the checkpoints cannot be read."""
+        try:
+            found = verify()
+        except OSError as error:
+            raise CommandError(f"The audit checkpoints cannot be read: {error.strerror}.", returncode=2) from None
         if options["json"]:
             shown = {name: value for name, value in asdict(found).items() if value is not None}
             self.stdout.write(json.dumps(shown))
         elif found.intact:
-            self.stdout.write(f"intact: {found.entries:,} entries")
+            self.stdout.write(f"intact: {found.entries:,} entries, held against {found.checkpoints:,} checkpoints")
         else:
-            self.stdout.write(f"not intact: entry {found.first_bad} is the first that is wrong or missing")
+            said = f"not intact: entry {found.first_bad} is the first that is wrong or missing"
+            self.stdout.write(f"{said}. {found.reason}")
         if not found.intact:
             sys.exit(1)

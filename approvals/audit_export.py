@@ -1,0 +1,98 @@
+"""The audit log as a file: JSON Lines or CSV, streamed, oldest entry first. Each export is an entry itself.
+
+What people and agents wrote stands in it: in CSV no cell begins a formula, and characters that do not show are spelled.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import QuerySet
+from pydantic_core import to_json
+
+from approvals.audit import Line, append
+from approvals.audit_selectors import AuditFilters, entries_for, entries_in
+from approvals.models import AuditEntry
+from catalog.canonical import time_text
+from catalog.glyphs import split_hidden
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+FORMATS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
+FIELDS = ("seq", "at", "actor", "action", "object", "tool", "plan", "digest", "details", "prev_hash", "hash")
+CHUNK = 1000
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def exported(by: "User", filters: AuditFilters, form: str) -> Iterator[str]:
+    """Return the entries that fit as text in `form`. Raises NotAllowed for who may not read them, at once."""
+    entries = entries_for(by, filters)
+    return _stream(entries, filters, form, by)
+
+
+def exported_from_shell(filters: AuditFilters, form: str) -> Iterator[str]:
+    """Return the same for who has a shell here."""
+    return _stream(entries_in(filters), filters, form, None)
+
+
+def _stream(entries: QuerySet[AuditEntry], filters: AuditFilters, form: str, by: "User | None") -> Iterator[str]:
+    asked = {name: time_text(value) if hasattr(value, "tzinfo") else value for name, value in asdict(filters).items()}
+    details = {"format": form, "filters": {name: value for name, value in asked.items() if value not in ("", None)}}
+    upto = append(Line(action="audit.exported", by=by, details=details))
+    return _texts(entries.filter(seq__lt=upto).order_by("seq"), form)
+
+
+def _texts(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
+    """Yield a text for each thousand entries; each is read by itself, so that a slow reader holds nothing."""
+    write = _csv_rows if form == "csv" else _json_lines
+    if form == "csv":
+        yield _csv_text([FIELDS])
+    last = 0
+    while chunk := list(entries.filter(seq__gt=last)[:CHUNK]):
+        last = chunk[-1].seq
+        yield write([_fields_of(entry) for entry in chunk])
+
+
+def _fields_of(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "seq": entry.seq,
+        "at": time_text(entry.at),
+        "actor": entry.actor_name,
+        "action": entry.action,
+        "object": entry.object_ref,
+        "tool": entry.tool_name,
+        "plan": entry.plan_ref,
+        "digest": entry.digest,
+        "details": entry.details_json,
+        "prev_hash": entry.prev_hash,
+        "hash": entry.hash,
+    }
+
+
+def _json_lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(f"{to_json(row).decode()}\n" for row in rows)
+
+
+def _csv_rows(rows: list[dict[str, Any]]) -> str:
+    texts = [[row["seq"], *(_text(row[name]) for name in FIELDS[1:])] for row in rows]
+    return _csv_text([[each if isinstance(each, int) else harmless(each) for each in row] for row in texts])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value).decode()
+
+
+def _csv_text(rows: list[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue()
+
+
+def harmless(text: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula, its line breaks and hidden characters spelled out."""
+    quoted = f"'{text}" if text.lstrip(" ").startswith(FORMULA) else text
+    spelled = "".join(piece.text for piece in split_hidden(quoted))
+    return "".join(f"U+{ord(each):04X}" if each in "\t\n\r" else each for each in spelled)

@@ -1,0 +1,163 @@
+"""Checkpoints: where the audit log stood, signed, and kept in a file outside of the database.
+
+The chain alone cannot show that it was cut off or set back together with its head, or written anew by someone who has
+the key; a line kept elsewhere can. The file only grows: one JSON object a line, each under a MAC, in the order in which
+the log went on. Several processes, and several installations, may append to one file.
+"""
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+
+from catalog.canonical import canonical_text
+
+PURPOSE = b"toolgate checkpoint v1"
+BLOCK = 64 * 1024
+MOST_BYTES = 4096
+"""A line of ours is a tenth of it; what is longer is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The head of one installation's log at one time: its epoch, the last entry's number and hash."""
+
+    instance: str
+    epoch: int
+    seq: int
+    head: str
+    at: str
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What orders the checkpoints of one installation."""
+        return self.epoch, self.seq
+
+    def mac(self) -> str:
+        """Return the MAC over all of it, under a key made of TOOLGATE_AUDIT_KEY for nothing else."""
+        key = hmac.digest(settings.TOOLGATE_AUDIT_KEY.encode(), PURPOSE, hashlib.sha256)
+        return hmac.new(key, canonical_text(asdict(self)).encode(), hashlib.sha256).hexdigest()
+
+    def document(self) -> dict[str, Any]:
+        """Return it with its MAC, as files and webhooks hold it."""
+        return asdict(self) | {"mac": self.mac()}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the file that names this installation; forged when its MAC is not ours."""
+
+    checkpoint: Checkpoint
+    forged: bool
+
+
+def read(instance: str) -> Iterator[Line]:
+    """Yield the checkpoints of an installation, oldest first. Raises OSError for a file that cannot be read."""
+    try:
+        with _path().open("rb") as file:
+            for text in file:
+                if (line := _line_of(text, instance)) is not None:
+                    yield line
+    except FileNotFoundError:
+        return
+
+
+def newest(instance: str) -> Checkpoint | None:
+    """Return an installation's last checkpoint, read from the file's end; None without one. Raises OSError."""
+    try:
+        with _path().open("rb") as file:
+            return _newest_in(file, instance)
+    except FileNotFoundError:
+        return None
+
+
+def append(checkpoint: Checkpoint) -> bool:
+    """Add a checkpoint, on the disk before this returns; False when the file knows of one as late. Raises OSError."""
+    with _locked() as file:
+        known = _newest_in(file, checkpoint.instance)
+        if known is not None and known.place >= checkpoint.place:
+            return False
+        text = canonical_text(checkpoint.document()).encode() + b"\n"
+        # A line that a full disk cut off is ended, or it would take this one with it.
+        file.write(text if _ends_a_line(file) else b"\n" + text)
+        file.flush()
+        os.fsync(file.fileno())
+    return True
+
+
+def _path() -> Path:
+    return Path(settings.TOOLGATE_AUDIT_CHECKPOINTS)
+
+
+@contextmanager
+def _locked() -> Iterator[IO[bytes]]:
+    """Open the file to append, while no other process does; only its owner may read it."""
+    path = _path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), "a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if is_new:
+            _keep_entry(path.parent)
+        yield file
+
+
+def _keep_entry(folder: Path) -> None:
+    """See to it that a file just made is still there after a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _ends_a_line(file: IO[bytes]) -> bool:
+    size = file.seek(0, os.SEEK_END)
+    if not size:
+        return True
+    file.seek(size - 1)
+    return file.read(1) == b"\n"
+
+
+def _newest_in(file: IO[bytes], instance: str) -> Checkpoint | None:
+    """Read backwards, a block at a time, up to the first line that is this installation's own."""
+    end = file.seek(0, os.SEEK_END)
+    rest = b""
+    while end > 0:
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        lines = (file.read(end - start) + rest).split(b"\n")
+        rest = lines.pop(0)[:MOST_BYTES] if start else b""
+        for text in reversed(lines):
+            line = _line_of(text, instance)
+            if line is not None and not line.forged:
+                return line.checkpoint
+        end = start
+    return None
+
+
+def _line_of(text: bytes, instance: str) -> Line | None:
+    """Read one line; None for what is another installation's, cut off, or no checkpoint at all."""
+    if instance.encode() not in text or len(text) > MOST_BYTES:
+        return None
+    try:
+        data = json.loads(text)
+        mac = str(data.pop("mac"))
+        checkpoint = Checkpoint(**data)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return None
+    if checkpoint.instance != instance or not _is_whole(checkpoint):
+        return None
+    return Line(checkpoint, forged=not hmac.compare_digest(mac.encode(), checkpoint.mac().encode()))
+
+
+def _is_whole(checkpoint: Checkpoint) -> bool:
+    return all(type(value) is int for value in checkpoint.place) and type(checkpoint.head) is str

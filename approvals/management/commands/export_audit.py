@@ -1,0 +1,43 @@
+"""`manage.py export_audit`: the audit log to standard output, as JSON Lines or CSV; that it was exported is kept."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from approvals.audit_export import FORMATS, exported_from_shell
+from approvals.audit_selectors import AuditFilters
+
+TEXTS = ("q", "who", "action", "tool", "plan", "object")
+
+
+class Command(BaseCommand):
+    """Exports the audit log."""
+
+    help = "Write the audit log to standard output, oldest entry first; the filters are those of its page."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the form and the filters."""
+        parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
+        for name in TEXTS:
+            parser.add_argument(f"--{name}", default="", metavar="TEXT")
+        parser.add_argument("--since", default="", metavar="TIME", help="from this day or time on (ISO 8601, UTC)")
+        parser.add_argument("--until", default="", metavar="TIME", help="before this day or time")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Write it, a thousand entries at a time."""
+        texts = {name: options[name] for name in TEXTS}
+        filters = AuditFilters(**texts, since=_moment(options["since"]), until=_moment(options["until"]))
+        for text in exported_from_shell(filters, options["format"]):
+            self.stdout.write(text, ending="")
+
+
+def _moment(text: str) -> datetime | None:
+    """Read a day (its beginning) or a time, in UTC unless it says otherwise. Raises CommandError."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(f"'{text}' is no day or time: write 2026-01-31 or 2026-01-31T09:00:00Z.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

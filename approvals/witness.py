@@ -1,0 +1,175 @@
+"""Whether the database is the one that its checkpoints tell of, and the writing of new ones.
+
+A checkpoint is written after the commit of every decision and of every start of a dangerous call, and by the ticker: a
+minute or a thousand entries after the last. A database that is behind its checkpoints, or differs from them, was set
+back: nothing more may start on it, for what was approved then may have run since.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+
+from django.db import transaction
+
+from approvals import checkpoint_webhook, checkpoints
+from approvals.audit import entry_hash
+from approvals.checkpoints import Checkpoint
+from approvals.models import AuditEntry, Instance
+from catalog import clock
+from catalog.canonical import time_text
+from catalog.definitions import SafetyLevel
+from catalog.errors import Conflict
+from catalog.facts import Fact
+from catalog.problems import log_unexpected
+
+log = logging.getLogger("toolgate.audit")
+EPOCH_BEGAN = "epoch.began"
+LOOK_SECONDS = 5.0
+AFTER = timedelta(seconds=60)
+AFTER_ENTRIES = 1000
+HOW_TO_GO_ON = (
+    "Nothing more is started on it. If it was restored from a backup, stop what runs, run "
+    "`manage.py new_epoch --reason …` and start again; if not, keep it as it is and run `manage.py verify_audit`."
+)
+
+
+_last_fault = ""
+
+
+class RestoredDatabase(Conflict):
+    """The database is not the one that its checkpoints tell of."""
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    """Have what weighs most witnessed: a decision, and the start of a dangerous call before its handler begins."""
+    if fact.kind == "approval.decided" or (fact.kind == "call.started" and _is_dangerous(fact)):
+        transaction.on_commit(note, robust=True)
+
+
+def _is_dangerous(fact: Fact) -> bool:
+    level = fact.data.get("level") or (fact.call.version.safety_level if fact.call else "")
+    return bool(level == SafetyLevel.DANGEROUS)
+
+
+def restored() -> str:
+    """Return in words what shows that the database was set back; empty when nothing does.
+
+    Reads the end of a file and two rows. Not for use inside a transaction that has read already.
+    """
+    instance = Instance.objects.filter(pk=1).first()
+    if instance is None:
+        return ""
+    try:
+        known = checkpoints.newest(instance.name)
+    except OSError as error:
+        return f"The audit checkpoints cannot be read ({error.strerror}): TOOLGATE_AUDIT_CHECKPOINTS names their file."
+    # Read again: what was committed since the first look may have been witnessed since.
+    instance.refresh_from_db()
+    fault = contradiction(instance, known)
+    return f"{fault} {HOW_TO_GO_ON}" if fault else ""
+
+
+def refuse_if_restored() -> None:
+    """Raise RestoredDatabase when the database was set back."""
+    if fault := restored():
+        raise RestoredDatabase(fault)
+
+
+def contradiction(instance: Instance, known: Checkpoint | None) -> str:
+    """Return how the last checkpoint contradicts the log; empty when it does not."""
+    if known is None:
+        return ""
+    if known.epoch > instance.epoch:
+        return f"The database is older than epoch {known.epoch}, which its checkpoints tell of."
+    if known.epoch < instance.epoch:
+        return "" if _began(instance) else f"Nobody began epoch {instance.epoch}: the database was changed by hand."
+    if known.seq > instance.audit_seq:
+        there = f"entry {known.seq:,}, and its audit log ends at {instance.audit_seq:,}"
+        return f"The database is older than its checkpoints: they tell of {there}."
+    entry = AuditEntry.objects.filter(seq=known.seq).values_list("hash", flat=True).first()
+    return "" if entry == known.head else f"Entry {known.seq:,} is another than its checkpoint tells of."
+
+
+def _began(instance: Instance) -> bool:
+    """Say whether the log itself tells that this epoch was begun."""
+    entry = AuditEntry.objects.filter(action=EPOCH_BEGAN).order_by("-seq").first()
+    if entry is None or entry.hash != entry_hash(entry, instance.name):
+        return False
+    return bool(entry.details_json.get("epoch") == instance.epoch)
+
+
+def note() -> bool:
+    """Write down where the log stands, unless that is known; say whether it was written. What fails is logged."""
+    try:
+        return _note()
+    except Exception as error:  # noqa: BLE001 - who decided or started something has done so; the ticker tries again
+        log.error("a checkpoint of the audit log could not be written")
+        log_unexpected(error)
+        return False
+
+
+def _note() -> bool:
+    instance = Instance.objects.get(pk=1)
+    known = checkpoints.newest(instance.name)
+    if not instance.audit_seq or (known is not None and known.place >= (instance.epoch, instance.audit_seq)):
+        return False
+    if contradiction(instance, known):
+        return False  # a database that was set back must not become what its checkpoints tell of
+    return write(instance)
+
+
+def write(instance: Instance) -> bool:
+    """Add a checkpoint of this head, to the file and then to the webhook."""
+    place = (instance.name, instance.epoch, instance.audit_seq, instance.audit_head)
+    checkpoint = Checkpoint(*place, at=time_text(clock.now()))
+    written = checkpoints.append(checkpoint)
+    if written:
+        checkpoint_webhook.send(checkpoint)
+    return written
+
+
+def last_fault() -> str:
+    """Return what this process's ticker found when it last looked, at no cost."""
+    return _last_fault
+
+
+class Watch:
+    """The ticker's look: at a database that was set back, and at entries that no checkpoint covers."""
+
+    def __init__(self) -> None:
+        self._looked_at = float("-inf")
+        self.fault = ""
+
+    def look(self) -> str:
+        """Look every few seconds and write what is due; return what shows that the database was set back."""
+        if monotonic() - self._looked_at < LOOK_SECONDS:
+            return self.fault
+        global _last_fault
+        self._looked_at = monotonic()
+        before, self.fault = self.fault, restored()
+        _last_fault = self.fault
+        if self.fault and not before:
+            log.error("the database was set back: nothing more is started here")
+        if not self.fault and _is_due(clock.now()):
+            note()
+        return self.fault
+
+
+def _is_due(now: datetime) -> bool:
+    """Say whether something is to be witnessed: a minute or a thousand entries after the last."""
+    instance = Instance.objects.filter(pk=1).first()
+    if instance is None or not instance.audit_seq:
+        return False
+    known = checkpoints.newest(instance.name)
+    if known is None:
+        return True
+    missing = instance.audit_seq - known.seq
+    return missing >= AFTER_ENTRIES or (missing > 0 and _age(known, now) >= AFTER)
+
+
+def _age(known: Checkpoint, now: datetime) -> timedelta:
+    try:
+        return now - datetime.fromisoformat(known.at)
+    except ValueError:
+        return AFTER

@@ -1,0 +1,126 @@
+"""The audit log as a file: whole, filtered, harmless in a spreadsheet, and itself an entry."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from approvals.audit import Line, append
+from approvals.audit_export import FIELDS, harmless
+from approvals.models import AuditEntry
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def log(ada):
+    """Four entries; one of them hostile to spreadsheets."""
+    append(Line(action="tool.changed", by=ada, object_ref="one", tool_name="one"))
+    append(Line(action="tool.changed", by=ada, object_ref="=1+1", tool_name="two", details={"reason": "a\r\nb\x1b[2J"}))
+    append(Line(action="token.created", object_ref="three", plan_ref="plan_x"))
+    append(Line(action="tool.changed", by=ada, object_ref="four", tool_name="one"))
+
+
+def sent(user, form: str, query: str = "", status: int = 200) -> str:
+    """Return what the page sends as a file."""
+    client = Client()
+    client.force_login(user)
+    response = client.post(f"/audit/export/{query}", {"format": form})
+    assert response.status_code == status
+    return response.getvalue().decode()
+
+
+def shell(capsys, *options: str) -> list[dict[str, Any]]:
+    """Return what the command writes, read as JSON Lines."""
+    call_command("export_audit", *options)
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_json_lines_hold_everything(log, admin):
+    """Oldest first, as the log has it, with the hashes that let anyone with the key verify it."""
+    rows = [json.loads(line) for line in sent(admin, "jsonl").splitlines()][:4]
+    assert [row["object"] for row in rows] == ["one", "=1+1", "three", "four"]
+    assert list(rows[1]) == list(FIELDS)
+    assert rows[1]["details"] == {"reason": "a\r\nb\x1b[2J"}
+    assert rows[1]["hash"] == rows[2]["prev_hash"] == AuditEntry.objects.get(seq=2).hash
+
+
+def test_csv_is_harmless(log, admin):
+    """One line for each entry; no formula, no line break and no control character in a cell."""
+    head, *rows = csv.reader(io.StringIO(sent(admin, "csv")))
+    assert tuple(head) == FIELDS and len(rows) == 5, "and that the administrator signed in"
+    assert rows[1][4] == "'=1+1"
+    assert "\x1b" not in rows[1][8] and "\\u001b[2J" in rows[1][8]
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("plain", "plain"),
+        ("", ""),
+        ("=1", "'=1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@x", "'@x"),
+        ("  =1", "'  =1"),
+        ("\t=1", "'U+0009=1"),
+        ("\r=1", "'U+000D=1"),
+        ("a\nb", "aU+000Ab"),
+        ("a\x00b\u202ec", "aU+0000bU+202Ec"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_no_cell_is_a_formula(text, cell):
+    assert harmless(text) == cell
+
+
+def test_filters_are_those_of_the_page(log, admin, capsys):
+    """And of the command."""
+    rows = [json.loads(line)["object"] for line in sent(admin, "jsonl", "?tool=one").splitlines()]
+    assert rows == ["one", "four"]
+    assert [row["object"] for row in shell(capsys, "--tool", "one")] == ["one", "four"]
+    assert [row["object"] for row in shell(capsys, "--plan", "plan_x")] == ["three"]
+    assert [row["seq"] for row in shell(capsys, "--object", "four", "--since", "2020-01-01")] == [4]
+    assert shell(capsys, "--until", "2020-01-01T00:00:00Z") == []
+
+
+def test_long_logs_are_sent_in_parts(log, admin, monkeypatch):
+    """None is lost between them."""
+    monkeypatch.setattr("approvals.audit_export.CHUNK", 2)
+    for _ in range(3):
+        append(Line(action="tool.changed"))
+    assert len(sent(admin, "jsonl", "?action=tool.changed").splitlines()) == 6
+    assert len(list(csv.reader(io.StringIO(sent(admin, "csv", "?action=tool.changed"))))) == 1 + 6
+
+
+def test_an_export_is_kept(log, admin, capsys):
+    """Who had what; from a shell it is the installation."""
+    sent(admin, "csv", "?who=ada&from=2026-01-01")
+    shell(capsys)
+    kept = AuditEntry.objects.filter(action="audit.exported").order_by("seq")
+    assert [entry.actor_name for entry in kept] == ["admin", "Toolgate"]
+    asked = {"format": "csv", "filters": {"who": "ada", "since": "2026-01-01T00:00:00.000000Z"}}
+    assert kept[0].details_json == asked
+
+
+@pytest.mark.parametrize("name", ["ada", "rosa", "vera"])
+def test_only_administrators_export_it(log, name, request):
+    sent(request.getfixturevalue(name), "csv", status=403)
+    assert not AuditEntry.objects.filter(action="audit.exported").exists()
+
+
+def test_a_link_exports_nothing(log, admin):
+    """GET changes nothing, and an export is an entry."""
+    client = Client()
+    client.force_login(admin)
+    assert client.get("/audit/export/").status_code == 405
+    sent(admin, "xls", status=400)
+
+
+def test_a_time_that_is_none_is_named(log):
+    with pytest.raises(CommandError, match="'soon' is no day or time"):
+        call_command("export_audit", "--since", "soon")

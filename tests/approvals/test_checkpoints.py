@@ -1,0 +1,104 @@
+"""The file of checkpoints: what is appended stays, whoever else appends, and what is not ours counts for nothing."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from approvals.checkpoints import Checkpoint, append, newest, read
+
+OURS, OTHERS = "inst_ours", "inst_others"
+
+
+def at(seq: int, *, epoch: int = 1, instance: str = OURS) -> Checkpoint:
+    """Return a checkpoint of this entry."""
+    return Checkpoint(instance, epoch, seq, f"{seq:064x}", "2026-01-01T00:00:00.000000Z")
+
+
+def seqs(instance: str = OURS) -> list[int]:
+    """Return the numbers that the file tells of."""
+    return [line.checkpoint.seq for line in read(instance)]
+
+
+def test_without_a_file_there_is_none(checkpoints):
+    assert newest(OURS) is None and seqs() == []
+
+
+def test_the_newest_is_the_last_of_this_installation(checkpoints):
+    """Another's are ignored, also when they are further on."""
+    assert all(append(each) for each in (at(1), at(3), at(9, instance=OTHERS)))
+    assert newest(OURS) == at(3) and newest(OTHERS) == at(9, instance=OTHERS)
+
+
+def test_what_is_known_already_is_not_written_again(checkpoints):
+    """Neither the same place nor an earlier one; a later epoch goes before any number."""
+    assert append(at(5)) and not append(at(5)) and not append(at(4))
+    assert append(at(2, epoch=2)) and not append(at(9))
+    assert seqs() == [5, 2]
+
+
+def test_only_the_owner_reads_the_file(checkpoints):
+    append(at(1))
+    assert checkpoints.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_that_was_cut_off_takes_no_other_with_it(checkpoints):
+    """A full disk or a lost host may leave half a line."""
+    append(at(1))
+    with checkpoints.open("ab") as file:
+        file.write(b'{"instance": "inst_ours", "epoch": 1, "se')
+    assert newest(OURS) == at(1)
+    append(at(2))
+    assert seqs() == [1, 2]
+
+
+def test_a_forged_line_is_told_apart(checkpoints, settings):
+    """One whose MAC is not of our key: it is never the newest."""
+    append(at(1))
+    forged = at(7).document() | {"seq": 8}
+    with checkpoints.open("a") as file:
+        file.write(json.dumps(forged) + "\n")
+    assert newest(OURS) == at(1)
+    assert [line.forged for line in read(OURS)] == [False, True]
+    settings.TOOLGATE_AUDIT_KEY = "another key of at least 32 characters"
+    assert newest(OURS) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "inst_ours", "[]", "null", '"inst_ours"', '{"instance": "inst_ours"}', "inst_ours" + "x" * 5000]
+    + [json.dumps(at(3).document() | change) for change in ({"more": 1}, {"seq": "3"}, {"head": 3}, {"epoch": True})],
+)
+def test_what_is_no_checkpoint_counts_for_nothing(checkpoints, text):
+    append(at(1))
+    with checkpoints.open("a") as file:
+        file.write(text + "\n")
+    assert newest(OURS) == at(1) and seqs() == [1]
+
+
+def test_the_newest_is_found_far_from_the_end(checkpoints):
+    """Behind more lines of others than one look at the end holds."""
+    append(at(1))
+    lines = "".join(json.dumps(at(n, instance=OTHERS).document()) + "\n" for n in range(700))
+    with checkpoints.open("a") as file:
+        file.write(lines)
+    assert len(lines) > 2 * 64 * 1024
+    assert newest(OURS) == at(1)
+
+
+def test_writers_do_not_mix_their_lines(checkpoints):
+    """Each appends under a lock; what arrives late is left out, what is written is whole and in order."""
+    with ThreadPoolExecutor(8) as pool:
+        written = list(pool.map(lambda seq: append(at(seq)), range(1, 101)))
+    assert seqs() == sorted(seqs()) and len(seqs()) == sum(written)
+    assert newest(OURS) == at(100)
+
+
+def test_a_file_that_cannot_be_read_is_no_empty_file(checkpoints):
+    """Whoever asks must know the difference."""
+    checkpoints.mkdir()
+    with pytest.raises(OSError):
+        newest(OURS)
+    with pytest.raises(OSError):
+        list(read(OURS))
+    assert list(checkpoints.iterdir()) == []

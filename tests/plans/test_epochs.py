@@ -1,0 +1,185 @@
+"""A database that was set back: nothing starts on it, and after a new epoch nothing runs that was approved before."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from approvals import witness
+from approvals.models import AuditEntry, Grant
+from approvals.verification import verify
+from approvals.witness import RestoredDatabase, note, restored
+from catalog import clock
+from catalog.models import Tool
+from plans import engine
+from plans.engine import Turn
+from plans.executor import Executor
+from plans.models import Plan
+from plans.ticker import Ticker
+from plans.work import Run
+from tests.builders import act, approve, call_of, make_plan, request_of, step_of, work_off
+from tests.invariants import assert_invariants
+from tests.pages import Pages
+
+WHY = "The disk was replaced; restored last night's backup."
+
+
+@dataclass
+class World:
+    """Plans as a backup found them; since then they went on, and the backup was restored."""
+
+    waiting: Plan
+    approved: Plan
+    running: Plan
+    lost_seq: int
+
+
+@pytest.fixture
+def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
+    """One plan waits for a person, one was approved, one runs a dangerous call; then all went on, and was set back."""
+    waiting, approved, running = (make_plan(ada, act(1, name, "dangerous")) for name in ("w", "a", "r"))
+    for plan in (waiting, approved, running):
+        work_off(plan)
+    approve(running, rosa)
+    work = engine.claim(running.pk, owner="lost")
+    assert work is not None and isinstance(engine.advance(work, Turn("lost")), Run)
+    approve(approved, rosa)
+    note()
+    backup = transaction.savepoint()
+    approve(waiting, rosa)
+    assert (work_off(waiting).status, work_off(approved).status) == ("completed", "completed")
+    assert note()
+    lost_seq = AuditEntry.objects.order_by("-seq")[0].seq
+    transaction.savepoint_rollback(backup)
+    monkeypatch.setattr(connection, "close", lambda: None)  # commands do, and it would lose the test's transaction
+    return World(waiting, approved, running, lost_seq)
+
+
+def begin(reason: str = WHY) -> str:
+    """Begin a new epoch by the command; return what it says."""
+    said = StringIO()
+    call_command("new_epoch", reason=reason, stdout=said)
+    return said.getvalue()
+
+
+def test_it_is_noticed(world, settings, monkeypatch):
+    """By commands that would execute: they refuse."""
+    assert f"tell of entry {world.lost_seq}" in restored()
+    settings.TOOLGATE_EXECUTOR = "procrastinate"
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", {})
+    for command in (["worker"], ["run_plan", "nothing.json"], ["demo", "--no-serve"]):
+        with pytest.raises(CommandError, match="older than its checkpoints"):
+            call_command(*command)
+
+
+def test_what_was_approved_does_not_start(world, stage):
+    """Even where something executes already."""
+    played = list(stage.played)
+    with suppress(RestoredDatabase):
+        work_off(world.approved)
+    assert (stage.played, call_of(world.approved).status) == (played, "ready")
+
+
+def test_who_executes_claims_nothing_more(world, stage, monkeypatch):
+    """And the ticker leaves everything else alone: no request expires, no decision takes effect."""
+    monkeypatch.setattr(witness, "_last_fault", "")
+    pool = Executor(threads=1)
+    ticker, entries = Ticker(pool), AuditEntry.objects.count()
+    monkeypatch.setattr(ticker, "_work", lambda: pytest.fail("worked"))
+    ticker.tick()
+    assert pool._stopping.is_set() and "older than its checkpoints" in witness.last_fault()
+    assert AuditEntry.objects.count() == entries
+
+
+def test_administrators_are_told_on_every_page(world, admin, rosa, monkeypatch):
+    """Pages are read as ever."""
+    monkeypatch.setattr(witness, "_last_fault", restored())
+    assert "Nothing is started." in Pages(admin).open("/plans/")
+    assert "Nothing is started." not in Pages(rosa).open("/plans/")
+
+
+def test_the_probe_says_so(world, client):
+    """503, and what to do."""
+    from config import health  # noqa: PLC0415 - it remembers what it has seen
+
+    assert "run `manage.py new_epoch --reason" in health._audit()
+
+
+def test_a_new_epoch_voids_what_was_open(world, stage):
+    """And says in the log why, and how much was lost; what was started waits for a person."""
+    before = AuditEntry.objects.order_by("-seq")[0].seq
+    said = begin()
+    assert "Epoch 2 has begun." in said and "2 open requests" in said and "Taken back: 1 steps" in said
+    assert f"Lost: at least {world.lost_seq - before:,} entries" in said
+    assert restored() == "" and verify().intact
+    assert (call_of(world.running).status, step_of(world.running).waiting_for) == ("outcome_unknown", "outcome")
+    began = AuditEntry.objects.get(action="epoch.began")
+    assert began.details_json["reason"] == WHY and began.details_json["known_to"] == world.lost_seq
+    assert {request_of(each).status for each in (world.waiting, world.approved)} == {"invalidated"}
+
+
+def test_after_it_nothing_old_runs(world, stage, rosa):
+    """Each call is asked about anew, and then runs once."""
+    begin()
+    ran = stage.values("dangerous")
+    world.approved.steps.update(ready_at=clock.now())
+    work_off(world.approved)
+    assert (stage.values("dangerous"), request_of(world.approved).status) == (ran, "pending")
+    approve(world.approved, rosa)
+    assert work_off(world.approved).status == "completed"
+    assert stage.values("dangerous") == [*ran, "a"]
+    assert_invariants()
+
+
+def test_the_log_goes_on_and_is_witnessed(world, stage, rosa):
+    """Checkpoints of entries that were lost are no fault any more; those of the new epoch count."""
+    begin()
+    world.waiting.steps.update(ready_at=clock.now())
+    work_off(world.waiting)
+    approve(world.waiting, rosa)
+    assert note() and restored() == "" and verify().intact
+    begin("Once more.")
+    assert restored() == "" and verify().intact
+
+
+def test_grants_end_with_their_epoch(world, admin):
+    """An epoch change beats a grant."""
+    tool = Tool.objects.select_related("current_version").get(name="dangerous")
+    Grant.objects.create(
+        tool=tool,
+        fingerprint="f" * 64,
+        scope="requester",
+        scope_ref="ada",
+        epoch=1,
+        created_by=admin,
+        created_at=clock.now(),
+        expires_at=clock.now().replace(year=2999),
+        max_uses=3,
+    )
+    with CaptureQueriesContext(connection) as done:
+        assert "1 grants" in begin()
+    [update] = [each["sql"] for each in done if each["sql"].startswith('UPDATE "approvals_grant"')]
+    assert '"revoked_at" IS NULL' in update  # whoever ended it a moment before keeps their reason
+    grant = Grant.objects.get()
+    assert grant.revoked_at is not None and WHY in grant.ended_because
+    assert AuditEntry.objects.get(action="grant.revoked").object_ref == grant.public_id
+
+
+@pytest.mark.parametrize("reason", ["", " ", "x" * 1001])
+def test_a_new_epoch_has_a_reason(world, reason):
+    with pytest.raises(CommandError, match="Say in up to 1,000 characters why"):
+        begin(reason)
+
+
+def test_a_new_epoch_that_was_cut_off_is_begun_again(world, stage, monkeypatch):
+    """What was ended stays ended, what was not is."""
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr("approvals.epochs._raise", lambda *_, **__: 1 / 0)
+        begin()
+    assert restored() != ""
+    begin()
+    assert restored() == "" and verify().intact
