@@ -15,6 +15,7 @@ urlpatterns = [
     path(f"{PLAN}start/", api.PlanStart.as_view(), name="api-plan-start"),
     path(f"{PLAN}pause/", api.PlanPause.as_view(), name="api-plan-pause"),
     path(f"{PLAN}resume/", api.PlanResume.as_view(), name="api-plan-resume"),
+    path(f"{PLAN}input/", changes_api.PlanInput.as_view(), name="api-plan-input"),
     path(f"{PLAN}retry/", changes_api.PlanRetry.as_view(), name="api-plan-retry"),
     path(f"{PLAN}clone/", changes_api.PlanClone.as_view(), name="api-plan-clone"),
     path(f"{PLAN}cancel/", api.PlanCancel.as_view(), name="api-plan-cancel"),

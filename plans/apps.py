@@ -14,6 +14,7 @@ class PlansConfig(AppConfig):
         """Let every fact become an event of its plan, and lower layers ask what is private."""
         from plans import (  # noqa: PLC0415 (models are loaded only now)
             consequences,  # noqa: F401 (importing connects)
+            previews,  # noqa: F401 (as above)
             private,  # noqa: F401 (as above)
             reports,
         )

@@ -58,3 +58,13 @@ def is_used_up(plan: Plan) -> bool:
     """Say whether a stored plan may start no more calls."""
     out_of_calls = plan.budget_calls is not None and plan.calls_used >= plan.budget_calls
     return out_of_calls or (plan.budget_seconds is not None and plan.seconds_used >= plan.budget_seconds)
+
+
+def say_spent(plan: Plan) -> str:
+    """Say what a plan has spent of its budget; empty for a plan without one."""
+    parts = []
+    if plan.budget_calls is not None:
+        parts.append(f"{plan.calls_used} of {plan.budget_calls} calls")
+    if plan.budget_seconds is not None:
+        parts.append(f"{plan.seconds_used:.1f} of {plan.budget_seconds} s")
+    return " and ".join(parts) + " used" if parts else ""

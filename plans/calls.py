@@ -4,24 +4,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db.models import Max
+from django.db import IntegrityError
+from django.db.models import Max, Q
 
+from approvals import refusals
+from approvals.caps import look_for_room, take_room
 from approvals.gate import gate
+from approvals.models import ApprovalRequest
 from approvals.policy import Rule
+from approvals.verdicts import refused
 from catalog import dispatch
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
-from catalog.models import Call
+from catalog.models import ApiToken, Call
 from catalog.results import Preview
 from catalog.retries import retried
+from catalog.secrets import scrub_words
 from catalog.states import CallStatus
-from plans import budgets, caps, carriers, claims, engine, limits, starting
+from plans import budgets, caps, carriers, claims, engine, granted, granted_starts, limits, starting
 from plans.answers import found_again
 from plans.carriers import Desk
+from plans.claims import Claimed
 from plans.documents import removed_from
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
 from plans.previews import preview_in_time
+from plans.room import asking_of
 from plans.selectors import may_control, plan_for
 from plans.services import Requester, new_plan
 from plans.spec import MAX_STEPS
@@ -29,16 +37,22 @@ from plans.starting import Start
 from plans.states import PlanStatus
 from plans.work import Asker, Hold, Order, PlanFacts, Run, facts_of
 
+REPLACED = "Another call has taken the place of that one already; look at its replaced_by."
+
 
 @dataclass(frozen=True, slots=True)
 class CallOrder:
-    """A direct call as asked for; `plan_ref` adds it to a plan that exists and may be changed."""
+    """A direct call as asked for; `plan_ref` adds it to a plan that exists and may be changed.
+
+    `replaces` is the id of an ended call of the same tool and asker whose place it takes.
+    """
 
     tool: str
     arguments: Mapping[str, Any]
     query_type: str | None = None
     reason: str = ""
     plan_ref: str | None = None
+    replaces: str | None = None
 
 
 def create_call(order: CallOrder, *, by: Requester) -> Call:
@@ -51,8 +65,32 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     plan = _plan_of_one(order.tool, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
     wanted = starting.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id)
-    admission = _admit(plan, replace(wanted, reason=order.reason, asker=asker))
-    return _store_alone(plan, admission) if order.plan_ref is None else _join(plan, admission)
+    old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
+    admission = _admit(plan, replace(wanted, reason=scrub_words(order.reason), asker=asker, replaces=old))
+    try:
+        return _store_alone(plan, admission) if order.plan_ref is None else _join(plan, admission)
+    except IntegrityError:
+        if old is None or not Call.objects.filter(replaces=old).exists():
+            raise
+        raise Conflict(REPLACED) from None
+
+
+def replaced_call(public_id: str, tool: str, by: Requester) -> Call:
+    """Return the ended call whose place another takes. Raises ParameterError for one that is not the asker's own, or
+    of another tool, and Conflict for one that goes on, was done or replaced.
+    """
+    is_agent = by.token is not None and by.token.kind == ApiToken.Kind.AGENT
+    own = Q(token=by.token) if is_agent else Q(requested_by=by.user)
+    old = Call.objects.filter(own, public_id=public_id).first()
+    if old is None:
+        raise refused("replaces", "unknown_call", "You have made no call with this id.")
+    if old.tool_name != tool:
+        raise refused("replaces", "other_tool", f"That was a call of {old.tool_name}; replace it by one of that tool.")
+    if old.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
+        raise Conflict("That call has not failed, so nothing can take its place. Withdraw it first if it waits.")
+    if Call.objects.filter(replaces=old).exists():
+        raise Conflict(REPLACED)
+    return old
 
 
 @found_again
@@ -120,12 +158,21 @@ class _Admission:
     order: Order
     rule: Rule | None
     shown: Preview | None
+    first: ApprovalRequest | None = None
+    """What people refused in the plan before: the same tool with the same arguments."""
 
 
 def _admit(plan: Plan, order: Order) -> _Admission:
     verdict = gate(starting.facts_for(order, facts_of(plan)))
     if isinstance(verdict, dispatch.Deny):
+        granted.end_denied(facts_of(plan), order)
         raise ToolError(verdict.message)
+    if isinstance(verdict, dispatch.Hold):
+        first = refusals.refused_before(plan.public_id, order.target.tool.name, order.text) if plan.pk else None
+        if first is not None:
+            return _Admission(order, verdict.terms, None, first)
+        if order.target.grant_limits is None:
+            look_for_room(asking_of(facts_of(plan), order))
     if limits.is_limited(order):
         limits.count(order, facts_of(plan))
     if isinstance(verdict, dispatch.Hold):
@@ -139,32 +186,66 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
     name = order.target.tool.name
     step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=order.text)
     step.ready_at = batch.now
-    if admission.rule is not None:
+    is_granted = _is_granted(facts, admission)
+    if admission.rule is not None and not is_granted:
         step.save(force_insert=True)
         claimed = claims.claim_step(batch.cursor, step.pk, starting.lease("door", batch))
         if claimed is None:
             raise Conflict("The step was taken before its call could be held.")
-        return engine.store_held(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
+        if admission.first is not None:
+            return starting.refuse_again(Start(batch, facts, claimed), order, admission.first)
+        return _hold(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
     desk = carriers.desk() if caps.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1) else None
     if desk is not None:
-        return _start_here(batch, facts, order, step, desk)
+        return (_start_granted if is_granted else _start_here)(batch, facts, admission, step, desk)
     call = starting.new_call(facts, step_id, order, status=CallStatus.CREATED)
     call.created_at = batch.now
     claims.insert_call(batch.cursor, call)
+    starting.keep_secrets(order, plan.public_id, step_id)
     step.call = call
     step.save(force_insert=True)
     carriers.hint(plan.pk)
     return call
 
 
-def _start_here(batch: Recording, plan: PlanFacts, order: Order, step: Step, desk: Desk) -> Call:
-    """Start the call in this very transaction, in the name of this process's executor, which runs it after commit."""
+def _hold(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
+    """Ask people about a direct call. Raises TooManyWaiting where no more requests may wait."""
+    take_room(asking_of(hold.plan, hold.order))
+    return engine.store_held(batch, hold, shown)
+
+
+def _is_granted(plan: PlanFacts, admission: _Admission) -> bool:
+    """Say whether a grant covers a call that is to be held."""
+    if admission.rule is None or admission.first is not None:
+        return False
+    return granted.may_start(plan, admission.order, admission.rule)
+
+
+def _start_granted(batch: Recording, plan: PlanFacts, admission: _Admission, step: Step, desk: Desk) -> Call:
+    """Start the call by a grant in this very transaction; ask people after all where another call was faster."""
+    assert admission.rule is not None  # noqa: S101 (else nothing would have been granted)
+    hold = Hold(_claimed(batch, step, desk), plan, admission.order, admission.rule)
+    run = granted_starts.start(batch, hold, admission.shown)
+    if run is None:
+        return _hold(batch, hold, admission.shown)
+    batch.once_committed(lambda: desk.take(run))
+    return run.call
+
+
+def _claimed(batch: Recording, step: Step, desk: Desk) -> Claimed:
+    """Store a new step, claimed by this process's executor."""
     step.save(force_insert=True)
     claimed = claims.claim_step(batch.cursor, step.pk, starting.lease(desk.owner, batch))
     if claimed is None:
         raise Conflict("The step was taken before its call could start.")
     batch.add("step.started", claimed.step_id, attempt=claimed.attempt)
-    run = starting.admit(Start(batch, plan, claimed), order, counted=True)
+    return claimed
+
+
+def _start_here(batch: Recording, plan: PlanFacts, admission: _Admission, step: Step, desk: Desk) -> Call:
+    """Start the call in this very transaction, in the name of this process's executor, which runs it after commit."""
+    claimed = _claimed(batch, step, desk)
+    run = starting.admit(Start(batch, plan, claimed), admission.order, counted=True)
     if not isinstance(run, Run):
         raise Conflict("A policy changed while this call was on its way; call again.")
     batch.once_committed(lambda: desk.take(run))

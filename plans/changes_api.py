@@ -12,9 +12,10 @@ from catalog.idempotency import answer_once
 from plans.api import PlanDetail, PlanEndpoint, refused, text_of
 from plans.changing import PlanChange, change_plan, read_change
 from plans.cloning import clone_plan
+from plans.inputs import give_input
 from plans.models import Step
 from plans.retrying import retry_plan
-from plans.serializers import CloneBody, PlanDetailSerializer, RetryBody, SkipBody
+from plans.serializers import CloneBody, InputBody, PlanDetailSerializer, RetryBody, SkipBody
 from plans.services import PlanProblems
 from plans.skipping import skip_step
 
@@ -72,6 +73,26 @@ class StepSkip(PlanEndpoint):
             raise NotAllowed("A person has to skip a step: agents' tokens never do. Give it a done_check instead.")
         try:
             skip_step(plan, step_id, body["reason"], by=self.requester)
+        except Step.DoesNotExist:
+            raise Http404 from None
+        return self.shown(public_id)
+
+
+class PlanInput(PlanEndpoint):
+    """Answers a plan that waits for its person."""
+
+    required_scopes: ClassVar = {"POST": ["plans:write"]}
+
+    @extend_schema("plans_input", request=InputBody, responses=PlanDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Give a step that was sent back what it is to run with; 409 when none waits for that."""
+        return answer_once(request, lambda: self._give(public_id), self.shown)
+
+    def _give(self, public_id: str) -> Response:
+        body = self.body(InputBody)
+        plan = self.own_plan(public_id)
+        try:
+            give_input(plan, body["step_id"], body.get("arguments"), by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
         return self.shown(public_id)

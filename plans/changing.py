@@ -5,6 +5,7 @@ checked again when a step was begun, added or changed since. Whoever changes a s
 decide about it.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,13 +14,16 @@ from typing import Annotated, Any
 from django.db.models import Max, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from catalog import vault
 from catalog.access import name_of
 from catalog.canonical import MAX_BYTES, check_json, size_of
 from catalog.errors import Conflict, MalformedJSON
 from catalog.retries import retried
-from plans import carriers, finishing
+from catalog.secrets import KEY, scrub_words, shown_text
+from catalog.vault import Refilled
+from plans import carriers, early, finishing
 from plans.askers import ask_for
-from plans.documents import Document, documents_of, fields_of, removed_from, unstarted
+from plans.documents import Document, documents_of, fields_of, keep_secrets, removed_from, sealed_parameters, unstarted
 from plans.events import Recording, recording
 from plans.given import keep_given
 from plans.models import MemoryItem, Plan, Step, StepDependency
@@ -105,7 +109,7 @@ def _standing(plan: Plan) -> tuple[object, ...]:
 
 def _in_order(plan: Plan, change: PlanChange) -> PlanDocument:
     """Return the plan as it would be. Raises Conflict and PlanProblems."""
-    before = documents_of(plan)
+    before = documents_of(plan, opened=True)
     _judge_state(plan, change, before)
     judged = _judged(plan, change, before)
     problems = [problem for problem in judged.problems if problem.severity == "error"]
@@ -116,7 +120,44 @@ def _in_order(plan: Plan, change: PlanChange) -> PlanDocument:
 
 def judge_change(plan: Plan, change: PlanChange) -> "Judged":
     """Return what a change would make of the plan as things stand; nothing is stored."""
-    return _judged(plan, change, documents_of(plan))
+    return _judged(plan, change, documents_of(plan, opened=True))
+
+
+def _kept_by(plan: Plan, change: PlanChange) -> dict[int, Refilled]:
+    """Return the parameters of the edits, by their place, whose secrets stay, left in place as `{"$secret": name}`.
+
+    An edit that says nothing of its step's parameters keeps them all: it may say that another tool gets them.
+    """
+    texts = dict(plan.steps.filter(parameters__contains=KEY).values_list("step_id", "parameters"))
+    return {
+        place: vault.refilled(
+            each["parameters"] if "parameters" in each else json.loads(shown_text(texts[each["step_id"]])),
+            texts[each["step_id"]],
+            plan.public_id,
+        )
+        for place, each in enumerate(change.edit)
+        if type(each.get("step_id")) is int and each["step_id"] in texts
+    }
+
+
+def _with_secrets(change: PlanChange, kept: Mapping[int, Refilled]) -> PlanChange:
+    edit = [
+        {**each, "parameters": kept[place].arguments} if place in kept else each
+        for place, each in enumerate(change.edit)
+    ]
+    return change.model_copy(update={"edit": edit})
+
+
+def _moved(kept: Mapping[int, Refilled], result: Judged) -> list[Problem]:
+    """Return where secrets that stay in the plan would stand elsewhere, or in clear, as another tool has them."""
+    found = []
+    for step, whole in zip(result.document["steps"], result.places, strict=True):
+        part = kept.get(int(whole.removeprefix("edit."))) if whole.startswith("edit.") else None
+        if part is not None:
+            cut = sealed_parameters(step.get("tool"), step.get("parameters"))
+            paths = (*part.moved, *part.clear_in(cut))
+            found += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED) for path in paths]
+    return found
 
 
 def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> None:
@@ -146,9 +187,13 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     """Return the plan as it would be, and what there is to know about the change."""
     keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
     found = _numbers(change, before, removed_from(plan))
+    kept = _kept_by(plan, change)
+    change = _with_secrets(change, kept)
     result = _result(change, before, {"goal": plan.goal, "memory": keys})
+    moved = _moved(kept, result)
     known = {_cause(problem, list(before)) for problem in problems_of(_as_it_is(plan, before, keys))}
-    found += _told(problems_of(result.document), result, known, change)
+    told = _told(problems_of(result.document), result, known, change)
+    found += moved + [each for each in told if each.path not in {one.path for one in moved}]
     if size_of(result.document["steps"]) > MAX_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))
     return replace(result, problems=found)
@@ -252,6 +297,7 @@ class _Change:
 
     def apply(self, document: PlanDocument) -> None:
         """Write it down: rows, dependencies, what is ready now, and one event."""
+        self._take_back()
         self._remove()
         edited, added = set(_edited(self.change)), {each["step_id"] for each in self.change.add}
         touched = [step for step in document.steps if step.step_id in edited | added]
@@ -259,8 +305,11 @@ class _Change:
             Step(plan=self.plan, step_id=step.step_id, **fields_of(step)) for step in touched if step.step_id in added
         )
         for step in touched:
-            if step.step_id in edited and not self._rows([step.step_id]).update(**fields_of(step)):
+            if step.step_id in edited and not self._rows([step.step_id]).update(
+                call=None, given_arguments="", **fields_of(step)
+            ):
                 raise Conflict(f"Step {step.step_id} has started. {NOTHING_CHANGED}")
+        keep_secrets(self.plan.public_id, touched)
         self._connect(touched)
         keep_given(self.plan, touched)
         ask_for(self.plan, [step.step_id for step in touched], by=self.by)
@@ -270,6 +319,11 @@ class _Change:
 
     def _rows(self, numbers: Sequence[int]) -> QuerySet[Step]:
         return unstarted(self.plan).filter(step_id__in=numbers)
+
+    def _take_back(self) -> None:
+        """Withdraw what was asked early about steps that become others, or nothing."""
+        named = self._rows([*_edited(self.change), *self.change.remove]).exclude(call=None)
+        early.take_back(early.calls_of(named), "The step was changed.", by=self.by.user)
 
     def _remove(self) -> None:
         gone = list(self._rows(self.change.remove).values_list("pk", flat=True))
@@ -303,6 +357,6 @@ class _Change:
     def _tell(self, document: PlanDocument, *, edited: set[int], added: set[int]) -> None:
         told: dict[str, Any] = {"added": sorted(added), "edited": sorted(edited), "removed": sorted(self.change.remove)}
         if document.goal != self.plan.goal:
-            Plan.objects.filter(pk=self.plan.pk).update(goal=document.goal)
+            Plan.objects.filter(pk=self.plan.pk).update(goal=scrub_words(document.goal))
             told["goal"] = True
         self.batch.add("plan.changed", by=name_of(self.by.user), **{name: said for name, said in told.items() if said})

@@ -13,7 +13,7 @@ from catalog.models import ApiToken
 from plans.documents import Document, documents_of
 from plans.given import given_memory
 from plans.models import Plan
-from plans.private import hidden_from
+from plans.private import hidden_from, owns
 from plans.selectors import plans_for
 from plans.services import PlanProblems, Requester, create_plan, problems_of
 from plans.spec import PlanDocument
@@ -26,7 +26,7 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
 
     Raises NotAllowed for who must not see all of that, and PlanProblems when it could not be submitted today.
     """
-    document = document_of(plan)
+    document = document_of(plan, opened=owns(by.user, plan))
     hidden = hidden_from(by.user, plan)
     if any(each.everything for each in hidden.steps.values()) or hidden.keys & set(document["memory"]):
         raise NotAllowed(
@@ -39,10 +39,13 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     return create_plan(checked, by=by, cloned_from=plan)
 
 
-def document_of(plan: Plan) -> Document:
-    """Return the plan as it would be submitted now; a deadline is the span that it had."""
+def document_of(plan: Plan, *, opened: bool = False) -> Document:
+    """Return the plan as it would be submitted now; a deadline is the span that it had.
+
+    `opened`: with its secrets, as long as they are kept. Nobody but its owner may use them for another plan.
+    """
     literal = _literal_steps(plan)
-    steps = [_unread(each) if number in literal else each for number, each in documents_of(plan).items()]
+    steps = [_unread(each) if number in literal else each for number, each in documents_of(plan, opened=opened).items()]
     return {
         "goal": plan.goal,
         "steps": steps,
@@ -50,7 +53,7 @@ def document_of(plan: Plan) -> Document:
         "can_modify": plan.can_modify,
         "deadline_seconds": _span(plan),
         "budget": {"calls": plan.budget_calls, "seconds": plan.budget_seconds} if plan.has_budget else None,
-        "memory": given_memory(plan),
+        "memory": given_memory(plan, opened=opened),
     }
 
 

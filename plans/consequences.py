@@ -2,9 +2,12 @@
 
 from datetime import timedelta
 
+from approvals.audit import NOBODY
 from catalog import snapshot
+from catalog.access import name_of
 from catalog.facts import Fact
-from plans import carriers, finishing
+from plans import carriers, claims, finishing, inputs
+from plans.endings import end_plan
 from plans.events import Recording, on_consequence
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
@@ -17,15 +20,53 @@ def release(batch: Recording, fact: Fact) -> None:
 
 
 def refuse(batch: Recording, fact: Fact) -> None:
-    """A refused or expired call fails its step; the plan ends when nothing else can go on."""
+    """A refused or expired call fails its step, skips it, or ends the plan; else that ends when nothing can go on."""
     if fact.call is None:
         return
-    finishing.fail_held_step(batch, fact.call, str(fact.data["message"]))
+    effect, message = fact.data.get("effect"), str(fact.data["message"])
+    if effect == "skip":
+        finishing.skip_held_step(batch, fact.call, message, by=name_of(fact.by) if fact.by else NOBODY)
+    else:
+        finishing.fail_held_step(batch, fact.call, message)
+    if effect == "cancel_plan":
+        _cancel_rest(batch, fact, message)
+    finishing.settle_plan(batch)
+
+
+def _cancel_rest(batch: Recording, fact: Fact, message: str) -> None:
+    """Cancel the plan whose call was refused with all that was to come; one that has ended stays what it is."""
+    open_ones = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)  # one that was asked early may be refused before the start
+    going = Plan.objects.filter(pk=batch.plan_pk, status__in=open_ones).first()
+    if going is not None:
+        end_plan(going, batch, to=PlanStatus.CANCELLED, reason=message, by=fact.by)
+
+
+def respond(batch: Recording, fact: Fact) -> None:
+    """A call that a person answered completes its step with that answer, as if its tool had given it."""
+    call = fact.call
+    step = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS).values_list("pk", flat=True).first()
+    if call is None or step is None:
+        return
+    batch.add("call.succeeded", int(call.step_ref), call=call.public_id, responded=True)
+    ready = finishing.complete(batch, claims.look_at(batch.cursor, step), call.response_json, call=call)
+    carriers.hint(batch.plan_pk, ready)
+    finishing.settle_plan(batch)
+
+
+def send_back(batch: Recording, fact: Fact) -> None:
+    """A call that is to be changed waits for the person whose plan it is; an agent's fails, and it asks anew."""
+    if fact.call is None:
+        return
+    message = str(fact.data["message"])
+    if not inputs.wait_for_changes(batch, fact.call):
+        finishing.fail_held_step(batch, fact.call, message)
     finishing.settle_plan(batch)
 
 
 def withdraw(batch: Recording, fact: Fact) -> None:
     """A withdrawn request fails its step too; a plan that is being ended ends its steps itself."""
+    if fact.data.get("asks_again"):
+        return
     if Plan.objects.filter(pk=batch.plan_pk, status=PlanStatus.IN_PROGRESS).exists():
         refuse(batch, fact)
 
@@ -41,5 +82,7 @@ def ask_again(batch: Recording, fact: Fact) -> None:
 
 on_consequence("call.released", release)
 on_consequence("call.refused", refuse)
+on_consequence("call.responded", respond)
+on_consequence("call.sent_back", send_back)
 on_consequence("call.voided", ask_again)
 on_consequence("approval.withdrawn", withdraw)

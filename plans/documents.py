@@ -1,11 +1,15 @@
 """A stored plan as the document it was submitted as, for whoever changes or clones it. Reads rows, stores nothing."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
-from catalog.canonical import canonical_text
+from catalog import vault
+from catalog.registry import get_tool
+from catalog.secrets import KEY, Sealed, scrub_words
+from catalog.vault import Place
 from plans.models import Plan, Step, StepDependency
 from plans.spec import StepDocument
 from plans.states import StepStatus
@@ -13,13 +17,24 @@ from plans.states import StepStatus
 Document = dict[str, Any]
 
 
-def documents_of(plan: Plan) -> dict[int, Document]:
-    """Return the document of every step of the plan by its number, in order; two queries."""
+def documents_of(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
+    """Return the document of every step of the plan by its number, in order; two queries.
+
+    Secrets are `{"$secret": name}`; `opened`, for what is checked and stored again, they are as they were given.
+    """
     needs: dict[int, list[int]] = {}
     arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
     for number, needed in arrows.values_list("step__step_id", "needs__step_id"):
         needs.setdefault(number, []).append(needed)
-    return {step.step_id: _document(step, needs.get(step.step_id, [])) for step in plan.steps.order_by("step_id")}
+    documents = {step.step_id: _document(step, needs.get(step.step_id, [])) for step in plan.steps.order_by("step_id")}
+    return _opened(plan, documents) if opened else documents
+
+
+def _opened(plan: Plan, documents: dict[int, Document]) -> dict[int, Document]:
+    """Return documents with the secrets that are kept in their places; one query for each step that has any."""
+    cut = plan.steps.filter(parameters__contains=KEY).values_list("step_id", "parameters")
+    whole = {number: {"parameters": vault.opened(text, plan.public_id)} for number, text in cut}
+    return {number: document | whole.get(number, {}) for number, document in documents.items()}
 
 
 def _document(step: Step, needs: list[int]) -> Document:
@@ -38,21 +53,43 @@ def _document(step: Step, needs: list[int]) -> Document:
 
 
 def fields_of(step: StepDocument) -> dict[str, Any]:
-    """Return the columns of a step's row that its document fills."""
+    """Return the columns of a step's row that its document fills, without its secrets (`secrets_of`)."""
     return {
-        "description": step.description,
+        "description": scrub_words(step.description),
         "tool": step.tool or "",
         "agent": step.agent or "",
-        "parameters": canonical_text(step.parameters),
+        "parameters": _sealed(step).text,
         "expected_key": step.expected_key or "",
         "output_path": json.dumps(step.output_path) if step.output_path else "",
         "done_check": step.done_check or "",
     }
 
 
+def keep_secrets(plan_ref: str, steps: Iterable[StepDocument]) -> None:
+    """Keep the secrets of steps until their calls end, in the transaction that stores the steps."""
+    for step in steps:
+        secrets = _sealed(step).secrets
+        if secrets:
+            vault.keep(Place(plan_ref, str(step.step_id)), secrets)
+
+
+def _sealed(step: StepDocument) -> Sealed:
+    return sealed_parameters(step.tool, step.parameters)
+
+
+def sealed_parameters(tool: Any, parameters: Any) -> Sealed:
+    """Cut the secrets out of a step's parameters; what is no tool's name is none."""
+    found = get_tool(tool) if tool and isinstance(tool, str) else None
+    return vault.sealed(found, parameters, is_plan=True)
+
+
 def unstarted(plan: Plan) -> "QuerySet[Step]":
-    """Return the steps that nobody has begun, nor asked for as a call: they may still become other steps."""
-    return plan.steps.filter(status=StepStatus.PENDING, attempt=0, call=None)
+    """Return the steps that nobody has begun, nor asked for as a call: they may still become other steps.
+
+    What was asked early about a step does not keep it from that: it is withdrawn then.
+    """
+    uncalled = Q(call=None) | Q(call__approval__is_early=True)
+    return plan.steps.filter(uncalled, status=StepStatus.PENDING, attempt=0)
 
 
 def removed_from(plan: Plan) -> set[int]:

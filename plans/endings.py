@@ -6,10 +6,12 @@ from django.contrib.auth.models import User
 
 from approvals import requests
 from approvals.states import OPEN
+from catalog import vault
 from catalog.batches import do_each
 from catalog.models import Call
 from catalog.states import CallStatus
 from catalog.transitions import move, try_move
+from catalog.vault import Place
 from plans import carriers
 from plans.events import Recording, recording
 from plans.finishing import RELEASED
@@ -28,6 +30,7 @@ def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: U
     ended = {"completed_at": batch.now, "paused_at": None, "paused_by": None}
     move(Plan.objects.filter(pk=plan.pk), to=to, otherwise="The plan has ended already.", **ended)
     batch.add(f"plan.{to.value}", reason=reason)
+    vault.forget(Place(plan.public_id))
     carriers.stop(plan.pk)
     waiting = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS).select_related("call__approval")
     for step in waiting.exclude(waiting_for=WaitingFor.OUTCOME):
@@ -42,7 +45,7 @@ def cancel_step(step: Step, batch: Recording, reason: str, by: User | None) -> N
     call = step.call
     if call is not None:
         if hasattr(call, "approval") and call.approval.status in OPEN:
-            requests.withdraw(call.approval, by=by, reason=reason)
+            requests.take_back(call.approval, by=by, reason=reason)
         else:
             try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=reason, finished_at=batch.now)
     if try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=batch.now, **RELEASED):

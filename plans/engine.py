@@ -11,31 +11,35 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
-from approvals import expiry, requests, starts
+from approvals import edits, expiry, requests, starts
 from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, Invalidated
+from approvals.models import ApprovalRequest
 from catalog import clock, dispatch, snapshot
 from catalog.context import Budget, Deadline, ToolContext
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from catalog.retries import retried, retried_patiently
-from catalog.states import CallStatus
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
-from plans import budgets, caps, carriers, claims, drift, finishing, limits, recovery, reports, starting
+from plans import budgets, caps, carriers, claims, drift, finishing, granted_starts, limits, recovery, reports, starting
 from plans.answers import found_again, patiently
-from plans.askers import askers_of
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
 from plans.fences import is_ours, may_undo
+from plans.granted import people_of
+from plans.room import lacks_room
 from plans.starting import Start
 from plans.states import WaitingFor
 from plans.work import Hold, Limited, Memory, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 INLINE_SECONDS = 2.0
 INLINE_STEPS = 50
@@ -127,7 +131,10 @@ def perform(run: Run) -> dispatch.Outcome:
     if not is_ours(run):
         return dispatch.too_late(run.order.target.tool)
     with reports.calling(run):
-        return dispatch.run(run.order.target.tool, run.order.arguments, _context(run), partial(may_undo, run))
+        order = run.order
+        return dispatch.run(
+            order.target.tool, order.arguments, _context(run), partial(may_undo, run), secrets=order.secrets
+        )
 
 
 @found_again
@@ -180,7 +187,8 @@ def _deadline(plan: PlanFacts, seconds: float, stop: Stop | None = None) -> Dead
 
 def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
     """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
-    return dispatch.preview(order.target.tool, order.arguments, ToolContext(**_surroundings(plan, step_id, order)))
+    context = ToolContext(**_surroundings(plan, step_id, order))
+    return dispatch.preview(order.target.tool, order.arguments, context, secrets=order.secrets)
 
 
 def _preview(work: Hold | Resume | Renewal, order: Order, turn: Turn) -> Preview | None:
@@ -220,17 +228,22 @@ def _store_counted(limited: Limited, counted: datetime | RateLimited, turn: Turn
 def _hold(hold: Hold, turn: Turn) -> Work | None:
     """Compute the preview, then store the held call with its request: from here on only the database waits."""
     try:
-        shown = _preview(hold, hold.order, turn)
+        return _store_hold(hold, _preview(hold, hold.order, turn), turn)
     except ToolError as error:
         return _refuse(hold, error, turn)
-    return _store_hold(hold, shown, turn)
 
 
 @found_again
 @retried_patiently
 def _store_hold(hold: Hold, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(hold.plan.pk, hold.plan.ref) as batch:
-        store_held(batch, hold, shown)
+        if hold.order.target.grant_limits is not None and _is_set_aside(batch, hold, turn):
+            return None
+        batch.leads_to = run = granted_starts.start(batch, hold, shown)
+        if run is not None:
+            return run
+        if not lacks_room(batch, hold, exactly=True):
+            store_held(batch, hold, shown)
         return _next(batch, hold.plan, turn)
 
 
@@ -244,20 +257,26 @@ def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work
 
 def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     """Store a held call, its requester set and its approval request. Raises Conflict when the lease was lost."""
-    call = starting.new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
-    call.created_at = batch.now
-    claims.insert_call(batch.cursor, call)
+    call = granted_starts.held_call(batch, hold)
     if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
-    people = {each.user_id for each in (hold.plan.asker, hold.order.asker) if each} | {hold.plan.author_id}
-    people |= askers_of(hold.step.pk)
-    CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
-    request = requests.open_request(call, rule=hold.rule, preview=shown)
-    if hold.order.replaces is not None:
-        requests.supersede(hold.order.replaces, request)
+    request = ask_people(hold, call, shown)
     names = {"call": call.public_id, "approval": request.public_id}
     batch.add("step.waiting", hold.step.step_id, waiting_for="approval", **names)
     return call
+
+
+def ask_people(hold: Hold, call: Call, shown: Preview | None, *, early_by: "User | None" = None) -> ApprovalRequest:
+    """Open the request of a held call that is stored, with its requester set; `early_by`: who asks before its step."""
+    people = people_of(hold.plan, hold.order, hold.step.pk)
+    if call.requested_by_id is not None:
+        people.add(call.requested_by_id)
+    rows = [CallRequester(call=call, user_id=person) for person in people]
+    CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant that let it start before has kept some
+    request = requests.open_request(call, rule=hold.rule, preview=shown, early_by=early_by)
+    if hold.order.replaces is not None:
+        requests.supersede(hold.order.replaces, request)
+    return request
 
 
 def _resume(resume: Resume, turn: Turn) -> Work | None:
@@ -274,7 +293,7 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
         return _expire(resume, turn)
     except Invalidated as change:
         snapshot.forget()
-        return Renewal(resume.step, resume.plan, call, str(change))
+        return Renewal(resume.step, resume.plan, call, str(change), change.what)
 
 
 @found_again
@@ -300,17 +319,19 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: T
         if _is_set_aside(batch, resume, turn):
             return None
         budgets.check(batch.cursor, resume.plan)
-        starts.consume(call, binding)
+        approved = starts.consume(call, binding)
         if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
         tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
         budget = budgets.spend_call(batch.cursor, resume.plan)
-        batch.leads_to = run = Run(resume.step, resume.plan, call, order, target_state=state or None, budget=budget)
+        edited = edits.edited_by_people(approved.request) if approved.number > 1 else None
+        run = Run(resume.step, resume.plan, call, order, target_state=state or None, budget=budget, edited=edited)
+        batch.leads_to = run
     return run
 
 
-def _is_set_aside(batch: Recording, work: Limited | Resume | Renewal, turn: Turn) -> bool:
+def _is_set_aside(batch: Recording, work: Hold | Limited | Resume | Renewal, turn: Turn) -> bool:
     """Give a step back whose plan was paused after it was claimed, or whose process was told to stop.
 
     It is claimed again when the plan goes on, or by another process.
@@ -351,7 +372,7 @@ def _store_renewal(renewal: Renewal, order: Order, shown: Preview | None, turn: 
     with recording(renewal.plan.pk, renewal.plan.ref) as batch:
         if _is_set_aside(batch, renewal, turn):
             return None
-        requests.invalidate(renewal.call.approval, reason=renewal.reason)
+        requests.invalidate(renewal.call.approval, reason=renewal.reason, what=renewal.what)
         work = starting.admit(Start(batch, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, Hold):
             store_held(batch, work, shown)

@@ -60,6 +60,8 @@ def _started(who: str, data: Data) -> Said:
 
 
 def _waiting(who: str, data: Data) -> Said:
+    if data.get("waiting_for") == "input":
+        return Said("edit", "human", f"{who} is", "sent back to be changed")
     return Said("hand", "human", f"{who} is", "waiting for approval", str(data.get("approval", "")))
 
 
@@ -115,6 +117,8 @@ def _called(who: str, data: Data) -> Said:
 def _call_succeeded(who: str, data: Data) -> Said:
     if data.get("settled"):
         return Said("ok", "ok", f"{who}: a person settled that the call happened")
+    if data.get("responded"):
+        return Said("reply", "ok", f"{who}: a person answered in the tool's place")
     return Said("ok", "ok", f"{who}: the call succeeded")
 
 
@@ -134,16 +138,41 @@ def _invoked(who: str, data: Data) -> Said:
 
 
 def _reviewed(who: str, data: Data) -> Said:
-    done = {"approve": "approved", "reject": "rejected", "undone": "took back the answer to"}.get(
-        str(data.get("verdict"))
-    )
-    return Said("human", "idle", f"{data.get('reviewer', 'Someone')} {done or 'answered'} {who.lower()}")
+    done = DONE.get(str(data.get("verdict")), "answered")
+    return Said("human", "idle", f"{data.get('reviewer', 'Someone')} {done} {who.lower()}")
+
+
+DONE = {
+    "approve": "approved",
+    "reject": "rejected",
+    "respond": "answered in the tool's place of",
+    "request_changes": "asked for changes to",
+    "undone": "took back the answer to",
+}
+DECIDED = {
+    "approve": ("check", "ok", "approved"),
+    "respond": ("reply", "ok", "answered in the tool's place"),
+    "request_changes": ("edit", "warn", "to be changed"),
+}
 
 
 def _decided(who: str, data: Data) -> Said:
-    approved = data.get("verdict") == "approve"
-    icon, hue = ("check", "ok") if approved else ("fail", "danger")
-    return Said(icon, hue, f"{who} is", "approved" if approved else "rejected", str(data.get("approval", "")))
+    icon, hue, word = DECIDED.get(str(data.get("verdict")), ("fail", "danger", "rejected"))
+    return Said(icon, hue, f"{who} is", word, str(data.get("approval", "")))
+
+
+def _edited(who: str, data: Data) -> Said:
+    """Name who changed what is asked, and the fields; a change accepted in part says so."""
+    by, fields = data.get("reviewer", "a reviewer"), ", ".join(map(str, data.get("fields", ())))
+    if "hunks" in data:
+        return Said("edit", "human", f"{who}: what is asked was narrowed by {by}", code=fields)
+    return Said("edit", "human", f"{who}: what is asked was changed by {by}:", code=fields)
+
+
+def _granted(who: str, data: Data) -> Said:
+    return Said(
+        "check", "ok", f"{who} runs by a grant of {data.get('made_by', 'someone')}:", code=str(data.get("grant"))
+    )
 
 
 def _by(icon: str, hue: str, words: str) -> Sayer:
@@ -188,9 +217,14 @@ SAYERS: Mapping[str, Sayer] = {
     "call.restored": _fixed("undo", "warn", ": the workspace was put back"),
     "approval.opened": _fixed("approve", "human", "asks people", name="approval"),
     "approval.reviewed": _reviewed,
-    "approval.edited": _fixed("edit", "human", ": what is asked was narrowed by a reviewer", name="approval"),
+    "approval.edited": _edited,
     "approval.decided": _decided,
     "approval.expired": _fixed("expired", "idle", "was not answered in time", name="approval"),
+    "approval.escalated": _fixed("clock", "warn", "was not answered in time, so others are asked too:", name="to"),
+    "approval.revoked": _fixed("undo", "danger", "is approved no more: a reviewer took that back", name="approval"),
+    "input.requested": _fixed("edit", "human", "waits for other arguments"),
+    "input.received": _by("edit", "human", "was given other arguments by"),
+    "grant.used": _granted,
     "memory.written": _fixed("file", "idle", "stored", name="key"),
     "tool.invoked": _invoked,
 }

@@ -31,7 +31,13 @@ EVENT_TYPES = frozenset(
         *(f"step.{word}" for word in ("started", "skipped", "waiting", "retrying", "completed", "failed", "cancelled")),
         "step.outcome_unknown",
         *(f"call.{word}" for word in ("started", "succeeded", "failed", "restored")),
-        *(f"approval.{word}" for word in ("opened", "reviewed", "edited", "decided", "expired")),
+        *(
+            f"approval.{word}"
+            for word in ("opened", "reviewed", "edited", "decided", "expired", "revoked", "escalated")
+        ),
+        *(f"approval.{word}" for word in ("claimed", "released", "delegated", "commented", "reminded")),
+        "grant.used",
+        *(f"input.{word}" for word in ("requested", "received")),
         "memory.written",
         "tool.invoked",
     }
@@ -241,6 +247,11 @@ def _append(batch: Recording, fact: Fact) -> None:
         return
     if fact.kind in EVENT_TYPES:
         batch.add(fact.kind, int(call.step_ref), call=call.public_id, **fact.data)
+    carry_out(batch, fact)
+
+
+def carry_out(batch: Recording, fact: Fact) -> None:
+    """Do what a fact means for the plan, beside its event."""
     consequence = CONSEQUENCES.get(fact.kind)
     if consequence is not None:
         consequence(batch, fact)

@@ -17,12 +17,14 @@ from typing import TypeVar
 
 from django.db import close_old_connections
 
+from approvals.requests import CHANGED
 from catalog.models import Call
 from catalog.problems import log_unexpected
-from catalog.states import TERMINAL
+from catalog.states import TERMINAL, CallStatus
 from plans import events
 from plans.models import Plan
 from plans.pokes import Poked, Pokes
+from plans.states import StepStatus
 from plans.subscriptions import Subscription, lines_after
 
 log = logging.getLogger("toolgate.feed")
@@ -101,16 +103,23 @@ class Feed:
         with _hung_up(self._bells) as bell:
             yield bell
 
-    async def call_settled(self, call_id: str, seconds: float) -> None:
-        """Return when the call has ended, at once when it has (or there is none), at the latest after `seconds`."""
+    async def call_settled(self, call_id: str, seconds: float) -> str:
+        """Return when the call has ended, at once when it has (or there is none), at the latest after `seconds`.
+
+        What is returned is the call that was waited for last: one that is asked about anew is followed.
+        """
         found = await self.run(_open_call, call_id)
         if found is None:
-            return
+            return call_id
         with self.listen(found) as bell, contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while await self.run(_open_call, call_id) is not None:
+                while True:
+                    call_id, goes_on = await self.run(_standing_in, call_id)
+                    if not goes_on:
+                        break
                     await bell.wait()
                     bell.clear()
+        return call_id
 
     def poke(self, plan_ref: str, last_seq: int) -> None:
         """Hear, in any thread, that a plan has events up to `last_seq`; many pokes wake the loop once."""
@@ -211,6 +220,18 @@ def _open_call(call_id: str) -> str | None:
     """Return the plan of a call that has not ended; None when it has, or there is none."""
     calls = Call.objects.filter(public_id=call_id).exclude(status__in=TERMINAL)
     return calls.values_list("plan_ref", flat=True).first()
+
+
+def _standing_in(call_id: str) -> tuple[str, bool]:
+    """Return the call that stands in for another whose approval came to nothing, and whether it goes on.
+
+    A call that was voided goes on while its step does: it is about to be asked about anew.
+    """
+    columns = "status", "error_kind", "replaced_by__public_id", "step__status"
+    status, kind, successor, step = Call.objects.values_list(*columns).get(public_id=call_id)
+    if status != CallStatus.CANCELLED or not kind.startswith(CHANGED):
+        return call_id, status not in TERMINAL
+    return _standing_in(successor) if successor else (call_id, step == StepStatus.IN_PROGRESS)
 
 
 _feeds: dict[asyncio.AbstractEventLoop, Feed] = {}

@@ -6,23 +6,27 @@ nothing.
 
 import json
 import random
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from django.db.models import QuerySet
 
 from approvals import requests
+from approvals.edits import Edited
 from approvals.models import ApprovalRequest
 from approvals.states import OPEN
-from catalog import dispatch, facts
+from catalog import dispatch, facts, vault
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import output_key_of
+from catalog.secrets import holds_secret
 from catalog.states import CallStatus
 from catalog.storable import words
 from catalog.transitions import try_move
-from plans import carriers, claims, reports
+from catalog.vault import Place
+from plans import carriers, claims, early, reports
 from plans.budgets import BudgetExceeded
 from plans.claims import CallEnding, Claimed, Parking
 from plans.events import Recording, tell
@@ -52,7 +56,8 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     if _is_unknown(run, outcome):
         parked = park_as_unknown(batch, run.step, run.call)
         return _left_to_others(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
-    response = dispatch.standard_response(run.order.target.tool, run.order.arguments, outcome)
+    outcome = _marked(outcome, run.edited) if run.edited else outcome
+    response = dispatch.standard_response(run.order.target.tool, run.order.shown, outcome)
     ending = CallEnding(
         status=_status_of(outcome),
         response=as_json(response),
@@ -71,6 +76,14 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     else:
         fail(batch, run.step, outcome.message, call=run.call)
     return 0
+
+
+def _marked(outcome: dispatch.Outcome, edited: Edited) -> dispatch.Outcome:
+    """Tell whoever asked what people changed of the call; with which values it ran, its arguments show."""
+    names, fields = " and ".join(edited.by), ", ".join(edited.fields)
+    message = f"Edited by {names} before it was approved: {fields}. {outcome.message}"
+    told = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
+    return replace(outcome, message=message, fields={**outcome.fields, **told})
 
 
 def _left_to_others(run: Run, outcome: dispatch.Outcome, told: str) -> int:
@@ -176,6 +189,8 @@ def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
 
 
 def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
+    if run.order.secrets and _status_of(outcome) != CallStatus.FAILED:  # else it may be tried again in its plan
+        vault.forget_call(run.call)
     if outcome.restored:
         batch.add("call.restored", run.step.step_id, call=run.call.public_id)
     if outcome.error_kind not in WAS_STOPPED:
@@ -198,7 +213,7 @@ def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
 
 def _evidence(run: Run, outcome: dispatch.Outcome, late: dispatch.Outcome) -> str:
     """Return what came too late, of which attempt, and whether what that had changed was undone."""
-    response = dispatch.standard_response(run.order.target.tool, run.order.arguments, late)
+    response = dispatch.standard_response(run.order.target.tool, run.order.shown, late)
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
     kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
     return as_json(response | {"attempt": run.call.attempt} | undone | kept)
@@ -241,6 +256,8 @@ def skip(batch: Recording, step: Claimed) -> None:
     """Complete a step whose done_check holds: keep the value under its key, or write that it was skipped."""
     if not claims.complete_step(batch.cursor, step, now=batch.now, skipped=True):
         return
+    if holds_secret(step.parameters):
+        vault.forget(Place(batch.plan_ref, str(step.step_id)))
     note_skip(batch, step, "Success criterion already satisfied")
     _wake_dependents(batch, step)
     batch.add("step.skipped", step.step_id, done_check=step.done_check)
@@ -255,6 +272,8 @@ def note_skip(batch: Recording, step: Claimed, reason: str, *, by: str = "") -> 
         "tool": step.tool or None,
         **({"by": by, "reason": reason} if by else {}),
     }
+    if by:
+        early.take_back_needing(batch, step)
     MemoryItem.objects.create(
         plan_id=step.plan_pk, type=MemoryItem.Type.STEP_SKIPPED, key=step.expected_key, value=json.dumps(note),
         step_id=step.step_id, at=batch.now,
@@ -302,7 +321,8 @@ def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = N
 
 
 def _note_failure(batch: Recording, step_id: int, tool: str, message: str, told: dict[str, str]) -> None:
-    """Leave behind in memory and history that a step failed."""
+    """Leave behind in memory and history that a step failed; what needs it is not asked about early any more."""
+    early.take_back_after(batch, step_id)
     MemoryItem.objects.create(
         plan_id=batch.plan_pk, type=MemoryItem.Type.STEP_FAILED,
         value=json.dumps({"tool": tool or None, "error": message}), step_id=step_id, at=batch.now,
@@ -333,6 +353,20 @@ def settle_plan(batch: Recording) -> None:
     ended = {"completed_at": batch.now, "paused_at": None, "paused_by": None}
     if try_move(Plan.objects.filter(pk=batch.plan_pk), to=to, **ended):
         batch.add(f"plan.{to.value}")
+        if not whole:  # the calls of one that is whole have ended, and their secrets with them
+            vault.forget(Place(batch.plan_ref))
+
+
+def skip_held_step(batch: Recording, call: Call, reason: str, *, by: str) -> None:
+    """Complete as skipped the step of a call that people refused, or let expire, and let go on what needs it."""
+    steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
+    pk = steps.values_list("pk", flat=True).first()
+    if not try_move(steps, to=StepStatus.COMPLETED, skipped=True, completed_at=batch.now, **RELEASED) or pk is None:
+        return
+    step = claims.look_at(batch.cursor, pk)
+    note_skip(batch, step, reason, by=by)
+    carriers.hint(batch.plan_pk, claims.ready_dependents(batch.cursor, pk, now=batch.now))
+    batch.add("step.skipped", step.step_id, call=call.public_id, by=by, reason=reason)
 
 
 def fail_held_step(batch: Recording, call: Call, message: str) -> None:

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 
 from approvals.inbox import queue_of
+from approvals.queues import WAITING, Queues
 from approvals.selectors import waiting_count
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows
@@ -23,8 +24,8 @@ from plans.selectors import running_plans
 from plans.states import StepStatus
 from plans.step_card import default_step
 
-PLAN_RESTS, SHELL_RESTS = 0.1, 0.5
-"""Seconds: a plan is drawn at most ten times a second, what is on every page twice."""
+PLAN_RESTS, SHELL_RESTS, VIEWS_REST = 0.1, 0.5, 1.0
+"""Seconds: a plan is drawn at most ten times a second, what is on every page twice, what is one person's own once."""
 TRIES = 3
 
 
@@ -43,9 +44,21 @@ def plans_subject(visitor: Visitor) -> Subject:
     return _for_viewer("plans", visitor, _draw_rows)
 
 
-def inbox_subject(visitor: Visitor) -> Subject:
-    """The requests that wait."""
-    return _for_viewer("inbox", visitor, _draw_inbox)
+def inbox_subject(visitor: Visitor, view: str) -> Subject:
+    """The requests in one view of what waits; all that waits is the same for everyone who sees everyone's things."""
+    if view == WAITING:
+        return _for_viewer("inbox", visitor, partial(_draw_inbox, view))
+    return _for_one("inbox", visitor, view, partial(_draw_inbox, view))
+
+
+def views_subject(visitor: Visitor, view: str) -> Subject:
+    """How many requests stand in each view of what waits, for this person."""
+    return _for_one("views", visitor, view, partial(_draw_views, view))
+
+
+def _for_one(name: str, visitor: Visitor, view: str, draw_for: Callable[[User], Drawn]) -> Subject:
+    key = (name, visitor.user.pk, view)
+    return Subject(key, partial(draw_for, visitor.user), Feed.listen_to_all, VIEWS_REST)
 
 
 def _for_viewer(name: str, visitor: Visitor, draw_for: Callable[[User], Drawn]) -> Subject:
@@ -151,8 +164,13 @@ def _draw_rows(viewer: User) -> Drawn:
     return Drawn({row.plan.public_id: _render("plans/_plan.html", row=row) for row in rows})
 
 
-def _draw_inbox(viewer: User) -> Drawn:
-    return Drawn({"queue": _render("approvals/_queue.html", inbox=queue_of(viewer))})
+def _draw_inbox(view: str, viewer: User) -> Drawn:
+    return Drawn({"queue": _render("approvals/_queue.html", inbox=queue_of(viewer, view))})
+
+
+def _draw_views(view: str, viewer: User) -> Drawn:
+    inbox = {"status": view, "counts": Queues(viewer).counts()}
+    return Drawn({"views": _render("approvals/_views.html", inbox=inbox)})
 
 
 def _render(template: str, **context: Any) -> str:

@@ -7,6 +7,7 @@ A given value stands in memory with no step to its name. One that a step may wri
 from collections.abc import Iterable
 from typing import Any
 
+from catalog import vault
 from catalog.registry import output_key_of
 from plans.models import MemoryItem, Plan
 from plans.spec import StepDocument
@@ -26,7 +27,7 @@ def keep_given(plan: Plan, steps: Iterable[StepDocument]) -> None:
     )
 
 
-def given_memory(plan: Plan) -> dict[str, Any]:
-    """Return the memory that the plan was given, as it was submitted."""
+def given_memory(plan: Plan, *, opened: bool = False) -> dict[str, Any]:
+    """Return the memory that the plan was given, as it was submitted; its secrets only when they are `opened`."""
     rows = plan.memory.filter(type__in=(VALUE, GIVEN), step_id=None).order_by("id")
-    return {row.key: row.value_json for row in rows}
+    return {row.key: vault.opened(row.value, plan.public_id) if opened else row.value_json for row in rows}

@@ -12,6 +12,7 @@ from django.db import models
 from django.db.models import Q
 
 from catalog.models import ApiToken, Call, new_public_id
+from catalog.secrets import shown_text
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
 
 
@@ -94,6 +95,9 @@ class Step(models.Model):
     waiting_for = models.CharField(max_length=16, choices=WaitingFor.choices, blank=True)
     waiting_since = models.DateTimeField(null=True)
     call = models.OneToOneField(Call, models.PROTECT, null=True, related_name="step")
+    given_arguments = models.TextField(
+        blank=True, help_text="RFC 8785 text that a person gave in place of the parameters, to be taken as it stands."
+    )
     retry_of = models.ForeignKey(
         Call, models.PROTECT, null=True, related_name="+", db_index=False, help_text="The call its next call replaces."
     )
@@ -118,7 +122,7 @@ class Step(models.Model):
     @property
     def parameters_json(self) -> Any:
         """The parameters as submitted."""
-        return json.loads(self.parameters)
+        return json.loads(shown_text(self.parameters))
 
     @property
     def output_path_json(self) -> list[str] | None:
@@ -182,8 +186,8 @@ class MemoryItem(models.Model):
 
     @property
     def value_json(self) -> Any:
-        """The value as JSON."""
-        return json.loads(self.value)
+        """The value as JSON, without the secrets in it."""
+        return json.loads(shown_text(self.value))
 
 
 class Event(models.Model):

@@ -5,11 +5,19 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from approvals.queues import OPEN_VIEWS, WAITING
 from plans import door
 from plans.boards import Subject, View, looking_at
 from plans.consumers import enter_plan, own_part, plan_ref_of
 from plans.door import Visitor
-from plans.fragments import inbox_subject, look_at_request, plan_subject, plans_subject, shell_subject
+from plans.fragments import (
+    inbox_subject,
+    look_at_request,
+    plan_subject,
+    plans_subject,
+    shell_subject,
+    views_subject,
+)
 from plans.request_changes import Changes, request_changes
 from plans.sockets import Socket, until_one_ends
 
@@ -49,11 +57,13 @@ class ShellSocket(PageSocket):
 
 
 class InboxSocket(PageSocket):
-    """`/ws/pages/inbox/`: the requests that wait."""
+    """`/ws/pages/inbox/`, `/ws/pages/inbox/{view}/`: the requests that wait, in one of the saved views."""
 
     def subjects(self, visitor: Visitor) -> Sequence[Subject]:
-        """Return the list beside what is on every page."""
-        return [inbox_subject(visitor), shell_subject(visitor)]
+        """Return the list and the counts of the views beside what is on every page."""
+        named = str(self.scope["url_route"]["kwargs"].get("view", WAITING))
+        view = named if named in OPEN_VIEWS else WAITING
+        return [inbox_subject(visitor, view), views_subject(visitor, view), shell_subject(visitor)]
 
     async def tell(self, visitor: Visitor) -> None:
         """Tell also of each request that changes: the page that shows it looks at it again."""

@@ -11,11 +11,14 @@ from django.db.models import QuerySet
 from django.db.models.functions import Left, Length
 
 from catalog import clock
+from catalog.secrets import shown_text
 from catalog.words import Word, status_word
+from plans.budgets import say_spent
 from plans.event_words import EventLine, line_of
 from plans.graph import Graph, lay_out
 from plans.models import Event, MemoryItem, Plan, Step, StepDependency
 from plans.private import MEETS_PRIVATE, PrivateParts, parts_beyond
+from plans.selectors import why_failed
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.stretches import stretches, working_seconds
 from plans.timeline import Bar, Timeline, draw_timeline
@@ -106,6 +109,11 @@ class Picture:
         return words_of(self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps))
 
     @property
+    def spent(self) -> str:
+        """What it has spent of its budget; empty for a plan without one."""
+        return say_spent(self.plan)
+
+    @property
     def over(self) -> bool:
         """Whether the plan has ended."""
         return self.plan.status in PLAN_TERMINAL
@@ -170,14 +178,8 @@ def draw(plan: Plan) -> Picture:
         memory=_memory(plan, private.keys),
         events=[line_of(event) for event in events if event.seq <= plan.last_seq],
         private=private,
-        because=_because(plan),
+        because=why_failed(plan),
     )
-
-
-def _because(plan: Plan) -> str:
-    ended = plan.events.filter(type="plan.failed").order_by("-seq") if plan.status == PlanStatus.FAILED else None
-    last = ended.first() if ended is not None else None
-    return str(last.data_json.get("reason", "")) if last else ""
 
 
 def _steps(plan: Plan) -> QuerySet[Step]:
@@ -200,7 +202,12 @@ def _memory(plan: Plan, private: Set[str]) -> list[MemoryRow]:
     values = plan.memory.filter(type=MemoryItem.Type.VALUE).order_by("pk")
     shown = values.annotate(head=Left("value", VALUE_SHOWN), size=Length("value"))
     rows = shown.values_list("pk", "key", "head", "size", "step_id")
-    return [_private_row(*row) if row[1] in private else MemoryRow(*row) for row in rows]
+    return [_private_row(*row) if row[1] in private else _row(*row) for row in rows]
+
+
+def _row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
+    shown = shown_text(head)
+    return MemoryRow(pk, key, shown, size - len(head) + len(shown), step_id)
 
 
 def _private_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:

@@ -7,6 +7,7 @@ from typing import Any
 
 from channels.layers import get_channel_layer
 from django.conf import settings
+from redis.exceptions import RedisError
 
 from catalog.problems import log_unexpected
 
@@ -14,6 +15,8 @@ log = logging.getLogger("toolgate.pokes")
 GROUP = "pokes"
 GATHER_SECONDS = 0.02
 AGAIN_SECONDS = 1.0
+AWAY = (RedisError, OSError)
+"""What a Redis that is away raises: it needs no stack to be understood."""
 
 Poked = dict[str, int]
 
@@ -73,7 +76,8 @@ class Pokes:
         """Say once that processes cannot tell each other what is new."""
         if not self._missed:
             log.warning("Redis cannot be reached: pages look each second for what is new")
-            log_unexpected(error)
+            if not isinstance(error, AWAY):
+                log_unexpected(error)
         self._missed = True
 
     def _is_there(self) -> None:

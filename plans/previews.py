@@ -5,14 +5,20 @@ compared, before the call may start.
 """
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
 
 from django.db import connection
 
+from catalog import previewing
 from catalog.definitions import PREVIEW_SECONDS
+from catalog.models import Call
 from catalog.results import Preview
-from plans import engine
-from plans.work import Order, PlanFacts
+from plans import engine, starting
+from plans.models import Plan
+from plans.work import Order, PlanFacts, plan_facts
 
 PREVIEWS_AT_ONCE = 4
 PLACE_SECONDS = 1.0
@@ -38,6 +44,16 @@ def preview_in_time(plan: PlanFacts, step_id: int, order: Order) -> Preview | No
         return answer.result(PREVIEW_SECONDS)
     except TimeoutError:
         return Preview(LATE, "none")
+
+
+def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
+    """Compute what a stored call would do with other arguments. Raises what `preview_in_time` and `order_for` raise."""
+    plan = plan_facts(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
+    order = starting.order_for(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
+    return preview_in_time(plan, int(call.step_ref), replace(order, asker=starting.asker_of(call)))
+
+
+previewing.compute_with(preview_again)
 
 
 def _compute(answer: "Future[Preview | None]", plan: PlanFacts, step_id: int, order: Order) -> None:

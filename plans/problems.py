@@ -11,6 +11,8 @@ from typing import Any
 from catalog.canonical import Json
 from catalog.definitions import SafetyLevel, Tool
 from catalog.errors import ParameterError
+from catalog.secret_shapes import find_secrets
+from catalog.secrets import GIVE_IT, placeholders
 from plans import conditions, references
 from plans.arguments import argument_problems
 from plans.lines import find_lines
@@ -182,8 +184,11 @@ class _Check:
                 yield _error(f"{path}.{where}", "reference_malformed", refusal.message)
         for reference in found:
             yield from self.reference(path, step, reference)
+        missing = list(placeholders(step.parameters))
+        for where, _ in missing:
+            yield _error(f"{path}.{where}", "secret_missing", GIVE_IT)
         tool = self.tools.get(step.tool or "")
-        if tool and readable:
+        if tool and readable and not missing:
             for problem in argument_problems(tool, step.parameters, found):
                 yield replace(problem, path=f"{path}.{problem.path}" if problem.path else path)
 
@@ -231,6 +236,10 @@ def _agent_problem(here: str, step: StepDocument) -> Problem:
 
 def _done_check(here: str, step: StepDocument) -> Iterator[Problem]:
     if step.done_check is None:
+        return
+    if find_secrets(step.done_check):
+        message = "A check is kept as it is written: it must hold no secret. Take this one out, and make a new one."
+        yield _error(f"{here}.done_check", "secret_in_check", message)
         return
     try:
         constant = conditions.is_constant(step.done_check)

@@ -3,6 +3,7 @@
 import json
 
 from catalog.privacy import Hidden, mask_response
+from catalog.secrets import shown_text
 from plans.masked import masked_json
 from plans.models import MemoryItem, Plan
 from plans.private import PrivateParts
@@ -12,7 +13,8 @@ PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence":
 
 def value_of(plan: Plan, key: str, private: PrivateParts) -> str | None:
     """Return the JSON text of a value in a plan's memory, None when there is none; masked when it is private."""
-    text = plan.memory.filter(type=MemoryItem.Type.VALUE, key=key).values_list("value", flat=True).first()
+    stored = plan.memory.filter(type=MemoryItem.Type.VALUE, key=key).values_list("value", flat=True).first()
+    text = stored and shown_text(stored)
     return masked_json(text) if text is not None and key in private.keys else text
 
 
@@ -20,7 +22,7 @@ def part_of_step(plan: Plan, step_id: int, name: str, private: PrivateParts) -> 
     """Return the JSON text of one part of a step's call, None when there is none; masked when it is private."""
     if name not in PARTS:
         return None
-    text = plan.steps.filter(step_id=step_id).values_list(PARTS[name], flat=True).first()
+    text = shown_text(plan.steps.filter(step_id=step_id).values_list(PARTS[name], flat=True).first() or "")
     hidden = private.steps.get(step_id)
     return _masked(text, name, hidden) if text and hidden else text or None
 

@@ -28,6 +28,11 @@ def take_back_lost_steps(now: datetime) -> int:
     return do_each(_take_back, lost)
 
 
+def give_up_leases(now: datetime) -> None:
+    """Let every lease end now: after a restore nobody has what the rows say, and whoever has is fenced."""
+    Step.objects.filter(lease_until__gt=now).update(lease_until=now)
+
+
 def _take_back(lost: Claimed) -> bool:
     """Decide about one step, in its plan's transaction; False when it was not lost after all."""
     plan = plan_facts(lost.plan_pk)

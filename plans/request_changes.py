@@ -5,15 +5,17 @@ The database is asked, nobody is listened to: it makes no difference in which pr
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from weakref import WeakKeyDictionary
 
-from django.db.models import Q
+from django.db.models import Count, Q
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, Comment, Delegation, Review
 from approvals.states import OPEN, RequestStatus
+from catalog import clock
 from catalog.problems import log_unexpected
 from plans.feed import Feed
 
@@ -32,16 +34,24 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What was seen: the state and round of each open request, and the newest request of all."""
+class Seen:
+    """One open request as a look found it: what of it is told of as a change, and until when it waits."""
 
-    seen: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    status: str
+    state: Hashable
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen: each open request, and the newest request of all."""
+
+    seen: Mapping[str, Seen] = field(default_factory=dict)
     newest: int = 0
 
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for an answer."""
-        return sum(status == RequestStatus.PENDING for status, _ in self.seen.values())
+    def waiting(self, now: datetime) -> int:
+        """Return how many requests wait for an answer: the length of everyone's list."""
+        return sum(each.status == RequestStatus.PENDING and each.expires_at > now for each in self.seen.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +62,61 @@ class Changes:
     waiting: int
 
 
+COLUMNS = (
+    *("pk", "public_id", "status", "expires_at"),
+    *("round_number", "claimed_by", "claimed_until", "escalated_at", "superseded_by"),
+)
+"""What a look reads of a request: who it is, how long it waits, and what is told of as a change."""
+
+
 def look(before: Look | None = None) -> tuple[Look, Changes]:
     """Look at the requests; return what is seen and what has changed since the look before."""
     wanted = Q(status__in=OPEN) | Q(public_id__in=before.seen if before else ())
     if before is not None:
         wanted |= Q(pk__gt=before.newest)
-    rows = list(ApprovalRequest.objects.filter(wanted).values_list("pk", "public_id", "status", "round_number"))
+    shown = ApprovalRequest.objects.filter(wanted).exclude(_unheard_of(before))
+    rows = list(shown.values_list(*COLUMNS))
     newest = max([row[0] for row in rows], default=0)
     if before is None:
         newest = ApprovalRequest.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
-    seen = {public_id: (status, number) for _, public_id, status, number in rows if status in OPEN}
+    laid_over = _laid_over()
+    found = {row[1]: Seen(row[2], (row[4:], *(each.get(row[0]) for each in laid_over)), row[3]) for row in sorted(rows)}
+    seen = {public_id: each for public_id, each in found.items() if each.status in OPEN}
     now = Look(seen, max(newest, before.newest if before else 0))
-    found = [change for row in sorted(rows) for change in _changes(before, *row[1:])] if before else []
-    return now, Changes(found, now.waiting)
+    changes = [change for item in found.items() for change in _changes(before, *item)] if before else []
+    return now, Changes(changes, now.waiting(clock.now()))
 
 
-def _changes(before: Look, public_id: str, status: str, number: int) -> Iterator[Change]:
+def _laid_over() -> tuple[Mapping[int, object], ...]:
+    """Return what has rows of its own: open requests with how much was said and answered, and who may answer them."""
+    open_ = {"request__status__in": OPEN}
+    said = Comment.objects.filter(**open_).order_by().values_list("request").annotate(count=Count("pk"))
+    answered = Review.objects.filter(**open_, undone_at=None).order_by().values_list("request")
+    handed = Delegation.objects.filter(**open_).order_by("pk").values_list("request", "by", "to")
+    delegates: dict[int, tuple[tuple[int, int], ...]] = {}
+    for request, by, to in handed:
+        delegates[request] = (*delegates.get(request, ()), (by, to))
+    return dict(said), dict(answered.annotate(count=Count("pk"))), delegates
+
+
+def _unheard_of(before: Look | None) -> Q:
+    """Say that a request was asked early, and never waited like another: nobody was told of it, so nothing is told."""
+    known = Q(public_id__in=before.seen if before else ()) | Q(status=RequestStatus.PENDING, ready_at__isnull=False)
+    return Q(is_early=True) & ~known
+
+
+def _changes(before: Look, public_id: str, found: Seen) -> Iterator[Change]:
     """Yield what must have happened to a request for it to be as it is now."""
     known = before.seen.get(public_id)
-    pending = status == RequestStatus.PENDING
+    pending = found.status == RequestStatus.PENDING
     if known is None:
         yield Change("approval.opened", public_id, RequestStatus.PENDING.value)
-        known = (RequestStatus.PENDING.value, number)
-    if known == (status, number):
+        if pending:
+            return
+    elif (known.status, known.state) == (found.status, found.state):
         return
-    closed = not pending and known[0] == RequestStatus.PENDING
-    yield Change("approval.closed" if closed else "approval.changed", public_id, status)
+    closed = not pending and (known is None or known.status == RequestStatus.PENDING)
+    yield Change("approval.closed" if closed else "approval.changed", public_id, found.status)
 
 
 class RequestChanges:

@@ -20,6 +20,7 @@ websocket_urlpatterns = [
     socket("ws/approvals/", RequestChangesSocket),
     socket("ws/pages/shell/", ShellSocket),
     socket("ws/pages/inbox/", InboxSocket),
+    socket("ws/pages/inbox/<slug:view>/", InboxSocket),
     socket("ws/pages/plans/", PlansSocket),
     socket("ws/pages/plans/<slug:plan_ref>/", PlanSocket),
     re_path("", cast("Any", NowhereSocket.serve)),

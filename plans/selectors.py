@@ -29,12 +29,21 @@ def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
     return plans_for(viewer, token).get(public_id=public_id)
 
 
+def why_failed(plan: Plan) -> str:
+    """Say why a plan failed where that is not a step's doing, such as its deadline; empty for any other."""
+    if plan.status != PlanStatus.FAILED:
+        return ""
+    ended = plan.events.filter(type="plan.failed").order_by("-seq").first()
+    return str(ended.data_json.get("reason", "")) if ended else ""
+
+
 SHOWN_OF_RELATED = (
     "version__number",
     "implementation__reference",
     "requested_by__username",
     "approval__public_id",
     "approval__expires_at",
+    "grant_use__grant_id",
     "replaced_by__public_id",
     "replaces__public_id",
 )

@@ -6,7 +6,8 @@ from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, GrantUse
+from catalog.access import name_of
 from catalog.intake import (
     MAX_ID,
     BlankIsNull,
@@ -25,7 +26,7 @@ from catalog.states import PUBLIC_STATUS
 from plans.cloning import NO_KIN, Kin
 from plans.models import Plan, Step
 from plans.private import PrivateParts
-from plans.selectors import steps_of
+from plans.selectors import steps_of, why_failed
 from plans.spec import MAX_STEP_ID
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
@@ -77,11 +78,22 @@ class CallBody(StrictSerializer):
     query_type = Text(required=False, allow_null=True, max_length=128)
     reason = Text(required=False, allow_blank=True, max_length=MAX_REASON, default="")
     plan = Text(required=False, allow_null=True, max_length=MAX_ID)
+    replaces = Text(
+        required=False, allow_null=True, max_length=MAX_ID, help_text="The failed call it takes the place of."
+    )
     wait_seconds = Seconds(required=False, min_value=0, max_value=MAX_WAIT)
 
 
 class ActionBody(StrictSerializer):
     """An action that needs nothing said."""
+
+
+class InputBody(StrictSerializer):
+    """What a plan that waits for its person is given."""
+
+    step_id = Whole(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
+    text = Text(required=False, allow_blank=True, default="")
+    arguments = JsonObject(required=False, help_text="What a step that was sent back is to run with.")
 
 
 class RetryBody(StrictSerializer):
@@ -257,7 +269,12 @@ class PlanDetailSerializer(PlanSerializer):
 
     cloned_from = serializers.SerializerMethodField()
     clones = serializers.SerializerMethodField()
+    failure = serializers.SerializerMethodField()
     steps = serializers.SerializerMethodField()
+
+    def get_failure(self, plan: Plan) -> str | None:
+        """Return why it failed where that is not a step's doing, such as its deadline; else None."""
+        return why_failed(plan) or None
 
     def get_cloned_from(self, plan: Plan) -> str | None:
         """Return the id of the plan it was cloned from, as far as the viewer may see that one."""
@@ -291,6 +308,18 @@ class CallApprovalSerializer(serializers.Serializer[Any]):
         return f"{settings.TOOLGATE_URL}/approvals/?item={request.public_id}"
 
 
+class CallGrantSerializer(serializers.Serializer[Any]):
+    """The grant by which a call ran without a review."""
+
+    id = serializers.CharField(source="grant.public_id")
+    made_by = serializers.SerializerMethodField()
+    created_from = serializers.CharField(source="grant.created_from.public_id", default=None, allow_null=True)
+
+    def get_made_by(self, use: GrantUse) -> str:
+        """Name who made it."""
+        return name_of(use.grant.created_by)
+
+
 class CallSerializer(serializers.Serializer[Any]):
     """One call: what was asked, where it stands, what came of it."""
 
@@ -305,6 +334,7 @@ class CallSerializer(serializers.Serializer[Any]):
     waiting_for = serializers.CharField(allow_null=True)
     result = serializers.JSONField(source="response_json", allow_null=True)
     approval = CallApprovalSerializer(allow_null=True)
+    grant = CallGrantSerializer(source="grant_use", allow_null=True)
     replaces = serializers.CharField(source="replaces.public_id", allow_null=True)
     replaced_by = serializers.CharField(source="replaced_by.public_id", allow_null=True)
     attempt = serializers.IntegerField()

@@ -8,14 +8,16 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from catalog import clock, snapshot, tracing
+from catalog import clock, snapshot, tracing, vault
 from catalog.canonical import Json
 from catalog.errors import ToolError
 from catalog.models import ApiToken
 from catalog.retries import retried
+from catalog.secrets import scrub_words
 from catalog.transitions import move
+from catalog.vault import Place
 from plans import carriers, finishing
-from plans.documents import fields_of
+from plans.documents import fields_of, keep_secrets
 from plans.events import Recording, recording, recording_new
 from plans.given import keep_given
 from plans.models import MemoryItem, Plan, Step, StepDependency
@@ -55,7 +57,7 @@ def create_plan(document: PlanDocument, *, by: Requester, cloned_from: Plan | No
     problems = [problem for problem in problems_of(document) if problem.severity == "error"]
     if problems:
         raise PlanProblems(problems)
-    plan = new_plan(document.goal, by)
+    plan = new_plan(scrub_words(document.goal), by)
     plan.owner, plan.can_modify = document.owner or "agent", document.can_modify
     plan.cloned_from = cloned_from
     if document.deadline_seconds:
@@ -65,9 +67,12 @@ def create_plan(document: PlanDocument, *, by: Requester, cloned_from: Plan | No
         plan.budget_calls, plan.budget_seconds = document.budget.calls, document.budget.seconds
     with recording_new(plan) as batch:
         _store_steps(plan, document.steps)
+        keep_secrets(plan.public_id, document.steps)
+        memory = vault.sealed(None, document.memory or {})
+        vault.keep(Place(plan.public_id), memory.secrets)
         MemoryItem.objects.bulk_create(
             MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=batch.now)
-            for key, value in (document.memory or {}).items()
+            for key, value in json.loads(memory.text).items()
         )
         if document.memory:
             keep_given(plan, document.steps)

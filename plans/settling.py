@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from catalog import facts
@@ -10,6 +10,7 @@ from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.results import format_success_response
 from catalog.retries import retried
+from catalog.secrets import scrub_words, scrubbed
 from catalog.states import CallStatus
 from catalog.transitions import move
 from plans import carriers, claims, finishing
@@ -32,13 +33,14 @@ class Settlement:
 @retried
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
     """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
+    told = replace(settlement, result=scrubbed(settlement.result), comment=scrub_words(settlement.comment))
     with recording(plan.pk, plan.public_id) as batch:
         row = plan.steps.select_related("call").get(step_id=step_id)
         if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
             raise Conflict("This step has no unknown outcome to settle.")
         step = claims.look_at(batch.cursor, row.pk)
-        facts.record("call.settled", call=row.call, by=by.user, verdict=settlement.verdict, reason=settlement.comment)
-        SETTLE[settlement.verdict](Settling(batch, step, row.call, settlement))
+        facts.record("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
+        SETTLE[told.verdict](Settling(batch, step, row.call, told))
         finishing.settle_plan(batch)
 
 

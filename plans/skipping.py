@@ -12,6 +12,7 @@ from catalog.access import name_of
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from catalog.retries import retried
+from catalog.secrets import scrub_words
 from catalog.states import CallStatus
 from catalog.transitions import try_move
 from plans import carriers, claims, finishing
@@ -58,7 +59,7 @@ def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
 def _checked(reason: str) -> str:
     text = reason.replace("\r\n", "\n").strip()
     if text and len(text) <= MAX_REASON and "\0" not in text:
-        return text
+        return scrub_words(text)
     message = f"Say why the step is skipped, in at most {MAX_REASON:,} characters: it is kept in the plan's history."
     problem = {"path": "reason", "code": "required" if not text else "invalid", "message": message}
     raise ParameterError(message, {"field": "reason", "errors": [problem]})
@@ -97,6 +98,6 @@ def _end_call(call: Call, reason: str, batch: Recording, by: Requester) -> None:
     """End the call that the step waited with: the step is completed already, whatever becomes of its request."""
     message = f"The step was skipped: {reason}"
     if hasattr(call, "approval") and call.approval.status in OPEN:
-        requests.withdraw(call.approval, by=by.user, reason=message)
+        requests.take_back(call.approval, by=by.user, reason=message)
     elif try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=message, finished_at=batch.now):
         facts.record("call.skipped", call=call, by=by.user, reason=reason)

@@ -4,7 +4,6 @@ Everything here happens inside one open recording of the plan, normally the tran
 was finished. What needs the outside (a preview, a handler) is returned as work, to be done after commit.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -14,19 +13,25 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.db.models.base import ModelState
 
+from approvals import refusals, starts
+from approvals.edits import edited_by_people
+from approvals.errors import ApprovalExpired, Invalidated
 from approvals.gate import gate
-from catalog import dispatch, snapshot
-from catalog.canonical import canonical_text
+from approvals.models import ApprovalRequest
+from catalog import dispatch, snapshot, vault
 from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
 from catalog.models import Call, new_call_id
 from catalog.problems import log_unexpected
 from catalog.registry import unknown_tool
+from catalog.secrets import Sealed
 from catalog.states import TERMINAL, CallStatus
-from plans import budgets, caps, carriers, claims, conditions, drift, finishing, limits, references
+from catalog.vault import Place
+from plans import budgets, caps, carriers, claims, conditions, drift, early, finishing, granted, limits, references
 from plans.budgets import BudgetExceeded
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
 from plans.models import Step
+from plans.room import lacks_room
 from plans.work import Asker, Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
 
 _BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concrete_fields}
@@ -75,7 +80,7 @@ def _begin(start: Start) -> Work | None:
         if not step.tool:
             finishing.complete_note(start.batch, step)
             return None
-        return admit(start, _order(start))
+        return admit(start, order_of_step(start.plan, start.step))
     except ToolError as error:
         if not (isinstance(error, ToolDrifted) and drift.leave(start.batch, step)):
             finishing.refuse(start.batch, step, error)
@@ -102,14 +107,18 @@ def _skip_reason(start: Start) -> _Check:
     return _Check(done=verdict.done, event={} if verdict.done else {"check": verdict.reason})
 
 
-def _order(start: Start) -> Order:
+def order_of_step(plan: PlanFacts, step: Claimed) -> Order:
     """Resolve references and validate the arguments against the tool as it is now."""
-    text, old = start.step.parameters, _call_before(start.step)
-    parameters = json.loads(text)
-    is_literal = start.plan.is_call or (old is not None and old.arguments == text)
+    text, old = step.parameters, _call_before(step)
+    given = _given_to(step, plan.ref) if old is not None else None
+    parameters = vault.restored(text, plan.ref) if given is None else given
+    is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
+    wanted = vault.Refilled(parameters)
     if not is_literal and "${" in text:
-        parameters = references.resolve(parameters, Memory(start.step.plan_pk))
-    order = order_for(start.step.tool, parameters, plan_ref=start.plan.ref)
+        memory = Memory(step.plan_pk, stored=True)
+        wanted = vault.refill_kept(references.resolve(parameters, memory), plan.ref)
+    order = order_for(step.tool, wanted.arguments, plan_ref=plan.ref)
+    wanted.check_shown(Sealed(order.text, order.secrets))
     return order if old is None else replace(order, replaces=old, asker=asker_of(old))
 
 
@@ -118,6 +127,12 @@ def _call_before(step: Claimed) -> Call | None:
     if step.attempt == 1:
         return None
     return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replaced_by=None).first()
+
+
+def _given_to(step: Claimed, plan_ref: str) -> dict[str, Any] | None:
+    """Return the arguments that a person gave to a step in place of its parameters; None when nobody did."""
+    text = Step.objects.values_list("given_arguments", flat=True).get(pk=step.pk)
+    return vault.restored(text, plan_ref) if text else None
 
 
 def order_for(tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None) -> Order:
@@ -137,18 +152,34 @@ def order_for(tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "
             "sync_tools if its code is the newer one; then try again."
         )
     checked = dispatch.check(target.tool, arguments)
-    return Order(target=target, arguments=checked, text=canonical_text(checked))
+    sealed = vault.sealed(target.tool, checked)
+    return Order(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
 
 
-def renewal_of(call: Call) -> Order:
-    """Return the order for a call that is to take the place of `call`; raise what `order_for` raises."""
-    order = order_for(call.tool_name, call.arguments_json, plan_ref=call.plan_ref)
+def keep_secrets(order: Order, plan_ref: str, step_id: int) -> None:
+    """Keep the secrets that were cut out of a call's arguments until it ends, in the transaction that stores it."""
+    if order.secrets:
+        vault.keep(Place(plan_ref, str(step_id)), order.secrets)
+
+
+def renewal_of(call: Call, given: Mapping[str, Any] | None = None) -> Order:
+    """Return the order for a call that is to take the place of `call`, with its arguments or with those given.
+
+    Raises what `order_for` raises.
+    """
+    arguments = vault.arguments_of(call) if given is None else given
+    order = order_for(call.tool_name, arguments, plan_ref=call.plan_ref)
     return replace(order, replaces=call, asker=asker_of(call))
 
 
 def order_of(call: Call) -> Order:
-    """Return the order for a stored call, by the implementation it was stored with; raise what `order_for` raises."""
-    return order_for(call.tool_name, call.arguments_json, plan_ref=call.plan_ref, kept=call.implementation_id)
+    """Return the order for a stored call, by the implementation it was stored with, for who asked for it.
+
+    Raises what `order_for` raises.
+    """
+    arguments = vault.arguments_of(call)
+    order = order_for(call.tool_name, arguments, plan_ref=call.plan_ref, kept=call.implementation_id)
+    return replace(order, asker=asker_of(call))
 
 
 def asker_of(call: Call) -> Asker | None:
@@ -167,7 +198,7 @@ def facts_for(order: Order, plan: PlanFacts) -> dispatch.CallFacts:
         arguments=order.arguments,
         requested_by=(order.asker or plan.asker).user_id,
         plan_ref=plan.ref,
-        source="",
+        source=target.source,
     )
 
 
@@ -175,7 +206,11 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
     """Ask the gate: start the call, hand it to people, or refuse it with its step; one not `counted` yet comes back."""
     verdict = gate(facts_for(order, start.plan))
     if isinstance(verdict, dispatch.Deny):
+        granted.end_denied(start.plan, order)
         finishing.refuse(start.batch, start.step, ToolError(verdict.message))
+        return None
+    hold = Hold(start.step, start.plan, order, verdict.terms) if isinstance(verdict, dispatch.Hold) else None
+    if hold is not None and (_was_refused(start, order) or (not counted and lacks_room(start.batch, hold))):
         return None
     try:
         budgets.check(start.batch.cursor, start.plan)
@@ -184,14 +219,33 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
         return None
     if not counted and limits.is_limited(order):
         return Limited(start.step, start.plan, order)
-    if isinstance(verdict, dispatch.Hold):
-        return Hold(start.step, start.plan, order, verdict.terms)
+    if hold is not None:
+        return hold
     call = new_call(start.plan, start.step.step_id, order, status=CallStatus.RUNNING)
     call.fence, call.attempt = start.step.attempt, 1
     call.created_at = call.started_at = start.batch.now
     if not claims.give_new_call(start.batch.cursor, start.step, call):
         raise Conflict("The step was taken over before its call could start.")
+    keep_secrets(order, start.plan.ref, start.step.step_id)
     return _started(start, call, order)
+
+
+def _was_refused(start: Start, order: Order) -> bool:
+    """Refuse again what people refused in this plan before; say whether that was so."""
+    first = refusals.refused_before(start.plan.ref, order.target.tool.name, order.text)
+    if first is not None:
+        refuse_again(start, order, first)
+    return first is not None
+
+
+def refuse_again(start: Start, order: Order, first: ApprovalRequest) -> Call:
+    """Store the call of a claimed step, and refuse it as people refused the same in this plan before."""
+    call = new_call(start.plan, start.step.step_id, order, status=CallStatus.CREATED)
+    call.created_at = start.batch.now
+    if not claims.give_new_call(start.batch.cursor, start.step, call):
+        raise Conflict("The step was taken over before its call could be refused.")
+    refusals.refuse_again(call, first)
+    return call
 
 
 def _started(start: Start, call: Call, order: Order) -> Run:
@@ -214,7 +268,7 @@ def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus)
         "token_id": asker.token_id,
         "via": asker.via,
         "session": asker.session,
-        "reason": order.replaces.reason if order.replaces else order.reason,
+        "reason": order.reason or (order.replaces.reason if order.replaces else ""),
         "plan_ref": plan.ref,
         "step_ref": str(step_id),
     }
@@ -229,24 +283,75 @@ def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus)
 def _continue(start: Start) -> Work | None:
     """Go on with a step that already has a call: start it, ask about it again, or compare it with its approval."""
     call = Call.objects.select_related("approval").get(pk=start.step.call_pk or 0)
+    if early.is_ahead(call):
+        return _meet(start, call)
     start.batch.add("step.started", start.step.step_id, attempt=start.step.attempt)
     if call.status in TERMINAL:
-        return admit(start, renewal_of(call))
+        return admit(start, renewal_of(call, _given_to(start.step, start.plan.ref)))
     if hasattr(call, "approval") and call.approval.consumed_at is None:
         return Resume(start.step, start.plan, call)
     return _start_stored(start, call, order_of(call))
+
+
+def _meet(start: Start, call: Call) -> Work | None:
+    """Go on with a step that people were asked about before it was ready, as if they were asked now."""
+    batch, step, check = start.batch, start.step, _skip_reason(start)
+    batch.add("step.started", step.step_id, attempt=step.attempt, **check.event)
+    if check.done:
+        early.take_back([call], "The step needs not be done: its check says that it is.")
+        finishing.skip(batch, step)
+        return None
+    if call.status in TERMINAL and not early.asks_again(call):
+        early.carry_out_answer(batch, step, call)
+        return None
+    order = order_of_step(start.plan, start.step)
+    if call.status not in TERMINAL and not early.is_outdated(batch, call, order) and not early.was_refused(call):
+        return Resume(start.step, start.plan, call) if early.adopt(batch, step, call) else None
+    return admit(start, replace(order, replaces=call, asker=asker_of(call)), counted=True)
 
 
 def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
     """Start a stored call that needs nobody: a direct call, one whose worker was lost, or one that is tried again."""
     if order.target.version_pk != call.version_id:
         raise ToolDrifted(f"The definition of {call.tool_name} has changed since this was asked for; ask for it again.")
-    if not call.attempt and not isinstance(gate(facts_for(order, start.plan)), dispatch.Allow):
-        raise ToolError("The policies have changed since this was asked for; ask for it again.")
+    if not call.attempt and (hold := _judge_again(start, call, order)) is not None:
+        return hold
     budgets.check(start.batch.cursor, start.plan)
     if not claims.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
         raise ToolError("The call was settled before it could start.")
     if order.target.implementation_pk != call.implementation_id:  # what it was stored with has been switched off
         Call.objects.filter(pk=call.pk).update(implementation=order.target.implementation_pk)
     call.fence, call.attempt, call.started_at = start.step.attempt, call.attempt + 1, start.batch.now
-    return _started(start, call, order)
+    run = _started(start, call, order)
+    was_edited = hasattr(call, "approval") and call.approval.round_number > 1
+    return replace(run, edited=edited_by_people(call.approval)) if was_edited else run
+
+
+def _judge_again(start: Start, call: Call, order: Order) -> Hold | None:
+    """Ask the gate about a stored call that has not run: what a grant let in is held again, unless one still covers it.
+
+    A call whose worker stopped before its handler began starts on the same approval or grant, where that still holds.
+    Raises ToolError for what no grant can have let in, and for what an approval lets start no more.
+    """
+    was_approved = hasattr(call, "approval")
+    if was_approved:
+        _compare_again(call, order)
+    verdict = gate(facts_for(order, start.plan))
+    if isinstance(verdict, dispatch.Hold):
+        if was_approved or granted.still_lets_start(start.plan, order, verdict.terms, call, start.step.pk):
+            return None
+        if hasattr(call, "grant_use") or granted.came_by_a_grant(start.plan, order, verdict.terms):
+            return Hold(start.step, start.plan, order, verdict.terms, call)
+    elif isinstance(verdict, dispatch.Allow):
+        return None
+    else:
+        granted.end_denied(start.plan, order)
+    raise ToolError("The policies have changed since this was asked for; ask for it again.")
+
+
+def _compare_again(call: Call, order: Order) -> None:
+    """Compare a call that was handed back unbegun with its approval. Raises ToolError where it may not start now."""
+    try:
+        starts.compare_used(call, order.target.fingerprint, order.target.implementation_digest)
+    except (ApprovalExpired, Invalidated) as change:
+        raise ToolError(f"{change} It was approved, and has not run; ask for it again.") from None

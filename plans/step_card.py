@@ -8,17 +8,20 @@ from typing import Any
 
 from django.db.models.functions import Left, Length
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, GrantUse
 from approvals.states import RequestStatus
 from catalog import snapshot
 from catalog.errors import ParameterError
 from catalog.privacy import Hidden
+from catalog.secrets import shown_text
 from plans import references
+from plans.inputs import is_sent_back
 from plans.masked import MaskedParts, masked_parameters, masked_parts
 from plans.models import MemoryItem, Step
 from plans.picture import VALUE_SHOWN, Picture, StepPicture
 from plans.states import WaitingFor
 
+BY_GRANT = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")
 SHOWN_PARTS = ("call__arguments", "call__response", "call__late_evidence")
 
 
@@ -71,6 +74,11 @@ class StepCard:
         return getattr(self.step.call, "approval", None) if self.step.call else None
 
     @property
+    def grant_use(self) -> GrantUse | None:
+        """The use of the grant by which its call ran without a review."""
+        return getattr(self.step.call, "grant_use", None) if self.step.call else None
+
+    @property
     def waits_for_approval(self) -> bool:
         """Whether people must answer first."""
         return self.step.waiting_for == WaitingFor.APPROVAL and self.step.ready_at is None
@@ -80,6 +88,11 @@ class StepCard:
         """Until when its approval may be used; None when it is not approved, or was used."""
         request = self.request
         return request.not_after if request is not None and request.status == RequestStatus.APPROVED else None
+
+    @property
+    def waits_for_arguments(self) -> bool:
+        """Whether reviewers sent its call back, and its person must change it."""
+        return is_sent_back(self.step)
 
     @property
     def outcome_unknown(self) -> bool:
@@ -94,7 +107,9 @@ def card_of(picture: Picture, number: int) -> StepCard | None:
         return None
     excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in SHOWN_PARTS}
     sizes = {f"{part}_size": Length(part) for part in SHOWN_PARTS}
-    rows = picture.plan.steps.select_related("call__approval", "call__version").defer(*SHOWN_PARTS, "call__message")
+    rows = picture.plan.steps.select_related("call__approval", "call__version", *BY_GRANT).defer(
+        *SHOWN_PARTS, "call__message"
+    )
     step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
     by_number, hidden = picture.by_number, picture.private.steps.get(number)
     return StepCard(
@@ -143,8 +158,11 @@ def _level(step: Step) -> str:
 
 
 def _excerpt(step: Step, part: str) -> Excerpt | None:
-    size = getattr(step, f"{part}_size")
-    return Excerpt(getattr(step, f"{part}_head"), size) if size else None
+    size, head = getattr(step, f"{part}_size"), getattr(step, f"{part}_head")
+    if not size:
+        return None
+    shown = shown_text(head)
+    return Excerpt(shown, size - len(head) + len(shown))
 
 
 def _arguments(picture: Picture, parameters: Mapping[str, Any]) -> Iterator[Argument]:

@@ -13,15 +13,18 @@ from time import monotonic
 from django.conf import settings
 from django.db import connection
 
-from approvals import decisions, expiry, outdated
+from approvals import decisions, expiry, outdated, reminders
+from approvals.deliveries import Sender, clear_deliveries
+from approvals.witness import Watch
 from catalog import clock
 from catalog.idempotency import clear_keys
 from catalog.problems import log_unexpected
 from catalog.rates import MOST_CLEARED, clear_buckets
-from plans import carriers, drift, executors, looks, measures, recovery
+from plans import carriers, drift, executors, looks, measures, recovery, sweeping
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
 from plans.leases import Renewer
+from plans.room import wake_where_there_is_room
 
 log = logging.getLogger("toolgate.ticker")
 TICK_SECONDS = 1.0
@@ -37,6 +40,8 @@ class Ticker:
 
     def __init__(self, executor: Executor | None) -> None:
         self._executor = executor
+        self._watch = Watch()
+        self._sender = Sender()
         self._stopping = threading.Event()
         self._renewer = Renewer(executor) if executor is not None else None
         self._cleared_at = self._beaten_at = float("-inf")
@@ -55,6 +60,7 @@ class Ticker:
         """Stop after the tick that is under way."""
         self._stopping.set()
         self._thread.join(timeout=5)
+        self._sender.stop()
         if self._renewer is not None:
             self._renewer.stop()
 
@@ -69,21 +75,29 @@ class Ticker:
         """Do everything that is due; one that fails is logged and does not stop the others."""
         self._began, self._done = clock.now(), 0
         measures.ticked()
-        for job in (
-            self._look_at_clock,
-            self._measure,
+        for job in (self._look_at_clock, self._measure, self._witness):
+            _safely(job)
+        for job in () if self._watch.fault else self._work():
+            _safely(job)
+
+    def _work(self) -> tuple[Callable[[], None], ...]:
+        """Return what is done as long as the database is the one that its checkpoints tell of."""
+        return (
             self._stop,
             self._beat,
             self._end_overdue,
             self._apply,
             self._void,
+            self._remind,
             self._expire,
             self._overdue,
             self._recover,
+            self._make_room,
             self._wake,
+            self._forget,
+            self._sender.look,
             self._clear,
-        ):
-            _safely(job)
+        )
 
     def _pause(self) -> float:
         """Return the seconds until something is due, between 0.05 and 1, and less than a lease lasts.
@@ -110,6 +124,11 @@ class Ticker:
     def _measure(self) -> None:
         if self._executor is not None:
             self._executor.measure()
+
+    def _witness(self) -> None:
+        """Write down where the audit log stands; start nothing more where the database was set back."""
+        if self._watch.look() and self._executor is not None:
+            self._executor.retire()
 
     def _stop(self) -> None:
         """Tell handlers whose plan has ended, perhaps by another process, to stop."""
@@ -143,11 +162,17 @@ class Ticker:
     def _expire(self) -> None:
         self._done += expiry.expire_due(clock.now())
 
+    def _remind(self) -> None:
+        self._done += reminders.remind_due(clock.now())
+
     def _overdue(self) -> None:
         end_overdue_plans(clock.now())
 
     def _recover(self) -> None:
         recovery.take_back_lost_steps(clock.now())
+
+    def _make_room(self) -> None:
+        wake_where_there_is_room(clock.now())
 
     def _wake(self) -> None:
         """Tell of plans that have something ready: hints that were lost, delays that are over. They take turns too."""
@@ -158,12 +183,16 @@ class Ticker:
             if not drift.is_left(plan_pk):
                 carriers.send(plan_pk)
 
+    def _forget(self) -> None:
+        sweeping.forget_secrets()
+
     def _clear(self) -> None:
-        """Clear old counts of rate limits and old idempotency keys, some at a time, and hints that workers lost."""
+        """Clear old counts, idempotency keys and deliveries, some at a time, and hints that workers lost."""
         if monotonic() - self._cleared_at < CLEAR_SECONDS:
             return
         carriers.clear_lost()
-        cleared = clear_buckets(now=clock.now()), clear_keys(now=clock.now())
+        now = clock.now()
+        cleared = clear_buckets(now=now), clear_keys(now=now), clear_deliveries(now=now)
         if max(cleared) < MOST_CLEARED:
             self._cleared_at = monotonic()
 

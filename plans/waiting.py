@@ -18,11 +18,14 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Settled = Callable[[str, float], Awaitable[None]]
+Settled = Callable[[str, float], Awaitable[str]]
 
 
 class WaitForCall:
-    """Wraps an ASGI application; `settled(call id, seconds)` returns when the call has ended or time is over."""
+    """Wraps an ASGI application; `settled(call id, seconds)` returns when the call has ended or time is over.
+
+    It returns the id of the call to be answered with: the same, or the one that took its place meanwhile.
+    """
 
     def __init__(self, app: App, settled: Settled) -> None:
         self.app = app
@@ -38,17 +41,18 @@ class WaitForCall:
         if answer.wait is None:
             return
         call_id, seconds = answer.wait
-        if await self._is_still_wanted(call_id, seconds, receive):
-            later = await self._read(call_id, scope)
+        found = await self._wait(call_id, seconds, receive)
+        if found is not None:
+            later = await self._read(found, scope)
             await (later if later.status == 200 else answer).give(send, status=answer.status)
 
-    async def _is_still_wanted(self, call_id: str, seconds: float, receive: Receive) -> bool:
-        """Wait for the call; say whether the client is still there."""
+    async def _wait(self, call_id: str, seconds: float, receive: Receive) -> str | None:
+        """Wait for the call; return which one to answer with, None when the client has left."""
         waiting = asyncio.ensure_future(self.settled(call_id, seconds))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            return waiting.done()
+            return waiting.result() if waiting.done() else None
         finally:
             waiting.cancel()
             leaving.cancel()

@@ -1,7 +1,7 @@
 """What an executor thread holds in its hands: a claimed step with its plan's facts, and what is to be done."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -9,9 +9,12 @@ from typing import Any
 
 from django.db import connection
 
+from approvals.edits import Edited
+from approvals.errors import Drift
 from approvals.policy import Rule
 from catalog.context import Budget
 from catalog.models import Call
+from catalog.secrets import Secret, shown_text
 from catalog.snapshot import CallableTool
 from catalog.stops import Stop
 from plans import claims
@@ -83,7 +86,10 @@ def facts_of(plan: Plan) -> PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be called: the catalog's target and the arguments, resolved and valid; `asker` None: the plan's."""
+    """What is to be called: the catalog's target and the arguments, resolved and valid; `asker` None: the plan's.
+
+    `arguments` are what runs, and are kept in memory only; `text` is what is stored, with the secrets cut out.
+    """
 
     target: CallableTool
     arguments: dict[str, Any]
@@ -91,6 +97,12 @@ class Order:
     replaces: Call | None = None
     reason: str = ""
     asker: Asker | None = None
+    secrets: tuple[Secret, ...] = ()
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The arguments as they may be shown and stored."""
+        return json.loads(shown_text(self.text)) if self.secrets else self.arguments
 
     @property
     def level(self) -> str:
@@ -102,7 +114,8 @@ class Order:
 class Run:
     """A call that has started: its handler is to be run, unless `stop` is told that its plan has ended.
 
-    `left_at` is empty until its handler could not be stopped and was left running.
+    `left_at` is empty until its handler could not be stopped and was left running. `edited` says what people changed
+    of it before they approved it.
     """
 
     step: Claimed
@@ -111,6 +124,7 @@ class Run:
     order: Order
     target_state: str | None = None
     budget: Budget | None = None
+    edited: Edited | None = None
     stop: Stop = field(default_factory=Stop, compare=False)
     began: float = field(default_factory=monotonic, compare=False)
     left_at: list[datetime] = field(default_factory=list, compare=False)
@@ -134,12 +148,16 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A call that needs people: its preview is to be computed and its request stored."""
+    """A call that needs people: its preview is to be computed and its request stored, unless a grant covers it.
+
+    `call` is what was stored of it already: it was asked for directly, and a grant covered it then.
+    """
 
     step: Claimed
     plan: PlanFacts
     order: Order
     rule: Rule
+    call: Call | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +177,29 @@ class Renewal:
     plan: PlanFacts
     call: Call
     reason: str
+    what: Drift
 
 
 Work = Run | Limited | Hold | Resume | Renewal
 
 
 class Memory(Mapping[str, Any]):
-    """A plan's values by key, read from the database when first asked for."""
+    """A plan's values by key, read from the database when first asked for.
 
-    def __init__(self, plan_pk: int) -> None:
+    As `stored`, for references, they hold what the secrets in them are found again by; tools see the names of those.
+    """
+
+    def __init__(self, plan_pk: int, *, stored: bool = False) -> None:
         self._plan_pk = plan_pk
+        self._as_told: Callable[[str], str] = str if stored else shown_text
         self._values: dict[str, Any] | None = None
 
     def _loaded(self) -> dict[str, Any]:
         if self._values is None:
             with connection.cursor() as cursor:
-                self._values = {key: json.loads(text) for key, text in claims.read_memory(cursor, self._plan_pk)}
+                self._values = {
+                    key: json.loads(self._as_told(text)) for key, text in claims.read_memory(cursor, self._plan_pk)
+                }
         return self._values
 
     def __getitem__(self, key: str) -> Any:

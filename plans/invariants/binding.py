@@ -16,11 +16,13 @@ from catalog.definitions import SafetyLevel
 from catalog.models import ToolVersion
 from catalog.versions import COVERED, fingerprint_of
 from plans.invariants.base import AT_ONCE, Finding, World, each, invariant
+from plans.invariants.granting import what_grants_let_start
 
 NOT_APPROVED = """
     SELECT c.public_id FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
     LEFT JOIN approvals_approvalrequest r ON r.call_id = c.id
     WHERE c.attempt > 0 AND COALESCE(r.status, '') <> 'consumed' AND (v.safety_level = %s OR r.id IS NOT NULL)
+      AND NOT EXISTS (SELECT 1 FROM approvals_grantuse g WHERE g.call_id = c.id AND r.id IS NULL)
 """
 SOMETHING_ELSE_RAN = """
     SELECT c.public_id FROM catalog_call c JOIN approvals_approvalrequest r ON r.call_id = c.id
@@ -35,8 +37,9 @@ OTHER_DIGEST_USED = """
 
 @invariant(1, "Whatever people had to approve ran as it was approved: same arguments, definition, code and state.")
 def what_ran_was_approved(world: World) -> Iterator[Finding]:
-    """Find started calls without a used approval, or with other arguments or another version than it binds."""
+    """Find started calls without a used approval or grant, or with other arguments or another version than it binds."""
     yield from each("The call started, and no approval was used for it.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
+    yield from what_grants_let_start()
     yield from each("The call is not the one that was approved.", SOMETHING_ELSE_RAN)
     yield from each("The log tells of another digest that was used.", OTHER_DIGEST_USED)
     for round_ in _differing(used=True):
@@ -55,7 +58,7 @@ NOT_OF_ITS_ROUND = """
 NEVER_TOLD = """
     SELECT DISTINCT r.public_id FROM approvals_round o JOIN approvals_approvalrequest r ON r.id = o.request_id
     WHERE NOT EXISTS (SELECT 1 FROM approvals_auditentry e WHERE e.object_ref = r.public_id
-      AND e.action IN ('approval.opened', 'approval.edited') AND e.digest = o.digest)
+      AND e.action IN ('approval.opened', 'approval.prepared', 'approval.edited') AND e.digest = o.digest)
 """
 
 

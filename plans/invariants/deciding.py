@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from catalog.definitions import SafetyLevel
 from plans.invariants.base import Finding, World, each, invariant
+from plans.invariants.granting import how_often_grants_were_used
 
 BY_THE_CLOCK = """
     SELECT r.public_id FROM approvals_approvalrequest r JOIN catalog_call c ON c.id = r.call_id
@@ -23,10 +24,12 @@ BY_THE_LOG = """
       GROUP BY object_ref) d ON d.object_ref = r.public_id
     LEFT JOIN (SELECT object_ref, MIN(seq) AS seq FROM approvals_auditentry WHERE action = 'approval.consumed'
       GROUP BY object_ref) u ON u.object_ref = r.public_id
-    LEFT JOIN (SELECT object_ref, MIN(seq) AS seq FROM approvals_auditentry WHERE action = 'call.started'
-      GROUP BY object_ref) s ON s.object_ref = c.public_id
-    WHERE r.consumed_at IS NOT NULL AND (d.seq > u.seq OR u.seq > s.seq)
+    LEFT JOIN (SELECT object_ref, MIN(seq) AS seq, MAX(seq) AS last FROM approvals_auditentry
+      WHERE action = 'call.started' GROUP BY object_ref) s ON s.object_ref = c.public_id
+    LEFT JOIN approvals_grantuse g ON g.call_id = c.id
+    WHERE r.consumed_at IS NOT NULL AND (d.seq > u.seq OR u.seq > CASE WHEN g.id IS NULL THEN s.seq ELSE s.last END)
 """
+"""A call that a grant let start, and that was handed back unbegun, has one start before people were asked."""
 
 
 @invariant(2, "Whatever people had to approve started after they decided, and within the time that they gave.")
@@ -58,6 +61,7 @@ STARTED_AGAIN = """
 @invariant(3, "An approval is used once, and what may not run twice by itself was started once.")
 def approvals_are_used_once(world: World) -> Iterator[Finding]:
     """Count the uses of each request, the requests of each call, and the attempts of calls that have but one."""
+    yield from how_often_grants_were_used()
     yield from each("Its state and its time of use contradict each other.", USED)
     yield from each("The log tells of more than one use.", USED_TWICE)
     yield from each("The call has more than one request.", ONE_REQUEST)
@@ -67,10 +71,13 @@ def approvals_are_used_once(world: World) -> Iterator[Finding]:
 
 DECIDED_OR_NOT = """
     SELECT public_id FROM approvals_approvalrequest
-    WHERE (status IN ('approved', 'consumed', 'rejected') AND (decided_at IS NULL OR effective_at IS NULL))
-      OR (status IN ('approved', 'consumed') AND not_after IS NULL)
+    WHERE (status IN ('approved', 'consumed', 'revoked', 'rejected', 'responded', 'changes_requested')
+        AND (decided_at IS NULL OR effective_at IS NULL))
+      OR (status IN ('approved', 'consumed', 'revoked') AND not_after IS NULL)
+      OR (status IN ('revoked', 'changes_requested') AND applied_at IS NULL)
       OR (status = 'pending' AND (decided_at IS NOT NULL OR applied_at IS NOT NULL))
-      OR (status = 'rejected' AND not_after IS NOT NULL)
+      OR (status IN ('rejected', 'responded', 'changes_requested') AND not_after IS NOT NULL)
+      OR (status = 'superseded' AND superseded_by_id IS NULL)
 """
 TWO_ANSWERS = """
     SELECT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
@@ -84,18 +91,22 @@ AFTER_THE_END = """
 OTHER_VERDICT = """
     SELECT r.public_id FROM approvals_approvalrequest r
     JOIN approvals_round o ON o.request_id = r.id AND o.number = r.round_number
-    LEFT JOIN approvals_review v ON v.round_id = o.id AND v.undone_at IS NULL AND v.verdict = 'reject'
-    GROUP BY r.id, r.public_id, r.status HAVING (r.status = 'rejected' AND COUNT(v.id) <> 1)
-      OR (r.status IN ('pending', 'approved', 'consumed') AND COUNT(v.id) > 0)
+    LEFT JOIN approvals_review v ON v.round_id = o.id AND v.undone_at IS NULL AND v.verdict <> 'approve'
+    GROUP BY r.id, r.public_id, r.status HAVING
+      (r.status = 'rejected' AND (COUNT(v.id) <> 1 OR MAX(v.verdict) <> 'reject'))
+      OR (r.status = 'responded' AND (COUNT(v.id) <> 1 OR MAX(v.verdict) <> 'respond'))
+      OR (r.status = 'changes_requested' AND (COUNT(v.id) <> 1 OR MAX(v.verdict) <> 'request_changes'))
+      OR (r.status IN ('pending', 'approved', 'consumed', 'revoked') AND COUNT(v.id) > 0)
 """
 RAN_ALL_THE_SAME = """
     SELECT r.public_id FROM approvals_approvalrequest r JOIN catalog_call c ON c.id = r.call_id
-    WHERE r.status IN ('rejected', 'expired', 'withdrawn', 'invalidated')
+    WHERE r.status NOT IN ('pending', 'approved', 'consumed')
       AND (r.consumed_at IS NOT NULL OR c.attempt > 0 OR c.status IN ('running', 'outcome_unknown'))
 """
 ENDED_TWICE = """
     SELECT object_ref FROM approvals_auditentry
-    WHERE action IN ('approval.consumed', 'approval.expired', 'approval.withdrawn', 'approval.invalidated')
+    WHERE action IN ('approval.consumed', 'approval.expired', 'approval.withdrawn', 'approval.invalidated',
+      'approval.revoked')
     GROUP BY object_ref HAVING COUNT(*) > 1
 """
 
@@ -122,13 +133,14 @@ TOO_FEW = """
     SELECT r.public_id FROM approvals_approvalrequest r
     JOIN approvals_round o ON o.request_id = r.id AND o.number = r.round_number
     LEFT JOIN approvals_review v ON v.round_id = o.id AND v.undone_at IS NULL AND v.verdict = 'approve'
-    WHERE r.status IN ('approved', 'consumed') GROUP BY r.id, r.public_id, o.quorum
+    WHERE r.status IN ('approved', 'consumed', 'revoked') GROUP BY r.id, r.public_id, o.quorum
     HAVING COUNT(DISTINCT v.person_id) < o.quorum OR COUNT(DISTINCT v.person_id) < 1
 """
 EDITOR = """
     SELECT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
-    JOIN approvals_round o ON o.id = v.round_id
-    WHERE v.undone_at IS NULL AND v.verdict = 'approve' AND o.quorum > 1 AND o.editor_id = v.person_id
+    JOIN approvals_round o ON o.id = v.round_id JOIN approvals_policyrevision p ON p.id = o.policy_revision_id
+    WHERE v.undone_at IS NULL AND v.verdict = 'approve' AND o.editor_id = v.person_id
+      AND (o.quorum > 1 OR NOT p.editor_may_approve)
 """
 NO_DOOR_FOR_ANSWERS = """
     SELECT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
@@ -144,5 +156,5 @@ def someone_else_decided(world: World) -> Iterator[Finding]:
     """
     yield from each("Someone who asked for the call approved it.", OWN)
     yield from each("Fewer people approved it than must.", TOO_FEW)
-    yield from each("An editor's approval counts where several must agree.", EDITOR)
+    yield from each("An editor's approval counts where it must not.", EDITOR)
     yield from each("An answer came by a way that takes none.", NO_DOOR_FOR_ANSWERS)

@@ -21,9 +21,11 @@ PAYLOADS = frozenset(
     {
         *(f"catalog.call.{name}" for name in ("arguments", "response", "message", "late_evidence", "reason")),
         *(f"plans.step.{name}" for name in ("description", "parameters", "output_path", "done_check", "error")),
+        "plans.step.given_arguments",
         *("plans.plan.goal", "plans.memoryitem.key", "plans.memoryitem.value"),
         *(f"approvals.round.{name}" for name in ("arguments", "preview")),
-        *("approvals.review.comment", "catalog.idempotencykey.answer"),
+        *("approvals.review.comment", "approvals.review.response", "approvals.comment.text"),
+        "catalog.idempotencykey.answer",
     }
 )
 """The columns that hold what was sent, and what came of it."""

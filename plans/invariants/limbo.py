@@ -38,13 +38,13 @@ RUNNING = """
 """
 NOBODY_ASKED = """
     SELECT c.public_id FROM catalog_call c LEFT JOIN approvals_approvalrequest r ON r.call_id = c.id
-    WHERE c.status = %s AND (r.id IS NULL OR r.status NOT IN ('pending', 'approved', 'rejected')
+    WHERE c.status = %s AND (r.id IS NULL OR r.status NOT IN ('pending', 'approved', 'rejected', 'responded')
       OR (r.applied_at IS NOT NULL))
 """
 PAST_THEIR_TIME = """
     SELECT public_id FROM approvals_approvalrequest WHERE (status = 'pending' AND expires_at < %s)
       OR (status = 'approved' AND not_after < %s)
-      OR (status IN ('approved', 'rejected') AND applied_at IS NULL AND effective_at < %s)
+      OR (status IN ('approved', 'rejected', 'responded') AND applied_at IS NULL AND effective_at < %s)
 """
 UNDER_WAY = """
     SELECT p.public_id FROM plans_plan p WHERE p.status = %s AND p.kind <> %s AND NOT EXISTS (

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from plans.invariants.base import Finding, World, invariant, steps
-from plans.states import StepStatus
+from plans.invariants.base import Finding, World, each, invariant, steps
+from plans.states import PlanStatus, StepStatus
 
 TOO_EARLY = """
     SELECT DISTINCT p.public_id, s.step_id FROM plans_stepdependency d
@@ -26,6 +26,16 @@ SKIPPED = """
     LEFT JOIN plans_memoryitem m ON m.plan_id = s.plan_id AND m.type = 'step_skipped' AND m.step_id = s.step_id
     WHERE s.skipped AND (s.status <> %s OR m.id IS NULL)
 """
+AHEAD_OF_NOTHING = """
+    SELECT r.public_id FROM approvals_approvalrequest r LEFT JOIN plans_step s ON s.call_id = r.call_id
+    LEFT JOIN plans_plan p ON p.id = s.plan_id
+    WHERE r.is_early AND r.ready_at IS NULL AND r.status IN ('pending', 'approved')
+      AND (s.id IS NULL OR s.status <> %s OR p.status NOT IN (%s, %s))
+"""
+USED_TOO_EARLY = """
+    SELECT public_id FROM approvals_approvalrequest
+    WHERE is_early AND consumed_at IS NOT NULL AND (ready_at IS NULL OR consumed_at < ready_at)
+"""
 
 
 @invariant(12, "No step starts before all that it needs is completed, and every skipped step has a note that says so.")
@@ -39,3 +49,7 @@ def steps_keep_their_order(world: World) -> Iterator[Finding]:
     yield from steps("It counts otherwise what it still needs.", MISCOUNTED, completed, pending)
     yield from steps("It needs a step of another plan, or itself.", ELSEWHERE)
     yield from steps("It was skipped, and no note says so.", SKIPPED, completed)
+    going = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
+    why = "It was asked early about a step that will not become ready."
+    yield from each(why, AHEAD_OF_NOTHING, pending, *map(str, going))
+    yield from each("It was used before its step was ready.", USED_TOO_EARLY)

@@ -133,7 +133,7 @@ class Replay:
             self.starts[call] += 1
         self.calls[call] = to
         if before is None:
-            return to in BIRTHS
+            return to in BIRTHS or bool(data.get("responded"))  # asked early, it is held without an event
         return may_become(before, to)
 
     def differences(

@@ -9,10 +9,17 @@ from approvals.verification import verify
 from catalog.definitions import SafetyLevel
 from catalog.states import CallStatus
 from plans.invariants.base import Finding, World, each, invariant, rows
+from plans.invariants.granting import what_the_log_tells_of_grants
 
 OPENED = """
-    SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest UNION ALL
+    SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest WHERE NOT is_early UNION ALL
       SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'approval.opened') sides
+    GROUP BY ref HAVING SUM(n) <> 0
+"""
+PREPARED = """
+    SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest
+        WHERE is_early OR ready_at IS NOT NULL UNION ALL
+      SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'approval.prepared') sides
     GROUP BY ref HAVING SUM(n) <> 0
 """
 REVIEWED = """
@@ -35,11 +42,14 @@ UNDONE = '%"verdict":"undone"%'
 ENDED = """
     SELECT ref FROM (
       SELECT public_id AS ref, 'approval.' || status AS action, 1 AS n FROM approvals_approvalrequest
-        WHERE status IN ('consumed', 'expired', 'withdrawn', 'invalidated') UNION ALL
+        WHERE status IN ('consumed', 'expired', 'withdrawn', 'invalidated', 'revoked') UNION ALL
       SELECT object_ref, action, -1 FROM approvals_auditentry
-        WHERE action IN ('approval.consumed', 'approval.expired', 'approval.withdrawn', 'approval.invalidated')) sides
+        WHERE action IN ('approval.consumed', 'approval.expired', 'approval.withdrawn', 'approval.invalidated',
+          'approval.revoked')
+          AND object_ref NOT IN (SELECT public_id FROM approvals_approvalrequest WHERE status = 'superseded')) sides
     GROUP BY ref, action HAVING SUM(n) <> 0
 """
+"""A request that another took the place of ended before that, in one of two ways, and says no more in which."""
 STARTED = """
     SELECT ref, SUM(n) FROM (
       SELECT c.public_id AS ref, c.attempt AS n FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
@@ -80,12 +90,14 @@ def audit_log_is_whole(world: World) -> Iterator[Finding]:
     """Walk along the chain, then hold each kind of entry against the rows it is about, both ways."""
     yield from _chain()
     yield from each("Its opening is not there exactly once.", OPENED)
+    yield from each("That it was asked early is not there exactly once.", PREPARED)
     yield from each("Its answers are not those that the log tells of.", REVIEWED)
     yield from each("Its decision is not there exactly once.", DECIDED, UNDONE)
     yield from each("Its end is not there exactly once.", ENDED)
     yield from _starts()
     ends = (SafetyLevel.SAFE, CallStatus.COMPLETED, CallStatus.FAILED)
     yield from each("The end of this call is not there exactly once.", FINISHED, *map(str, ends))
+    yield from what_the_log_tells_of_grants()
     yield from each("That this token was made is not there.", TOKENS)
     yield from _versions()
     yield from _roles()

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from catalog.states import CallStatus
 from plans.models import Plan, Step, StepDependency
 from plans.selectors import plans_for
-from plans.states import WaitingFor
+from plans.states import StepStatus, WaitingFor
 
 register = template.Library()
 MOST_SHOWN = 8
@@ -64,6 +64,21 @@ def plan_path(plan_ref: str, step_ref: str, viewer: User) -> dict[str, Any]:
     before = _reach(here, needs, steps)[-MOST_SHOWN:]
     after = _reach(here, needed_by, steps)
     return {"plan": plan, "here": here, "before": before, "after": after[:MOST_SHOWN], "blocked": len(after)}
+
+
+@register.simple_tag
+def plan_stake(plan_ref: str, step_ref: str, viewer: User) -> str:
+    """Say what rejecting a call would do to its plan; empty where there is none to see; three queries."""
+    plan = plans_for(viewer).filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first() if plan_ref else None
+    if plan is None:
+        return ""
+    steps = {step.pk: step for step in Step.objects.filter(plan=plan).defer("parameters")}
+    here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
+    waiting = len(_reach(here, _arrows(plan)[1], steps))
+    ran = sum(step.status == StepStatus.COMPLETED and not step.skipped for step in steps.values())
+    lost = f"{waiting} step{'s' if waiting > 1 else ''} that need{'s' if waiting == 1 else ''} it will not run"
+    already = f"; {ran} already ran" if ran else ""
+    return f"Rejecting fails step {step_ref}: {lost if waiting else 'nothing waits for it'}{already}."
 
 
 Arrows = Mapping[int, list[int]]

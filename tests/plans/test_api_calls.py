@@ -15,7 +15,7 @@ from tests.rest import Rest, agent, wrong_paths
 
 FIELDS = {
     *("id", "plan", "step_id", "tool", "version", "query_type", "arguments", "status", "waiting_for", "result"),
-    *("approval", "replaces", "replaced_by", "attempt", "implementation", "reason", "requested_by"),
+    *("approval", "grant", "replaces", "replaced_by", "attempt", "implementation", "reason", "requested_by"),
     *("created_at", "started_at", "finished_at", "duration_ms"),
 }
 SAY = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}}

@@ -10,6 +10,7 @@ from approvals.models import ApprovalRequest
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans import engine, recovery
+from plans.budgets import say_spent
 from plans.calls import CallOrder, create_call
 from plans.cloning import clone_plan
 from plans.engine import Turn
@@ -40,6 +41,7 @@ def test_the_call_after_the_last_one_is_refused(stage, ada):
     assert step_of(plan, 3).error == "The plan's budget of 2 calls is used up."
     assert plan.events.get(type="step.failed").data_json == {"error": "budget_exceeded"}
     assert (spent(plan), step_of(plan, 3).call, len(stage.values("safe"))) == ((2, True), None, 2)
+    assert say_spent(plan) == "2 of 2 calls used"
     assert_gapless(plan)
 
 

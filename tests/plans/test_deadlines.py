@@ -19,6 +19,7 @@ from plans.models import MemoryItem, Plan
 from plans.picture import draw
 from plans.services import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.rest import Rest
 from tests.tools_for_tests import Stage
 from tests.waiting import eventually
 
@@ -164,6 +165,7 @@ def test_a_plan_past_its_deadline_fails(stage, ada):
     assert (request_of(plan, 2).status, call_of(plan, 2).status) == ("withdrawn", "cancelled")
     event = plan.events.get(type="plan.failed")
     assert event.data_json["reason"] == draw(Plan.objects.get(pk=plan.pk)).because == "The plan's deadline passed."
+    assert Rest(ada).get(f"plans/{plan.public_id}/").json()["failure"] == "The plan's deadline passed."
     assert call_of(plan, 2).message == "Withdrawn by Toolgate: The plan's deadline passed."
     entry = AuditEntry.objects.get(action="approval.withdrawn")
     assert (entry.actor, entry.actor_name) == (None, "Toolgate")

@@ -13,13 +13,15 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from approvals.decisions import Decision, decide
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, Policy
+from approvals.policies import end
 from approvals.states import RequestStatus, Verdict
 from catalog.access import roles_of
 from catalog.registry import get_all_tools
 from catalog.tokens import authenticate
 from plans.demo import scenes
 from plans.demo.people import PEOPLE
+from plans.demo.policies import POLICIES
 from plans.executing import executing
 from plans.management.commands import demo
 from plans.models import Plan, Step
@@ -168,3 +170,15 @@ def test_a_taken_port_is_said_before_anything_is_reset(monkeypatch: pytest.Monke
             call_command("demo")
     assert not User.objects.exists()
     assert not Step.objects.exists()
+
+
+def test_policies_are_shown_once_and_left_alone_afterwards() -> None:
+    """Whoever ends or changes one keeps it so."""
+    run()
+    names = [policy.name for policy in Policy.objects.order_by("order")]
+    assert names[:3] == [document["name"] for document in POLICIES]
+    assert len(names) == 6
+    end(Policy.objects.get(name=names[1]), by=User.objects.get(username="admin"))
+    run()
+    assert Policy.objects.count() == 6
+    assert Policy.objects.get(name=names[1]).ended_at is not None

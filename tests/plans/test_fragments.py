@@ -75,7 +75,7 @@ async def test_a_plan_changes_without_reload(executor: Executor, ada: User, rosa
     path = f"/ws/pages/plans/{plan.public_id}/?after={plan.last_seq}"
     async with opened(path, await apart(by_session, rosa)) as caller:
         await apart(start_plan, plan, by=Requester(ada))
-        messages = await heard(caller, "Waiting for approval")
+        messages = await heard(caller, "waiting for approval")
     sent = "".join(fragment for message in messages for fragment in message["fragments"])
     for part in ('id="s1"', 'id="segments"', 'id="graph"', 'data-into="memory"', 'id="look-2"', 'id="standing"'):
         assert part in sent

@@ -171,7 +171,7 @@ def test_an_approved_call_whose_implementation_was_switched_off_is_asked_about_a
     plan = work_off(plan)
 
     old.refresh_from_db()
-    assert (old.status, request_of(plan).status) == ("invalidated", "pending")
+    assert (old.status, request_of(plan).status) == ("superseded", "pending")
     assert call_of(plan).implementation_id == code("salute", "first").pk
     assert step_of(plan).waiting_for == "approval"
 

@@ -7,6 +7,7 @@ from django.contrib.auth.models import Group
 from django.utils import timezone
 
 from approvals.decisions import Decision, decide
+from approvals.models import ApprovalRequest
 from approvals.states import Verdict
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
@@ -79,7 +80,7 @@ def test_one_step_is_retried_while_the_plan_goes_on(stage, ada, rosa):
 
 
 def test_a_dangerous_step_asks_anew(stage, ada, rosa):
-    """The old approval was used, the old rejection stands; each is for its own call."""
+    """The old approval was used and is for its own call."""
     stage.acts["dangerous"] = raises(ToolError("no"))
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
@@ -89,14 +90,21 @@ def test_a_dangerous_step_asks_anew(stage, ada, rosa):
     used.refresh_from_db()
     assert call_of(plan).replaces == old
     assert (used.status, used.superseded_by, request_of(plan).status) == ("consumed", request_of(plan), "pending")
-    reject(plan, rosa)
-    assert work_off(plan).status == "failed"
-    refused = call_of(plan)
     stage.acts.clear()
-    work_off(retry(plan))
-    assert (call_of(plan).replaces, len(stage.played)) == (refused, 1)
     approve(plan, rosa)
     assert (work_off(plan).status, len(stage.played)) == ("completed", 2)
+
+
+def test_a_rejected_step_is_refused_again_with_the_first_reason(stage, ada, rosa):
+    """Whoever retries it: nobody is asked twice about the same in one plan."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    reject(plan, rosa)
+    refused = call_of(plan)
+    assert work_off(retry(plan)).status == "failed"
+    again = call_of(plan)
+    assert (again.replaces, again.error_kind, len(stage.played)) == (refused, "refused_before", 0)
+    assert "Rosa rejected exactly this in this plan before" in step_of(plan).error
+    assert ApprovalRequest.objects.count() == 1
 
 
 def test_references_and_checks_are_looked_at_again(stage, ada):
@@ -235,8 +243,10 @@ def test_a_late_settlement_and_a_retry(stage, ada):
 def test_who_retries_does_not_decide(stage, ada, admin, rosa):
     """They have asked for it."""
     admin.groups.add(Group.objects.get(name="reviewer"))
+    stage.acts["dangerous"] = raises(ToolError("no"))
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
-    reject(plan, rosa)
+    approve(plan, rosa)
+    work_off(plan)
     retry_plan(plan, by=Requester(admin))
     work_off(plan)
     with pytest.raises(NotAllowed):

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,18 +98,26 @@ def test_a_stored_plan_is_followed_by_its_id(tmp_path, admin, rosa):
 
 
 @pytest.mark.usefixtures("installation")
-def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch):
-    """It says so, and how to follow it."""
-    monkeypatch.setattr(run_plan, "sleep", interrupt)
+@pytest.mark.parametrize("busy_with", ["draw", "sleep"])
+def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch, busy_with):
+    """It says so, and how to follow it: also before anything was shown, for the plan may run by then."""
+    monkeypatch.setattr(run_plan, busy_with, interrupted_once(getattr(run_plan, busy_with)))
     code, _, err = run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}), "--wait")
     plan = Plan.objects.get()
     assert (code, plan.status) == (130, "in_progress")
     assert "not cancelled" in err and f"run_plan {plan.public_id} --wait" in err
 
 
-def interrupt(seconds: float) -> None:
-    """Do what Ctrl+C does."""
-    raise KeyboardInterrupt
+def interrupted_once(act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the same, during whose first call someone presses Ctrl+C."""
+    first = [KeyboardInterrupt]
+
+    def act_at_last(*given: Any) -> Any:
+        if first:
+            raise first.pop()
+        return act(*given)
+
+    return act_at_last
 
 
 @pytest.mark.usefixtures("installation")

@@ -49,7 +49,7 @@ def assert_asked_again(plan: Plan, old: ApprovalRequest, why: str) -> None:
     """Check that nothing ran and that another request stands in the old one's place, linked in both directions."""
     old.refresh_from_db()
     new = request_of(plan)
-    assert (old.status, old.superseded_by, new.status) == ("invalidated", new, "pending")
+    assert (old.status, old.superseded_by, new.status) == ("superseded", new, "pending")
     assert (old.call.replaced_by, new.call.replaces) == (new.call, old.call)
     before = Call.objects.get(pk=old.call_id)
     assert (before.status, new.call.status, step_of(plan).waiting_for) == ("cancelled", "held", "approval")

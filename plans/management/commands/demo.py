@@ -17,8 +17,9 @@ from catalog.errors import Conflict
 from catalog.models import ApiToken
 from catalog.sync import sync_tools
 from plans.demo.people import SignIn, reset_people, reset_tokens
+from plans.demo.policies import make_policies
 from plans.demo.scenes import play
-from plans.management.commands.serve import refuse_without_migrations
+from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 
 HOST, PORT = "127.0.0.1", 8000
 
@@ -38,11 +39,13 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Make people, tokens and plans, say who can sign in, serve."""
         refuse_without_migrations()
+        refuse_a_restored_database()
         if not options["no_serve"]:
             refuse_a_taken_port()
         sync_tools()
         try:
             people, tokens = reset_people(), reset_tokens()
+            make_policies()
             play(tokens["agent"][0])
         except (Conflict, TimeoutError) as problem:
             raise CommandError(str(problem)) from None

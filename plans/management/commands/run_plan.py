@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
 from django.db.models import Q
 from pydantic import ValidationError
 
@@ -27,7 +28,7 @@ from plans import carriers
 from plans.counts import counts_of
 from plans.executing import executing
 from plans.files import read_document
-from plans.management.commands.serve import refuse_without_migrations
+from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 from plans.models import Plan
 from plans.picture import draw
 from plans.private import NOTHING
@@ -73,6 +74,7 @@ class Command(BaseCommand):
 
     def _run(self, options: dict[str, Any]) -> int:
         refuse_without_migrations()
+        refuse_a_restored_database()
         initialize_tools()
         if not snapshot.all_current():
             raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
@@ -128,9 +130,9 @@ class Command(BaseCommand):
         """Show the plan until it is over, or only people can move it and nobody waits; True when Ctrl+C ended that."""
         progress = None if quiet else self._progress()
         seen, drawn_at = -1, float("-inf")
-        if progress is not None:
-            progress.begin(draw(plan))
-        try:
+        try:  # from here on the plan may be running, and whoever stops this is told so
+            if progress is not None:
+                progress.begin(draw(plan))
             while True:
                 plan.refresh_from_db()
                 if progress is not None and (plan.last_seq != seen or monotonic() - drawn_at > DRAWN_SECONDS):
@@ -150,7 +152,11 @@ class Command(BaseCommand):
         return False
 
     def _say_how_to_follow(self, plan: Plan) -> None:
-        """Say, after Ctrl+C or SIGTERM, that the plan goes on and where to follow it."""
+        """Say, after Ctrl+C or SIGTERM, that the plan goes on and where to follow it.
+
+        They may have come in the middle of a statement: that connection answers nothing more.
+        """
+        connection.close()
         self.stderr.write(
             "\nThe plan is not cancelled: what runs here is finished first, the rest is left to servers and workers.\n"
             f"Follow it at {page_of(draw(plan))}\nor with `python manage.py run_plan {plan.public_id} --wait`."

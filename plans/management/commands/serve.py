@@ -14,6 +14,7 @@ from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 from uvicorn.supervisors import Multiprocess
 
+from approvals.witness import restored
 from plans.measures import shared_with_children
 
 APPLICATION = "config.asgi:application"
@@ -124,6 +125,14 @@ def refuse_without_migrations() -> None:
     if missing:
         names = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in missing[:3])
         raise CommandError(f"The database lacks {len(missing)} migrations ({names}…): run `python manage.py migrate`.")
+
+
+def refuse_a_restored_database() -> None:
+    """Raise CommandError when the database was set back: what was approved then may have run since."""
+    fault = restored()
+    connection.close()
+    if fault:
+        raise CommandError(fault)
 
 
 def address(host: str, port: int) -> str:

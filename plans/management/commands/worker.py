@@ -15,7 +15,7 @@ from catalog.registry import initialize_tools
 from plans import carriers, measures, procrastinate_worker
 from plans.executing import living
 from plans.executor import Executor
-from plans.management.commands.serve import refuse_without_migrations
+from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 
 MOST_THREADS = 256
 MOST_PORT = 65_535
@@ -42,6 +42,7 @@ class Command(BaseCommand):
             raise CommandError(f"--concurrency takes 1 to {MOST_THREADS}.")
         connection.settings_dict["OPTIONS"]["pool"]["max_size"] = 2 * threads + CONNECTIONS_BESIDE
         refuse_without_migrations()
+        refuse_a_restored_database()
         initialize_tools()
         if options["metrics_port"] is not None:
             measure_at(options["metrics_port"])

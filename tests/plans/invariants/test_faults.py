@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.models import AuditEntry, Review
+from approvals.models import ApprovalRequest, AuditEntry, Review
 from catalog.models import Tool
 from plans.models import Event, Plan, Step
 from plans.spec import MAX_STEPS
@@ -60,6 +60,34 @@ def other_verdict(small: SmallWorld) -> str:
     """A rejection that says that it was approved."""
     request = request_of(small.rejected)
     corrupt("UPDATE approvals_review SET verdict = 'approve' WHERE request_id = %s", request.pk)
+    return request.public_id
+
+
+def other_answer(small: SmallWorld) -> str:
+    """An answer in the tool's place that says that it was a rejection."""
+    request = request_of(small.responded)
+    corrupt("UPDATE approvals_review SET verdict = 'reject' WHERE request_id = %s", request.pk)
+    return request.public_id
+
+
+def ran_though_revoked(small: SmallWorld) -> str:
+    """A start of what was revoked."""
+    request = request_of(small.revoked)
+    corrupt("UPDATE catalog_call SET attempt = 1 WHERE id = %s", request.call_id)
+    return request.public_id
+
+
+def ran_though_answered(small: SmallWorld) -> str:
+    """A start of what a person answered."""
+    request = request_of(small.responded)
+    corrupt("UPDATE catalog_call SET attempt = 1 WHERE id = %s", request.call_id)
+    return request.public_id
+
+
+def replaced_by_nothing(small: SmallWorld) -> str:
+    """A request that nothing took the place of."""
+    request = ApprovalRequest.objects.get(status="superseded", plan_ref=small.sent_back.public_id)
+    corrupt("UPDATE approvals_approvalrequest SET superseded_by_id = NULL WHERE id = %s", request.pk)
     return request.public_id
 
 
@@ -200,6 +228,27 @@ def skipped_silently(small: SmallWorld) -> str:
     return f"{small.skipped.public_id}/1"
 
 
+def asked_about_nothing(small: SmallWorld) -> str:
+    """What is asked early about a step that has another call."""
+    request = request_of(small.early, 4)
+    corrupt("UPDATE plans_step SET call_id = NULL WHERE call_id = %s", request.call_id)
+    return request.public_id
+
+
+def used_before_it_was_ready(small: SmallWorld) -> str:
+    """An early approval that was used before its step was ready."""
+    request = request_of(small.early, 2)
+    corrupt("UPDATE approvals_approvalrequest SET ready_at = %s WHERE id = %s", FAR_AWAY, request.pk)
+    return request.public_id
+
+
+def never_prepared(small: SmallWorld) -> str:
+    """A request that says that it was asked early, of which the log does not tell."""
+    request = request_of(small.ran, 2)
+    corrupt("UPDATE approvals_approvalrequest SET ready_at = opened_at WHERE id = %s", request.pk)
+    return request.public_id
+
+
 def changed_entry(small: SmallWorld) -> str:
     """An entry of the audit log."""
     entry = AuditEntry.objects.get(action="token.created")
@@ -270,6 +319,10 @@ SEEDS = [
     Seed("I3", started_twice, {"I8", "I13"}),
     Seed("I4", other_verdict),
     Seed("I4", answered_after_the_end, {"I13"}),
+    Seed("I4", other_answer),
+    Seed("I4", ran_though_revoked, {"I1", "I8", "I13"}),
+    Seed("I4", ran_though_answered, {"I1", "I8", "I13"}),
+    Seed("I4", replaced_by_nothing),
     Seed("I4", ran_all_the_same, {"I1", "I8", "I13"}),
     Seed("I5", own_approval),
     Seed("I5", too_few),
@@ -288,13 +341,16 @@ SEEDS = [
     Seed("I11", waits_for_nothing),
     Seed("I12", too_early),
     Seed("I12", skipped_silently),
+    Seed("I12", asked_about_nothing, {"I19"}),
+    Seed("I12", used_before_it_was_ready),
+    Seed("I13", never_prepared),
     Seed("I13", changed_entry),
     Seed("I13", unheard_of_token),
     Seed("I16", too_many_steps),
     Seed("I17", crashed),
     Seed("I18", from_the_future),
     Seed("I19", orphan, {"I11"}),
-    Seed("I20", of_an_earlier_epoch),
+    Seed("I20", of_an_earlier_epoch, {"I13"}),
 ]
 
 

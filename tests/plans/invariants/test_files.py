@@ -36,11 +36,12 @@ def told(kind: str, action: str, **more: object) -> str:
 
 @pytest.fixture
 def effects(small: SmallWorld) -> list[str]:
-    """The lines of the dangerous calls' effects: one ran, one is unknown, one was settled without an end."""
+    """The lines of the dangerous calls' effects: three ran, one is unknown, one was settled without an end."""
     ran = call_of(small.ran, 2)
     digest = f" {hashlib.sha256(ran.arguments.encode()).hexdigest()}"
     left = [f"{call_of(plan).public_id} 1 began" for plan in (small.unknown, small.settled)]
-    return [*whole(ran, digest=digest), *left]
+    early = [line for number in (1, 2) for line in whole(call_of(small.early, number))]
+    return [*whole(ran, digest=digest), *left, *early]
 
 
 def test_effects_that_match(small, effects, tmp_path):

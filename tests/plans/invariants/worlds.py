@@ -13,21 +13,24 @@ from django.db import connection
 from django.utils import timezone
 
 from approvals import expiry
-from approvals.decisions import Decision, decide, undo
+from approvals.decisions import Decision, decide, revoke, undo
+from approvals.models import Policy
 from approvals.requests import withdraw
 from approvals.states import Verdict
 from catalog.changes import change_tool
 from catalog.models import Call
 from catalog.tokens import SCOPES, create_token
-from plans import engine, recovery
+from plans import engine, recovery, slices
 from plans.calls import CallOrder, create_call
 from plans.claims import stamp
 from plans.controls import cancel_plan
 from plans.engine import Turn
+from plans.inputs import give_input
 from plans.models import Plan, Step
 from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
 from plans.work import Run
+from tests.approvals import deciding
 from tests.approvals.builders import set_rule
 from tests.builders import act, approve, make_plan, reject, request_of, step, work_off
 from tests.conftest import forget_what_was_read
@@ -57,6 +60,10 @@ class SmallWorld:
     cancelled: Plan
     tried_again: Plan
     kept: Plan
+    responded: Plan
+    sent_back: Plan
+    revoked: Plan
+    early: Plan
     direct: Call
 
 
@@ -77,6 +84,10 @@ def small_world(people: People) -> SmallWorld:
         cancelled=cancelled(people),
         tried_again=tried_again(ada),
         kept=work_off(make_plan(ada, act(1, "x", "keeping"))),
+        responded=responded(ada, rosa),
+        sent_back=sent_back(ada, rosa),
+        revoked=revoked(ada, rosa),
+        early=early(ada, rosa),
         direct=create_call(CallOrder("safe", {"value": 1}), by=Requester(ada)),
     )
 
@@ -86,6 +97,18 @@ def change_levels(admin: User) -> None:
     change_tool("keeping", {"safety_level": "dangerous"}, by=admin)
     change_tool("keeping", {"safety_level": "cautious"}, by=admin, reason="It only keeps.")
     change_tool("limited", {"enabled": False}, by=admin)
+
+
+def early(ada: User, rosa: User) -> Plan:
+    """A plan of which people approved a step before it was ready, and are asked about another that is not."""
+    gated = [act(number, f"early {number}", "dangerous", dependencies=[number - 1]) for number in (2, 3, 4)]
+    plan = work_off(make_plan(ada, act(1, "early 1", "dangerous"), *gated))
+    request = slices.prepare(plan, 1, by=rosa).asked[0]
+    decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest))
+    approve(plan, rosa)
+    work_off(plan)
+    slices.prepare(plan, 1, by=rosa)
+    return plan
 
 
 def ran(ada: User, rosa: User) -> Plan:
@@ -102,6 +125,33 @@ def rejected(ada: User, rosa: User) -> Plan:
     """A plan whose dangerous step a person refused."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1])))
     reject(plan, rosa)
+    return work_off(plan)
+
+
+def responded(ada: User, rosa: User) -> Plan:
+    """A plan whose dangerous step a person answered in its tool's place."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1])))
+    deciding.respond(plan, rosa, {"found": 1})
+    return work_off(plan)
+
+
+def sent_back(ada: User, rosa: User) -> Plan:
+    """A plan whose call was changed as people wanted and is asked about anew; another one waits to be changed."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "dangerous")))
+    deciding.send_back(plan, rosa)
+    give_input(plan, 1, {"value": "less"}, by=Requester(ada))
+    work_off(plan)
+    deciding.send_back(plan, rosa, step_id=2)
+    return plan
+
+
+def revoked(ada: User, rosa: User) -> Plan:
+    """A plan whose approval was taken away before it was used, and whose rest was refused with another step."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "dangerous"), act(3, "z", "dangerous")))
+    approve(plan, rosa)
+    revoke(request_of(plan), by=rosa)
+    deciding.reject(plan, rosa, "skip", step_id=2)
+    deciding.reject(plan, rosa, "cancel_plan", step_id=3)
     return work_off(plan)
 
 
@@ -146,12 +196,14 @@ def settled(ada: User, rosa: User) -> Plan:
 
 def waiting(people: People) -> Plan:
     """A plan that waits for a second person."""
-    revision = set_rule(stages=[{"group": "reviewer", "count": 2}])
+    one, two = set_rule(), set_rule()
+    two.pk, two.number, two.stages = None, one.number + 1, [{"group": "reviewer", "count": 2}]
+    two.save()
+    Policy.objects.filter(pk=one.policy_id).update(revision=two)
     forget_what_was_read()
     plan = work_off(make_plan(people.ada, act(1, "x", "dangerous")))
-    set_rule(stages=[{"group": "reviewer", "count": 1}])
+    Policy.objects.filter(pk=one.policy_id).update(revision=one)
     forget_what_was_read()
-    assert revision.pk
     approve(plan, people.rosa)
     return plan
 

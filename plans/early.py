@@ -1,0 +1,168 @@
+"""Calls that people are asked about before their step is ready: how the two meet, and how such a request comes to an
+end before they do.
+
+The step keeps what it depends on; its call waits beside it. When the step is ready it goes on with that call if what
+would run is still what was asked, and asks anew otherwise. Everything here happens inside an open recording.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from django.db.models import QuerySet
+
+from approvals import expiry, refusals, requests
+from approvals.edits import changed_fields
+from approvals.errors import Drift
+from approvals.outcomes import SENT_BACK
+from approvals.requests import ASKED_AGAIN, CHANGED
+from approvals.selectors import last_review
+from approvals.states import OPEN, RequestStatus
+from approvals.verdicts import FAIL
+from catalog import vault
+from catalog.canonical import canonical_text
+from catalog.facts import Fact
+from catalog.models import Call
+from catalog.secrets import holds_secret
+from catalog.states import CallStatus
+from plans import claims
+from plans.claims import Claimed, Parking
+from plans.events import Recording, carry_out
+from plans.models import Step, StepDependency
+from plans.states import StepStatus, WaitingFor
+from plans.work import Order
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+Objection = tuple[Drift, str]
+
+
+def is_ahead(call: Call) -> bool:
+    """Say whether people were asked about the call early, and its step has not met it yet."""
+    return hasattr(call, "approval") and call.approval.is_ahead
+
+
+def asks_again(call: Call) -> bool:
+    """Say whether a call that has ended did so without anybody's answer: its step asks anew."""
+    return call.error_kind == ASKED_AGAIN or call.error_kind.startswith(CHANGED)
+
+
+def is_outdated(batch: Recording, call: Call, order: Order) -> bool:
+    """Say whether what would run now is not what was asked; then the request is void, and says what differs."""
+    found = _objection(batch, call, order)
+    if found is not None:
+        what, reason = found
+        requests.invalidate(call.approval, reason=reason, what=what)
+    return found is not None
+
+
+def _objection(batch: Recording, call: Call, order: Order) -> Objection | None:
+    request = call.approval
+    asked = request.rounds.values_list("arguments", flat=True).get(number=1)  # a reviewer may have changed them since
+    if order.text != asked and not _says_the_same(order, asked, call.plan_ref):
+        names = ", ".join(changed_fields(json.loads(asked), json.loads(order.text)))
+        return Drift.ARGUMENTS, f"When its step was ready, the call had other arguments than were shown early: {names}."
+    if order.target.version_pk != call.version_id:
+        return Drift.DEFINITION, f"The definition of {call.tool_name} changed before the step was ready."
+    if request.status == RequestStatus.APPROVED and request.not_after and request.not_after <= batch.now:
+        return Drift.OTHER, "The approval was given too long before the step was ready."
+    return None
+
+
+def _says_the_same(order: Order, asked: str, plan_ref: str) -> bool:
+    """Say whether only the HMACs of secrets differ: another key was put in front since."""
+    return holds_secret(asked) and canonical_text(vault.opened(asked, plan_ref)) == canonical_text(order.arguments)
+
+
+def adopt(batch: Recording, step: Claimed, call: Call) -> bool:
+    """Let a claimed step go on with its call. True: it is approved, and may be started; else the step waits for people.
+
+    What nobody has decided waits from now on like any other request, and an approval's time to run begins.
+    """
+    request = call.approval
+    if request.status == RequestStatus.PENDING:
+        requests.ask_now(request, batch.now)
+    else:
+        expiry.became_ready(request, batch.now)
+        if request.applied_at is not None:
+            return True
+    _wait(batch, step, call)
+    names = {"call": call.public_id, "approval": request.public_id}
+    batch.add("step.waiting", step.step_id, waiting_for="approval", **names)
+    return False
+
+
+def _wait(batch: Recording, step: Claimed, call: Call) -> None:
+    claims.park_step(batch.cursor, step, Parking(WaitingFor.APPROVAL, call.pk, batch.now))
+
+
+def carry_out_answer(batch: Recording, step: Claimed, call: Call) -> None:
+    """Let a claimed step end, or wait for its person, as people answered before it was ready."""
+    _wait(batch, step, call)
+    carry_out(batch, _fact_of(call))
+
+
+def _fact_of(call: Call) -> Fact:
+    """Return what was said when the call was answered, to be carried out now."""
+    review = last_review(call.approval)
+    by = review.person if review else None
+    if call.status == CallStatus.COMPLETED:
+        return Fact("call.responded", call, by)
+    if call.error_kind == SENT_BACK:
+        return Fact("call.sent_back", call, by, {"message": call.message})
+    effect = review.effect if review and call.approval.status == RequestStatus.REJECTED else FAIL
+    return Fact("call.refused", call, by, {"message": call.message, "effect": effect})
+
+
+def was_refused(call: Call) -> bool:
+    """Say whether people refused in this plan what the call would run with; then what was asked early is taken back.
+
+    Its step asks anew, and is refused again: whoever approved it had not seen the refusal, or has changed their mind.
+    """
+    first = refusals.refused_before(call.plan_ref, call.tool_name, call.arguments)
+    if first is not None:
+        take_back([call], "People refused the same in this plan before.")
+    return first is not None
+
+
+def calls_of(steps: QuerySet[Step]) -> list[Call]:
+    """Return the calls of these steps that people are asked about early."""
+    asked = Call.objects.filter(step__in=steps, approval__is_early=True, approval__ready_at=None)
+    return list(asked.filter(approval__status__in=OPEN).select_related("approval"))
+
+
+def take_back(calls: Iterable[Call], reason: str, *, by: "User | None" = None) -> None:
+    """Withdraw what people are asked early about these calls, if that is open; their steps ask when they are ready."""
+    for call in calls:
+        if call.approval.status in OPEN:
+            requests.take_back(call.approval, by=by, reason=reason, asks_again=True)
+
+
+def take_back_needing(batch: Recording, step: Claimed) -> None:
+    """Withdraw what is asked early about the steps that need one which is skipped by a person."""
+    waiting = Step.objects.filter(plan=batch.plan_pk, status=StepStatus.PENDING, call__isnull=False)
+    calls = calls_of(waiting.filter(dependencies__needs=step.pk))
+    take_back(calls, f"Step {step.step_id}, which it needs, was skipped.")
+
+
+def take_back_after(batch: Recording, step_id: int) -> None:
+    """Withdraw what is asked early about the steps that cannot become ready since this one has failed."""
+    waiting = Step.objects.filter(plan=batch.plan_pk, status=StepStatus.PENDING, call__isnull=False)
+    asked = calls_of(waiting)
+    if not asked:
+        return
+    arrows = StepDependency.objects.filter(step__plan=batch.plan_pk)
+    after = _after(step_id, list(arrows.values_list("needs__step_id", "step__step_id")))
+    reason = f"Step {step_id}, which it needs, has failed."
+    take_back([call for call in asked if int(call.step_ref) in after], reason)
+
+
+def _after(first: int, arrows: Sequence[tuple[int, int]]) -> set[int]:
+    """Return the numbers of the steps that need this one, directly or not."""
+    found: set[int] = set()
+    new = {first}
+    while new:
+        new = {step for needed, step in arrows if needed in new} - found
+        found |= new
+    return found

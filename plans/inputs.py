@@ -1,0 +1,102 @@
+"""Steps that wait for their person: reviewers wanted the call changed, and what it is to run with is asked for.
+
+What a person gives is taken as it stands: nothing in it refers to the plan's memory. The step's own parameters stay as
+they were planned, so that what in them was private stays so.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from approvals.outcomes import SENT_BACK
+from approvals.verdicts import refused
+from catalog import vault
+from catalog.access import name_of
+from catalog.errors import Conflict
+from catalog.models import ApiToken, Call
+from catalog.retries import retried
+from catalog.secrets import Sealed
+from plans import carriers, starting
+from plans.askers import ask_for
+from plans.events import Recording, recording
+from plans.models import Plan, Step
+from plans.services import Requester
+from plans.states import StepStatus, WaitingFor
+from plans.work import Order
+
+WAITS = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.INPUT, "claimed_by": ""}
+
+
+def wait_for_changes(batch: Recording, call: Call) -> bool:
+    """Let the step of a call that was sent back wait for its person; False where an agent asked, or for one call alone.
+
+    A call that is a plan of its own has been answered: whoever made it makes another, which replaces it.
+    """
+    by_agent = call.token is not None and call.token.kind == ApiToken.Kind.AGENT
+    if by_agent or not Plan.objects.filter(pk=batch.plan_pk, kind=Plan.Kind.PLAN).exists():
+        return False
+    steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
+    if not steps.update(waiting_for=WaitingFor.INPUT, waiting_since=batch.now, ready_at=None, lease_until=None):
+        return False
+    batch.add("step.waiting", int(call.step_ref), waiting_for="input", call=call.public_id)
+    batch.add("input.requested", int(call.step_ref), call=call.public_id)
+    return True
+
+
+def waiting_step(plan: Plan, step_id: int | None) -> Step:
+    """Return the step that waits for changed arguments: the one named, else the only one.
+
+    Raises Step.DoesNotExist for a number that the plan does not have, and Conflict where nothing waits.
+    """
+    if step_id is not None:
+        step = plan.steps.select_related("call__version").get(step_id=step_id)
+        if not is_sent_back(step):
+            raise Conflict(f"Step {step_id} waits for no input.")
+        return step
+    found = [each for each in plan.steps.filter(**WAITS).select_related("call__version") if is_sent_back(each)]
+    if len(found) != 1:
+        raise Conflict("Several steps wait for input: name one by step_id." if found else "Nothing waits for input.")
+    return found[0]
+
+
+def is_sent_back(step: Step) -> bool:
+    """Say whether the step waits for what its call, which reviewers sent back, is to run with."""
+    waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.INPUT
+    return waits and step.call is not None and step.call.error_kind == SENT_BACK
+
+
+def give_input(plan: Plan, step_id: int | None, arguments: Mapping[str, Any] | None, *, by: Requester) -> None:
+    """Answer a plan that waits for its person. Raises ParameterError without what it waits for, and as below."""
+    if arguments is None:
+        waiting_step(plan, step_id)
+        raise refused("arguments", "required", "Reviewers wanted the call changed: give it the arguments to run with.")
+    give_arguments(plan, step_id, arguments, by=by)
+
+
+def give_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
+    """Let a step that was sent back go on with other arguments: its new call, which replaces the old, is asked for.
+
+    Raises ParameterError, its paths relative to the arguments, and what `waiting_step` raises.
+    """
+    step = waiting_step(plan, step_id)
+    _store(plan, step, check_arguments(plan, step, arguments), by)
+
+
+def check_arguments(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Order:
+    """Return the order that these arguments make of a step that was sent back; raise what `order_for` raises."""
+    before = step.call.arguments if step.call else step.parameters
+    wanted = vault.refilled(arguments, before, plan.public_id)
+    order = starting.order_for(step.tool, wanted.in_place(), plan_ref=plan.public_id)
+    wanted.check(Sealed(order.text, order.secrets))
+    return order
+
+
+@retried
+def _store(plan: Plan, step: Step, order: Order, by: Requester) -> None:
+    with recording(plan.pk, plan.public_id) as batch:
+        waiting = Step.objects.filter(pk=step.pk, call=step.call, **WAITS)
+        if not waiting.update(given_arguments=order.text, waiting_for="", waiting_since=None, ready_at=batch.now):
+            raise Conflict(f"Step {step.step_id} waits for no input any more.")
+        starting.keep_secrets(order, plan.public_id, step.step_id)
+        ask_for(plan, [step.step_id], by=by)
+        batch.add("input.received", step.step_id, by=name_of(by.user))
+        carriers.hint(plan.pk)

@@ -1,0 +1,109 @@
+"""The page on which a person changes the arguments of a call that reviewers sent back; htmx is sent the card alone."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from catalog.access import NotAllowed
+from catalog.doors import PageRequest, signed_in, wants_part
+from catalog.errors import ToolgateError
+from catalog.writing import Writing
+from plans.inputs import check_arguments, give_arguments, waiting_step
+from plans.models import Plan, Step
+from plans.plan_page import control, plan_or_404
+from plans.selectors import may_control
+from plans.views import may_write, set_back
+
+if TYPE_CHECKING:
+    from django.http import QueryDict
+
+    from plans.services import Requester
+
+ITS_PERSON = NotAllowed("Only the plan's owner, as an operator, or an administrator can change its arguments.")
+
+
+@dataclass(slots=True, kw_only=True)
+class Revision(Writing):
+    """The arguments as they are being changed; `fits` when they were checked and the tool takes them."""
+
+    fits: bool = False
+    answered_with: int = 200
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
+    """Show the arguments of a call that was sent back as a form; check them, or let the step go on with them."""
+    plan = plan_or_404(request.user, public_id)
+    try:
+        if not (may_control(request.user, None, plan) and may_write(request)):
+            raise ITS_PERSON
+        step = waiting_step(plan, step_id)
+    except Step.DoesNotExist:
+        raise Http404 from None
+    except ToolgateError as error:
+        return set_back(request, public_id, {"step": str(step_id)}, error)
+    return _answered(request, plan, step) if request.method == "POST" else _shown(request, plan, step, _begun(step))
+
+
+def _begun(step: Step) -> Revision:
+    writing = Revision(schema=_schema_of(step))
+    writing.fill(step.call.arguments_json if step.call else {})
+    writing.draw_or_write()
+    return writing
+
+
+def _schema_of(step: Step) -> dict[str, object]:
+    schema: dict[str, object] = step.call.version.input_schema if step.call else {}
+    return schema
+
+
+def _answered(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
+    """Do what the pressed button says; what was sent leads back to the plan."""
+    writing = Revision(schema=_schema_of(step))
+    try:
+        writing.read(request.POST)
+        if _press(request, plan, step, writing):
+            return _to_plan(request, plan, step)
+        writing.draw()
+    except ToolgateError as error:
+        writing.answered_with = writing.show_refusal(error)
+    return _shown(request, plan, step, writing)
+
+
+def _press(request: PageRequest, plan: Plan, step: Step, writing: Revision) -> bool:
+    """Send or check the arguments, or change the form; say whether they were sent."""
+    sent: QueryDict = request.POST
+    wanted, _, place = sent.get("do", "check").partition(":")
+    if wanted not in ("send", "check"):
+        writing.press(wanted, place)
+        return False
+    given = writing.arguments()
+    if wanted == "check":
+        check_arguments(plan, step, given)
+        writing.fits = True
+        return False
+
+    def send(by: "Requester") -> None:
+        give_arguments(plan, step.step_id, given, by=by)
+
+    control(request.user, plan, send, further=True)
+    return True
+
+
+def _to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
+    address = f"/plans/{plan.public_id}/?step={step.step_id}"
+    if "HX-Request" not in request.headers:
+        return redirect(address)
+    response: HttpResponse = HttpResponse(status=200)
+    response["HX-Redirect"] = address
+    return response
+
+
+def _shown(request: PageRequest, plan: Plan, step: Step, writing: Revision) -> HttpResponse:
+    template = "plans/_arguments.html" if wants_part(request, "revising") else "plans/arguments.html"
+    shown = {"section": "plans", "plan": plan, "step": step, "writing": writing}
+    return render(request, template, shown, status=writing.answered_with)

@@ -1,0 +1,144 @@
+"""What is still to come in a plan: which steps run by themselves, which people are asked about, and which of those
+can be asked about now. Reads rows, stores nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from approvals import refusals
+from approvals.gate import gate
+from approvals.models import ApprovalRequest
+from approvals.policy import Rule
+from approvals.states import RequestStatus
+from catalog import dispatch, snapshot
+from catalog.errors import ToolError
+from catalog.registry import output_key_of
+from catalog.states import TERMINAL
+from plans import early, granted, references, starting
+from plans.claims import Claimed
+from plans.models import MemoryItem, Plan, Step
+from plans.states import StepStatus, WaitingFor
+from plans.work import Order, PlanFacts, plan_facts
+
+ALONE, GATED, LATER, ASKED, WAITS, APPROVED, STOPS = "alone", "gated", "later", "asked", "waits", "approved", "stops"
+"""Runs by itself; people can be asked now; they are asked when its arguments are known; they are asked early; its step
+waits for them; they have answered, and it has not begun; it will come to nothing as it is."""
+OPEN = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """One step that has not ended: what stands before it, why, and the request about it, if people are asked."""
+
+    step: Step
+    kind: str
+    why: str = ""
+    request: ApprovalRequest | None = None
+    order: Order | None = None
+    rule: Rule | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer can be given to its request now."""
+        return self.request is not None and self.request.status == RequestStatus.PENDING
+
+
+def outlook(plan: Plan) -> list[Ahead]:
+    """Return every step of a plan that has not ended, in order, with what stands before it."""
+    rows = plan.steps.filter(status__in=OPEN).select_related("call__approval").order_by("step_id")
+    view = _View(plan_facts(plan.pk), list(rows))
+    return [view.of(step) for step in view.steps]
+
+
+class _View:
+    """One look at a plan: its facts, its open steps, and who still writes which key of its memory."""
+
+    def __init__(self, facts: PlanFacts, steps: Sequence[Step]) -> None:
+        self.facts = facts
+        self.steps = steps
+        self.writers = dict(self._writes())
+        known = MemoryItem.objects.filter(plan=facts.pk, type=MemoryItem.Type.VALUE)
+        self.known = set(known.values_list("key", flat=True))
+
+    def _writes(self) -> Iterator[tuple[str, int]]:
+        for step in reversed(self.steps):
+            key = step.expected_key or output_key_of(step.tool)
+            if key:
+                yield key, step.step_id
+
+    def of(self, step: Step) -> Ahead:
+        """Return what stands before one step."""
+        request = getattr(step.call, "approval", None) if step.call else None
+        if step.status == StepStatus.IN_PROGRESS:
+            if step.waiting_for != WaitingFor.APPROVAL or request is None:
+                return Ahead(step, ALONE, _under_way(step))
+            return Ahead(step, WAITS if request.status == RequestStatus.PENDING else APPROVED, request=request)
+        if request is not None and step.call is not None and early.is_ahead(step.call):
+            if step.call.status not in TERMINAL:
+                return Ahead(step, ASKED if request.status == RequestStatus.PENDING else APPROVED, request=request)
+            if not early.asks_again(step.call):
+                return Ahead(step, STOPS, step.call.message, request)
+        return self._unasked(step)
+
+    def _unasked(self, step: Step) -> Ahead:
+        if not step.tool:
+            return Ahead(step, ALONE, "It is a note and calls nothing.")
+        try:
+            missing = self._missing(step)
+            if missing is not None:
+                return self._later(step, missing)
+            order = starting.order_of_step(self.facts, _as_claimed(step))
+        except ToolError as error:
+            return Ahead(step, STOPS, error.user_message())
+        return self._judged(step, order)
+
+    def _missing(self, step: Step) -> references.Reference | None:
+        """Return the first reference whose value is not there yet, or may still become another."""
+        if "${" not in step.parameters:
+            return None
+        wanted = references.find(step.parameters_json)
+        unsure = {key for key, writer in self.writers.items() if writer != step.step_id}
+        return next((each for each in wanted if each.key not in self.known or each.key in unsure), None)
+
+    def _later(self, step: Step, missing: references.Reference) -> Ahead:
+        """Judge a step by what its arguments are so far."""
+        writer = self.writers.get(missing.key)
+        source = f"what step {writer} gives" if writer else "what is not in memory yet"
+        why = f"Its arguments come from {source}: {missing}."
+        target = snapshot.current(step.tool)
+        if target is None:
+            return Ahead(step, STOPS, f"There is no tool {step.tool}.")
+        asked = Order(target, step.parameters_json, step.parameters)
+        runs = isinstance(gate(starting.facts_for(asked, self.facts)), dispatch.Allow)
+        return Ahead(step, ALONE if runs else LATER, why)
+
+    def _judged(self, step: Step, order: Order) -> Ahead:
+        verdict = gate(starting.facts_for(order, self.facts))
+        if isinstance(verdict, dispatch.Deny):
+            return Ahead(step, STOPS, verdict.message)
+        if isinstance(verdict, dispatch.Allow):
+            return Ahead(step, ALONE)
+        if granted.may_start(self.facts, order, verdict.terms, step.pk):
+            return Ahead(step, ALONE, "A grant covers it.")
+        if refusals.refused_before(self.facts.ref, step.tool, order.text) is not None:
+            return Ahead(step, STOPS, "People refused the same in this plan before: it is refused again.")
+        if step.given_arguments:
+            return Ahead(step, LATER, "It is tried again with what a person gave it.")
+        return Ahead(step, GATED, order=_replacing(step, order), rule=verdict.terms)
+
+
+def _under_way(step: Step) -> str:
+    return f"It waits: {step.get_waiting_for_display().lower()}." if step.waiting_for else "It is under way."
+
+
+def _as_claimed(step: Step) -> Claimed:
+    """Return the step as it will be once it is claimed."""
+    told = (step.expected_key, step.output_path, step.done_check, step.description)
+    where = (step.pk, step.plan_id, step.step_id)
+    return Claimed(*where, step.tool, step.parameters, *told, step.call_id, step.attempt + 1, "")
+
+
+def _replacing(step: Step, order: Order) -> Order:
+    """Let the order take the place of a call that was asked about early and came to nothing."""
+    old = step.call
+    return order if old is None else replace(order, replaces=old, asker=starting.asker_of(old))

@@ -1,0 +1,206 @@
+"""Plan slices: people are asked about the next gated steps before those are ready, and approve several of them at once.
+
+Each step has its own call, request, preview and digest, and each is approved by its own digest. Only what is known now
+is asked: what refers to the outcome of a step that has not run stays gated until that has.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Literal
+
+from approvals.batch import NOT_THERE, WORDS, Item, ItemResult
+from approvals.decisions import decide
+from approvals.eligibility import may_prepare
+from approvals.friction import CLOSER_LOOK, needs_a_closer_look
+from approvals.models import ApprovalRequest
+from approvals.selectors import last_review, request_for
+from approvals.states import RequestStatus, Verdict
+from approvals.verdicts import Decision
+from catalog.access import NotAllowed
+from catalog.errors import Conflict, ToolError, ToolgateError
+from catalog.results import Preview
+from catalog.retries import retried
+from plans import claims, engine, granted_starts, limits
+from plans.events import recording
+from plans.granted import people_of
+from plans.models import Plan, Step
+from plans.outlook import GATED, Ahead, outlook
+from plans.previews import preview_in_time
+from plans.states import PLAN_TERMINAL, StepStatus
+from plans.work import Hold, PlanFacts, plan_facts
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST = 20
+SECONDS = 25.0
+"""How long the previews of one slice may take together: what is not reached is left for the next time."""
+TOO_LATE = "Not all could be shown in time: ask once more for the rest."
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What people can decide now, in the order of the steps, and everything else that is to come, with the reason."""
+
+    asked: Sequence[ApprovalRequest]
+    ahead: Sequence[Ahead]
+    left: Sequence[tuple[int, str]] = ()
+
+
+def prepare(plan: Plan, count: int, *, by: "User") -> Slice:
+    """Ask people about the next `count` gated steps whose arguments are known; asked again, the same is returned.
+
+    Only steps that `by` might decide: asking runs previews, and takes of the limits of whoever asked for the plan.
+    A preview runs outside every transaction. Raises Conflict for a plan that has ended, or that is a single call, and
+    NotAllowed when there is nothing but steps which others decide.
+    """
+    see_that_it_goes_on(plan)
+    facts, until = plan_facts(plan.pk), monotonic() + SECONDS
+    asked, left = list[ApprovalRequest](), list[tuple[int, NotAllowed | ToolError]]()
+    for ahead in outlook(plan):
+        if len(asked) == min(count, MOST):
+            break
+        if ahead.is_open and ahead.request is not None and ahead.request.is_ahead:
+            asked.append(ahead.request)
+        elif ahead.kind == GATED:
+            try:
+                asked += _ask(facts, ahead, until, by)
+            except (NotAllowed, ToolError) as error:
+                left.append((ahead.step.step_id, error))
+    return Slice(asked, outlook(plan), _told_of(left, or_raise=not asked))
+
+
+def _told_of(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_raise: bool) -> list[tuple[int, str]]:
+    """Return why steps are left out; raise the first NotAllowed where there is nothing else to tell of."""
+    for _, error in left:
+        if or_raise and isinstance(error, NotAllowed):
+            raise error
+    return [(number, error.user_message() if isinstance(error, ToolError) else error.message) for number, error in left]
+
+
+def see_that_it_goes_on(plan: Plan) -> None:
+    """Raise Conflict for a plan in which nothing is to come."""
+    if plan.kind == Plan.Kind.CALL:
+        raise Conflict("This is a single call: it has no further steps.")
+    if Plan.objects.filter(pk=plan.pk, status__in=PLAN_TERMINAL).exists():
+        raise Conflict("The plan has ended: none of its steps is to come.")
+
+
+def _ask(plan: PlanFacts, ahead: Ahead, until: float, by: "User") -> list[ApprovalRequest]:
+    """Show what one step would do and ask people about it; nothing when someone else was faster, or it has changed.
+
+    Raises ToolError when the tool knows that it cannot, or its limit is reached, and NotAllowed for who might not
+    decide it.
+    """
+    order = ahead.order
+    if order is None or ahead.rule is None:
+        return []
+    why_not = may_prepare(ahead.rule, by, people_of(plan, order, ahead.step.pk))
+    if why_not is not None:
+        raise NotAllowed(why_not)
+    if monotonic() > until:
+        raise ToolError(TOO_LATE)
+    counted = limits.count(order, plan) if limits.is_limited(order) and ahead.step.call is None else None
+    made: ApprovalRequest | None = None
+    try:
+        made = _store(plan, ahead, preview_in_time(plan, ahead.step.step_id, order), by)
+    except Conflict:
+        made = None
+    finally:
+        if made is None and counted is not None:
+            limits.give_back(order, plan, counted)
+    return [made] if made is not None else _asked_by_others(ahead.step)
+
+
+def _asked_by_others(step: Step) -> list[ApprovalRequest]:
+    pending = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, is_early=True, ready_at=None)
+    return list(pending.filter(call__step=step.pk)[:1])
+
+
+@retried
+def _store(plan: PlanFacts, ahead: Ahead, shown: Preview | None, by: "User") -> ApprovalRequest:
+    """Store the call beside its step, which stays as it is. Raises Conflict when the step is not what it was."""
+    step, order, rule = ahead.step, ahead.order, ahead.rule
+    if order is None or rule is None:
+        raise Conflict("There is nothing to ask.")
+    with recording(plan.pk, plan.ref) as batch:
+        hold = Hold(claims.look_at(batch.cursor, step.pk), plan, order, rule)
+        waits = Step.objects.filter(pk=step.pk, status=StepStatus.PENDING, call=step.call, parameters=step.parameters)
+        if not waits.exclude(plan__status__in=PLAN_TERMINAL).exists():
+            raise Conflict("The step has changed.")
+        call = granted_starts.held_call(batch, hold)
+        waits.update(call=call)
+        return engine.ask_people(hold, call, shown, early_by=by)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceItem(Item):
+    """One request of a slice; where its step and tool are named, they must be its own."""
+
+    step_id: int | None = None
+    tool: str | None = None
+
+    def is_about(self, request: ApprovalRequest) -> bool:
+        """Say whether the request is about the step and the tool that were named, if any were."""
+        call = request.call
+        return self.step_id in (None, int(call.step_ref)) and self.tool in (None, call.tool_name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """Who approves a slice, with which words and where; `repeated`: it is sent again since its answer was lost."""
+
+    by: "User"
+    comment: str = ""
+    channel: Literal["rest", "page"] = "rest"
+    repeated: bool = False
+
+
+def approve(plan: Plan, items: Sequence[SliceItem], given: Approval) -> list[ItemResult]:
+    """Approve each of these requests by its own digest; each is told by itself what became of it.
+
+    What was approved by an answer that is sent again is not refused as a second one.
+    """
+    held = {item.id: _held(plan, given.by, item.id) for item in items}
+
+    def answer(item: SliceItem) -> ItemResult:
+        request = held[item.id]
+        if request is None:
+            return ItemResult(item.id, "not_found", NOT_THERE)
+        if not item.is_about(request):
+            raise Conflict(f"This is about step {request.call.step_ref}, {request.call.tool_name}. Look again.")
+        if given.repeated and _was_approved(request, item, given.by):
+            return ItemResult(item.id, request.status)
+        if needs_a_closer_look(request.policy_revision):
+            return ItemResult(item.id, "forbidden", CLOSER_LOOK)
+        decision = Decision(Verdict.APPROVE, item.seen_digest, given.comment, given.channel)
+        return ItemResult(item.id, decide(request, by=given.by, decision=decision).status)
+
+    return [_told(item, answer) for item in items]
+
+
+def _held(plan: Plan, by: "User", public_id: str) -> ApprovalRequest | None:
+    """Return a request of the plan; None for one that there is not, or that the person may not see."""
+    try:
+        request = request_for(by, public_id)
+    except ApprovalRequest.DoesNotExist:
+        return None
+    return request if request.plan_ref == plan.public_id else None
+
+
+def _told(item: SliceItem, answer: Callable[[SliceItem], ItemResult]) -> ItemResult:
+    """Answer one item and say what became of it; the others do not depend on it."""
+    try:
+        return answer(item)
+    except ToolgateError as error:
+        word = next((word for kind, word in WORDS.items() if isinstance(error, kind)), None)
+        if word is None:
+            raise
+        return ItemResult(item.id, word, error.message)
+
+
+def _was_approved(request: ApprovalRequest, item: Item, by: "User") -> bool:
+    review = last_review(request)
+    given = (review.person_id, review.verdict, review.seen_digest) if review else None
+    return given == (by.pk, Verdict.APPROVE, item.seen_digest)

@@ -1,0 +1,140 @@
+"""Plan slices over REST: the next gated steps are asked about before they are ready, and approved together."""
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals.desk_serializers import BatchResultSerializer, ItemBody
+from approvals.models import ApprovalRequest
+from approvals.private import hidden_from
+from approvals.selectors import requests_for, whole, with_snooze
+from approvals.serializers import ApprovalSerializer
+from catalog.idempotency import answer_once
+from catalog.intake import MAX_ID, StrictSerializer, Text, Whole
+from catalog.privacy import WORDS
+from plans import slices
+from plans.api import PlanEndpoint
+from plans.outlook import Ahead
+from plans.private import PrivateParts
+from plans.private import hidden_from as hidden_in_plan
+from plans.slices import MOST, Approval, SliceItem
+from plans.spec import MAX_STEP_ID
+
+
+class SlicePreviewBody(StrictSerializer):
+    """How many of the next gated steps of which plan are asked about."""
+
+    plan = Text(max_length=MAX_ID)
+    count = Whole(min_value=1, max_value=MOST)
+
+
+class SliceItemBody(ItemBody):
+    """One request of a slice, and what was seen of it; the step and the tool, where named, must be its own."""
+
+    seen_digest = Text(max_length=64)
+    step_id = Whole(required=False, min_value=1, max_value=MAX_STEP_ID)
+    tool = Text(required=False, max_length=MAX_ID)
+
+
+class SliceBody(StrictSerializer):
+    """The requests that are approved, each by the digest that was seen of it."""
+
+    plan = Text(max_length=MAX_ID)
+    items = serializers.ListField(child=SliceItemBody(), min_length=1, max_length=MOST)
+    comment = Text(required=False, allow_blank=True, default="")
+
+    def validate_items(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Refuse a request that is named twice."""
+        ids = [item["id"] for item in items]
+        if len(set(ids)) < len(ids):
+            raise serializers.ValidationError("A request is named twice; name each once.", code="duplicate")
+        return items
+
+
+class SliceItemSerializer(ApprovalSerializer):
+    """A request as in every list, with the digest to send back as `seen_digest`."""
+
+    seen_digest = serializers.CharField(source="digest")
+
+
+class AheadSerializer(serializers.Serializer[Ahead]):
+    """One step that has not ended: `alone`, `gated`, `later`, `asked`, `waits`, `approved` or `stops`, and why."""
+
+    step_id = serializers.IntegerField(source="step.step_id")
+    tool = serializers.CharField(source="step.tool")
+    stands = serializers.CharField(source="kind")
+    why = serializers.SerializerMethodField()
+
+    def get_why(self, ahead: Ahead) -> str:
+        """Say why; what a tool objects to may repeat what is private."""
+        private: PrivateParts = self.context["private"]
+        return WORDS if ahead.why and ahead.step.step_id in private.steps else ahead.why
+
+
+class LeftSerializer(serializers.Serializer[Any]):
+    """A gated step that could not be asked about now."""
+
+    step_id = serializers.IntegerField()
+    why = serializers.CharField()
+
+
+class SliceSerializer(serializers.Serializer[slices.Slice]):
+    """What people can decide now, what could not be asked about, and every step that is still to come."""
+
+    results = serializers.SerializerMethodField()
+    left = serializers.SerializerMethodField()
+    ahead = AheadSerializer(many=True)
+
+    @extend_schema_field(SliceItemSerializer(many=True))
+    def get_results(self, found: slices.Slice) -> Any:
+        """Return the requests, with all that any list shows of them."""
+        viewer, order = self.context["viewer"], [request.pk for request in found.asked]
+        rows = with_snooze(whole(requests_for(viewer)), viewer).filter(pk__in=order)
+        shown: list[ApprovalRequest] = sorted(rows, key=lambda row: order.index(row.pk))
+        context = {"viewer": viewer, "private": hidden_from(viewer, shown)}
+        return SliceItemSerializer(shown, many=True, context=context).data
+
+    @extend_schema_field(LeftSerializer(many=True))
+    def get_left(self, found: slices.Slice) -> list[dict[str, Any]]:
+        """Return the steps that could not be asked about."""
+        private: PrivateParts = self.context["private"]
+        told = [(number, WORDS if number in private.steps else why) for number, why in found.left]
+        return [{"step_id": number, "why": why} for number, why in told]
+
+
+class SlicePreview(PlanEndpoint):
+    """The next gated steps, shown before they are ready."""
+
+    required_scopes: ClassVar = {"POST": ["approvals:decide"]}
+
+    @extend_schema("approvals_slice_preview", request=SlicePreviewBody, responses=SliceSerializer)
+    def post(self, request: Request) -> Response:
+        """Ask about the next gated steps whose arguments are known; asked again, the same requests are answered."""
+        return answer_once(request, self._prepare, lambda _: self._prepare())
+
+    def _prepare(self) -> Response:
+        body = self.body(SlicePreviewBody)
+        plan = self.plan(body["plan"])
+        context = {"viewer": self.user, "private": hidden_in_plan(self.user, plan)}
+        return Response(SliceSerializer(slices.prepare(plan, body["count"], by=self.user), context=context).data)
+
+
+class SliceApproval(PlanEndpoint):
+    """Several steps of a plan, approved at once."""
+
+    required_scopes: ClassVar = {"POST": ["approvals:decide"]}
+
+    @extend_schema("approvals_slice", request=SliceBody, responses=BatchResultSerializer)
+    def post(self, request: Request) -> Response:
+        """Approve each of these requests by its own digest; the answer says of each what became of it."""
+        return answer_once(request, self._approve, lambda _: self._approve(repeated=True))
+
+    def _approve(self, *, repeated: bool = False) -> Response:
+        body = self.body(SliceBody)
+        items = [SliceItem(**item) for item in body["items"]]
+        given = Approval(by=self.user, comment=body["comment"], repeated=repeated)
+        results = slices.approve(self.plan(body["plan"]), items, given)
+        return Response(BatchResultSerializer({"results": results}).data)

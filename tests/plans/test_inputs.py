@@ -1,0 +1,133 @@
+"""What was sent back goes on with what its person gives, or with a call that takes the place of the old one."""
+
+import pytest
+
+from approvals.models import ApprovalRequest
+from catalog.errors import Conflict
+from plans.inputs import give_input
+from plans.models import Plan
+from plans.services import Requester
+from tests.approvals.deciding import send_back
+from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off, write_step
+from tests.invariants import assert_invariants
+from tests.pages import Pages
+from tests.rest import Rest, agent, wrong_paths
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def plan(stage, ada, rosa) -> Plan:
+    """A plan whose dangerous step was sent back."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    send_back(plan, rosa)
+    return plan
+
+
+def give(plan: Plan, by, value) -> Plan:
+    give_input(plan, None, {"value": value}, by=Requester(by))
+    return work_off(plan)
+
+
+def test_the_step_asks_again_with_what_it_was_given(plan, stage, ada, rosa):
+    old = request_of(plan)
+    assert give(plan, ada, "less").status == "in_progress"
+    old.refresh_from_db()
+    new = request_of(plan)
+    assert (old.status, old.superseded_by, new.status) == ("superseded", new, "pending")
+    assert (new.call.replaces, call_of(plan).arguments_json) == (old.call, {"value": "less"})
+    assert "1 input.received" in events_of(plan)
+    approve(plan, rosa)
+    assert (work_off(plan).status, stage.values("dangerous")) == ("completed", ["less"])
+    assert_invariants()
+
+
+def test_what_is_given_is_taken_as_it_stands(plan, stage, ada, rosa):
+    give(plan, ada, "${nothing}")
+    approve(plan, rosa)
+    work_off(plan)
+    assert stage.values("dangerous") == ["${nothing}"]
+    assert step_of(plan).parameters_json == {"value": "x"}
+
+
+def test_who_gave_it_does_not_decide_it(plan, ada, admin):
+    give(plan, admin, "less")
+    assert {each.user_id for each in request_of(plan).call.requesters.all()} == {ada.pk, admin.pk}
+
+
+def test_only_what_waits_is_given_anything(plan, ada):
+    give(plan, ada, "less")
+    with pytest.raises(Conflict, match="Nothing waits for input"):
+        give(plan, ada, "lesser")
+
+
+def test_over_rest(plan, ada, ben):
+    path = f"plans/{plan.public_id}/input/"
+    assert wrong_paths(Rest(ada).post(path, {"step_id": 1})) == ["arguments"]
+    assert Rest(ada).post(path, {"step_id": 2, "arguments": {}}).status_code == 404
+    assert wrong_paths(Rest(ada).post(path, {"arguments": {"valu": 1}})) == ["valu"]
+    assert Rest(ben).post(path, {"arguments": {"value": 1}}).status_code == 403
+    answer = Rest(ada).post(path, {"arguments": {"value": 1}})
+    assert (answer.status_code, answer.json()["steps"][0]["waiting_for"]) == (200, None)
+    assert Rest(ada).post(path, {"arguments": {"value": 1}}).status_code == 409
+
+
+def test_an_agents_call_fails_with_the_comment_and_is_replaced_by_another(catalog, workspace, ada, rosa):
+    client = agent(ada)
+    body = {"tool": "write_file", "arguments": {"path": "note.txt", "content": "much"}, "wait_seconds": 0}
+    first = client.post("calls/", body).json()
+    send_back(Plan.objects.get(public_id=first["plan"]), rosa)
+    told = client.get(f"calls/{first['id']}/").json()
+    assert (told["status"], told["result"]["error"]) == ("failed", "Changes requested by Rosa: Smaller, please.")
+    second = client.post("calls/", body | {"replaces": first["id"]})
+    assert (second.status_code, second.json()["replaces"]) == (201, first["id"])
+    old, new = ApprovalRequest.objects.order_by("pk")
+    assert (old.status, old.superseded_by, new.status) == ("superseded", new, "pending")
+    assert client.get(f"approvals/{old.public_id}/").json()["superseded_by"] == new.public_id
+    assert client.post("calls/", body | {"replaces": first["id"]}).status_code == 409
+    assert_invariants()
+
+
+def test_only_ones_own_failed_call_of_the_same_tool_is_replaced(catalog, workspace, ada, ben):
+    body = {"tool": "write_file", "arguments": {"path": "note.txt", "content": "much"}, "wait_seconds": 0}
+    first = Rest(ada).post("calls/", body).json()["id"]
+    assert Rest(ada).post("calls/", body | {"replaces": first}).status_code == 409  # it waits
+    other = {"tool": "render_text", "arguments": {"template": "x", "values": {}}, "replaces": first}
+    assert wrong_paths(Rest(ada).post("calls/", other)) == ["replaces"]
+    assert wrong_paths(Rest(ben).post("calls/", body | {"replaces": first})) == ["replaces"]
+
+
+def test_an_agents_plan_does_not_wait(catalog, workspace, ada, rosa):
+    client = agent(ada, "plans:write", "plans:read", "calls:create")
+    made = client.post("plans/", {"goal": "Write", "steps": [write_step(1)]}).json()
+    plan = work_off(Plan.objects.get(public_id=made["id"]))
+    send_back(plan, rosa)
+    plan.refresh_from_db()
+    assert (plan.status, step_of(plan).error) == ("failed", "Changes requested by Rosa: Smaller, please.")
+
+
+def test_the_page_shows_the_wish_and_the_form(plan, ada):
+    pages = Pages(ada)
+    address = f"/plans/{plan.public_id}/steps/1/input/"
+    assert "Reviewers want this call changed" in pages.open(f"/plans/{plan.public_id}/?step=1")
+    assert address in pages.html
+    assert "Smaller, please." in pages.open(address)
+
+
+def test_the_page_checks_and_sends(plan, ada, rosa):
+    """Without JavaScript, as JSON; what does not fit stays with the reason."""
+    address, pages = f"/plans/{plan.public_id}/steps/1/input/", Pages(ada)
+    pages.open(address)
+    fields = {"mode": "json", "json": '{"valu": 1}'}
+    assert "There is no argument of this name" in pages.send(address, fields | {"do": "send"}, status=422)
+    fields = {"mode": "json", "json": '{"value": "less"}'}
+    assert "The tool takes these arguments." in pages.send(address, fields | {"do": "check"})
+    assert "is waiting" in pages.send(address, fields | {"do": "send"}) or step_of(plan).waiting_for == ""
+    work_off(plan)
+    assert call_of(plan).arguments_json == {"value": "less"}
+
+
+def test_only_its_person_sees_the_form(plan, vera, admin):
+    address = f"/plans/{plan.public_id}/steps/1/input/"
+    assert "Only the plan's owner" in Pages(vera).open(address, status=403)
+    assert "Smaller, please." in Pages(admin).open(address)

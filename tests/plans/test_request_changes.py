@@ -1,0 +1,77 @@
+"""What the looks at requests tell: everything that lists and pages show of one, and how many wait."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals.decisions import decide, undo
+from approvals.desk import claim, comment, delegate, release, snooze
+from approvals.models import ApprovalRequest
+from approvals.selectors import waiting_count
+from catalog import clock
+from plans.request_changes import Look, look
+from tests.approvals.builders import approval, ask, set_rule
+
+
+class Watcher:
+    """Looks again and again, and says in short what has changed."""
+
+    def __init__(self) -> None:
+        self.last: Look
+        self.last, _ = look()
+
+    def news(self) -> tuple[list[str], int]:
+        """Return what happened since the last look, and how many requests wait."""
+        self.last, found = look(self.last)
+        return [change.type.removeprefix("approval.") for change in found.changes], found.waiting
+
+
+@pytest.fixture
+def watcher(db) -> Watcher:
+    """A watcher that has looked once."""
+    return Watcher()
+
+
+def test_all_that_is_laid_over_a_request_is_a_change(watcher, ada, rosa, vera):
+    """Claims, delegations, remarks, escalation; not what is one person's own."""
+    request = ask(ada)
+    assert watcher.news() == (["opened"], 1)
+    for act in (
+        lambda: claim(request, by=rosa),
+        lambda: release(request, by=rosa),
+        lambda: delegate(request, by=rosa, to=vera),
+        lambda: delegate(request, by=rosa, to=None),
+        lambda: comment(request, by=vera, text="Why?"),
+        lambda: ApprovalRequest.objects.update(escalated_at=clock.now(), escalated_to="administrator"),
+    ):
+        act()
+        assert watcher.news() == (["changed"], 1)
+        assert watcher.news() == ([], 1)
+    snooze(request, by=rosa, until=clock.now() + timedelta(hours=1))
+    assert watcher.news() == ([], 1)
+
+
+def test_an_answer_that_is_not_enough_is_a_change(watcher, ada, rosa, tomas):
+    """The last one closes; an undone one opens nothing, it changes."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    watcher.news()
+    decide(request, by=rosa, decision=approval(request))
+    assert watcher.news() == (["changed"], 1)
+    decide(request, by=tomas, decision=approval(request, channel="page"))
+    assert watcher.news() == (["closed"], 0)
+    undo(request, by=tomas)
+    assert watcher.news() == (["changed"], 1)
+
+
+def test_what_is_asked_early_is_told_of_once_it_is_asked(watcher, ada, rosa):
+    """The count is that of the list."""
+    request = ask(ada)
+    ApprovalRequest.objects.update(is_early=True)
+    assert watcher.news() == ([], 0)
+    assert waiting_count(rosa) == 0
+    ApprovalRequest.objects.update(ready_at=timezone.now())
+    assert watcher.news() == (["opened"], 1)
+    ApprovalRequest.objects.filter(pk=request.pk).update(expires_at=clock.now())
+    assert watcher.news()[1] == waiting_count(rosa) == 0

@@ -1,0 +1,161 @@
+"""No one buries people in requests: a direct call is told to come back, a step waits until there is room."""
+
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from approvals.caps import Asking, TooManyWaiting, look_for_room
+from approvals.models import ApprovalRequest
+from catalog import clock
+from catalog.models import Call
+from plans.calls import CallOrder, create_call
+from plans.models import Plan, Step
+from plans.room import PUT_OFF, wake_where_there_is_room
+from plans.services import Requester
+from plans.ticker import Ticker
+from tests import counts
+from tests.builders import act, approve, call_of, events_of, make_plan, reject, step_of, work_off
+from tests.invariants import assert_invariants
+from tests.racing import at_once
+from tests.rest import Rest, agent
+
+HELD = {"tool": "dangerous", "arguments": {"value": 1}}
+
+
+@pytest.fixture
+def few(settings):
+    """Two requests of each requester may wait, and nothing else counts."""
+    settings.TOOLGATE_MAX_PENDING_PER_REQUESTER = 2
+    settings.TOOLGATE_MAX_PENDING_PER_PLAN = settings.TOOLGATE_MAX_PENDING_PER_TOKEN = 0
+    return settings
+
+
+def waiting(plan: Plan) -> list[str]:
+    """Return what each step of a plan waits for."""
+    return list(plan.steps.order_by("step_id").values_list("waiting_for", flat=True))
+
+
+def test_a_direct_call_over_the_cap_is_429_and_not_stored(few, stage, ada, ben):
+    """It says when to come back; other people's calls are their own."""
+    rest = agent(ada)
+    answers = [rest.post("calls/", HELD, key=f"k{number}") for number in range(3)]
+    assert [answer.status_code for answer in answers] == [201, 201, 429]
+    problem = answers[2].json()
+    assert (problem["type"], answers[2]["Retry-After"]) == ("urn:toolgate:too_many_waiting", "60")
+    assert "2 requests of yours wait for people already" in problem["detail"]
+    assert (Call.objects.count(), Plan.objects.count()) == (2, 2)
+    assert agent(ben).post("calls/", HELD).status_code == 201
+
+
+def test_it_may_be_sent_again_once_there_is_room(few, stage, ada, rosa):
+    """With the same key; safe calls never wait for room."""
+    rest = agent(ada)
+    first, _ = (rest.post("calls/", HELD).json() for _ in range(2))
+    assert rest.post("calls/", HELD, key="k").status_code == 429
+    assert rest.post("calls/", {"tool": "safe", "arguments": {"value": 1}}).status_code == 201
+    reject(Plan.objects.get(public_id=first["plan"]), rosa)
+    assert rest.post("calls/", HELD, key="k").status_code == 201
+
+
+def test_all_tokens_of_a_person_share_the_cap_and_each_may_have_less(few, stage, ada):
+    """The first counts people, the second tokens."""
+    few.TOOLGATE_MAX_PENDING_PER_TOKEN = 1
+    first, second = agent(ada), agent(ada)
+    assert [client.post("calls/", HELD).status_code for client in (first, first, second)] == [201, 429, 201]
+    assert Rest(ada).post("calls/", HELD).status_code == 429
+
+
+def test_a_call_that_joins_a_full_plan_is_429(few, stage, ada):
+    """The cap of the plan counts its steps and what is added."""
+    few.TOOLGATE_MAX_PENDING_PER_REQUESTER, few.TOOLGATE_MAX_PENDING_PER_PLAN = 0, 1
+    plan = work_off(make_plan(ada, act(1, 1, "dangerous"), can_modify=True))
+    answer = Rest(ada).post("calls/", HELD | {"plan": plan.public_id})
+    assert (answer.status_code, "of this plan" in answer.json()["detail"]) == (429, True)
+
+
+def test_a_step_waits_until_there_is_room(few, stage, ada, rosa):
+    """Nothing is stored for it, its preview is not computed, and it starts as soon as someone has answered."""
+    plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2, 3, 4)]))
+    assert waiting(plan) == ["approval", "approval", "retry", "retry"]
+    assert (Call.objects.count(), step_of(plan, 3).call) == (2, None)
+    assert events_of(plan).count("3 step.retrying") == 1
+    assert wake_where_there_is_room(clock.now()) == 0
+    approve(plan, rosa, 1)
+    assert wake_where_there_is_room(clock.now()) == 1
+    assert [each is not None for each in plan.steps.values_list("ready_at", flat=True)] == [True, False, True, True]
+    work_off(plan)
+    assert waiting(plan) == ["", "approval", "approval", "retry"]
+    assert_invariants()
+
+
+def test_what_waits_for_room_is_ready_by_itself_in_the_end(few, stage, ada, rosa):
+    """Though no ticker looked; it waits on when there is still none."""
+    plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2, 3)]))
+    put_off = step_of(plan, 3)
+    assert put_off.ready_at is not None
+    assert put_off.ready_at - clock.now() > PUT_OFF - timedelta(minutes=1)
+    Step.objects.filter(pk=put_off.pk).update(ready_at=clock.now())
+    work_off(plan)
+    assert waiting(plan) == ["approval", "approval", "retry"]
+    reject(plan, rosa, 1)
+    Step.objects.filter(pk=put_off.pk).update(ready_at=clock.now())
+    work_off(plan)
+    assert waiting(plan)[1:] == ["approval", "approval"]
+
+
+def test_each_gets_the_room_that_is_theirs(few, stage, ada, ben, rosa):
+    """Two requesters, one of whom has room; a paused plan is left alone."""
+    steps = [act(number, number, "dangerous") for number in (1, 2, 3, 4)]
+    plans = [work_off(make_plan(somebody, *steps)) for somebody in (ada, ben)]
+    approve(plans[1], rosa, 1)
+    Plan.objects.filter(pk=plans[1].pk).update(paused_at=clock.now())
+    assert wake_where_there_is_room(clock.now()) == 0
+    Plan.objects.filter(pk=plans[1].pk).update(paused_at=None)
+    Ticker(None).tick()
+    assert [plan.steps.filter(ready_at__lte=clock.now(), step_id=3).exists() for plan in plans] == [False, True]
+
+
+def test_no_cap_means_none(few, stage, ada):
+    """0."""
+    few.TOOLGATE_MAX_PENDING_PER_REQUESTER = 0
+    plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in range(1, 6)]))
+    assert waiting(plan) == ["approval"] * 5
+
+
+def test_what_is_asked_early_or_answered_counts_for_nothing(few, stage, ada, rosa):
+    """Only what stands in people's lists."""
+    plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2)]))
+    asking = Asking(ada.pk, None, plan.public_id)
+    with pytest.raises(TooManyWaiting):
+        look_for_room(asking)
+    ApprovalRequest.objects.filter(call__step__step_id=1).update(is_early=True)
+    look_for_room(asking)
+
+
+OPENERS = 16
+
+
+def test_openers_at_once_never_pass_the_cap(few, executor, stage, ada):
+    """Sixteen of them, each with a call of its own, and in plans."""
+    few.TOOLGATE_MAX_PENDING_PER_REQUESTER = 5
+    for _ in range(counts.count(20)):
+        ApprovalRequest.objects.filter(status="pending").update(status="withdrawn")
+        order = CallOrder("dangerous", {"value": 1})
+        results = at_once(*[partial(create_call, order, by=Requester(ada))] * OPENERS)
+        assert ApprovalRequest.objects.filter(status="pending").count() == 5
+        assert sum(isinstance(each, TooManyWaiting) for each in results) == OPENERS - 5
+
+
+@pytest.mark.usefixtures("stage")
+def test_a_step_waits_for_room_of_whoever_asks_for_its_call(few, ada, ben, rosa, django_assert_num_queries):
+    """Not of the plan's author: it would be woken each second, only to be put off again."""
+    his = work_off(make_plan(ben, *[act(number, number, "dangerous") for number in (1, 2)]))
+    plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2, 3, 4)]))
+    plan.steps.filter(step_id__in=(3, 4)).update(retry_of=call_of(his))
+    approve(plan, rosa, 1)
+    approve(plan, rosa, 2)
+    with django_assert_num_queries(2):  # the steps, and once the room of the one who asks for both
+        assert wake_where_there_is_room(clock.now()) == 0
+    approve(his, rosa, 1)
+    assert wake_where_there_is_room(clock.now()) == 1

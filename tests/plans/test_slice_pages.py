@@ -1,0 +1,121 @@
+"""The page of a plan slice as forms alone use it: what it shows, what it asks, what it refuses."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from approvals.models import ApprovalRequest, PolicyRevision, Review
+from catalog.models import ToolVersion
+from plans.models import Plan
+from tests.builders import act, make_plan, request_of, work_off
+
+
+@pytest.fixture
+def plan(stage: Any, ada: User) -> Plan:
+    """A plan whose first step waits for people, with two such steps after it and one that is not known yet."""
+    gated = [act(number, f"v{number}", "dangerous", dependencies=[1]) for number in (2, 3)]
+    first = act(1, "v1", "dangerous", expected_key="first")
+    return work_off(make_plan(ada, first, *gated, act(4, "${first}", "dangerous", dependencies=[1])))
+
+
+def page_for(user: User) -> Client:
+    """Return the browser of someone who has signed in."""
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def send(user: User, plan: Plan, **form: Any) -> Any:
+    """Press a button of the page."""
+    return page_for(user).post(f"/plans/{plan.public_id}/slice/", form)
+
+
+def boxes(*requests: ApprovalRequest) -> list[str]:
+    """Return what the boxes of these requests send."""
+    return [f"{each.public_id}:{each.digest}" for each in requests]
+
+
+def text(response: Any) -> str:
+    """Return a page's text."""
+    return str(response.content.decode())
+
+
+def test_looking_changes_nothing(plan, rosa):
+    """It shows what waits now and what is to come; nothing is asked early."""
+    response = page_for(rosa).get(f"/plans/{plan.public_id}/slice/")
+    shown = text(response)
+    assert response.status_code == 200
+    assert "Gated: people can be asked now" in shown
+    assert "Its arguments come from what step 1 gives: ${first}." in shown
+    assert "v1" in shown
+    assert not ApprovalRequest.objects.filter(is_early=True).exists()
+
+
+def test_asking_shows_the_next_steps_in_full(plan, rosa):
+    """As many more as were chosen, each with its effect and its digest."""
+    shown = text(send(rosa, plan, do="ask", count="2"))
+    early = ApprovalRequest.objects.filter(is_early=True)
+    assert [each.call.step_ref for each in early] == ["2", "3"]
+    assert all(f'value="{box}" checked' in shown for box in boxes(*early))
+    assert 'Do <code class="given">v2</code>' in shown
+
+
+def test_what_is_checked_is_approved_together(plan, rosa, settings):
+    """Each by the digest that was on the screen, with one comment; one that has changed is told so."""
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    send(rosa, plan, do="ask", count="2")
+    one, two, three = request_of(plan), request_of(plan, 2), request_of(plan, 3)
+    chosen = [*boxes(one, two), f"{three.public_id}:{'0' * 64}"]
+    response = send(rosa, plan, do="approve", item=chosen, comment="All three.")
+    statuses = {number: request_of(plan, number).status for number in (1, 2, 3)}
+    assert statuses == {1: "approved", 2: "approved", 3: "pending"}
+    assert {each.comment for each in Review.objects.all()} == {"All three."}
+    assert "Not recorded" in text(response)
+
+
+def test_nothing_is_approved_by_who_asked(plan, ada, rosa):
+    """The boxes are locked, and so is the door."""
+    assert send(ada, plan, do="ask", count="1").status_code == 403
+    send(rosa, plan, do="ask", count="1")
+    response = page_for(ada).get(f"/plans/{plan.public_id}/slice/")
+    assert "You cannot approve any of these here." in text(response)
+    send(ada, plan, do="approve", item=boxes(request_of(plan, 2)))
+    assert not Review.objects.exists()
+
+
+def test_what_cannot_be_undone_takes_a_second_press(plan, rosa):
+    """The first press asks again, with what was chosen and written."""
+    send(rosa, plan, do="ask", count="1")
+    ToolVersion.objects.filter(tool__name="dangerous").update(reversibility="irreversible")
+    chosen = boxes(request_of(plan, 2))
+    shown = text(send(rosa, plan, do="approve", item=chosen, comment="Sure."))
+    assert "Some of this cannot be undone." in shown
+    assert "Sure." in shown
+    assert not Review.objects.exists()
+    send(rosa, plan, do="approve", item=chosen, confirmed="1")
+    assert request_of(plan, 2).status == "approved"
+
+
+def test_a_policy_that_asks_for_a_closer_look_is_not_gone_round(plan, rosa):
+    """Such a request is approved on its own page."""
+    send(rosa, plan, do="ask", count="1")
+    PolicyRevision.objects.update(min_review_seconds=30)
+    response = send(rosa, plan, do="approve", item=boxes(request_of(plan, 2)), confirmed="1")
+    assert "Its policy asks for a closer look" in text(response)
+    assert not Review.objects.exists()
+
+
+def test_nothing_chosen_is_said(plan, rosa):
+    """And a plan that one may not see is not there."""
+    assert send(rosa, plan, do="approve").status_code == 422
+    rosa.groups.clear()
+    assert page_for(rosa).get(f"/plans/{plan.public_id}/slice/").status_code == 404
+
+
+def test_the_page_is_linked_from_the_plan_and_from_a_request(plan, rosa):
+    """Whoever looks at one of them finds what comes next."""
+    address = f"/plans/{plan.public_id}/slice/"
+    assert address in text(page_for(rosa).get(f"/plans/{plan.public_id}/"))
+    assert address in text(page_for(rosa).get(f"/approvals/?item={request_of(plan).public_id}"))

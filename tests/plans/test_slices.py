@@ -1,0 +1,391 @@
+"""Plan slices: people are asked about steps before those are ready, and the steps go on with what they answered."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from approvals import expiry
+from approvals.decisions import Decision, decide, revoke, undo
+from approvals.models import ApprovalRequest, AuditEntry
+from approvals.requests import withdraw
+from approvals.selectors import pending_for, waiting_count
+from approvals.states import Verdict
+from catalog.errors import Conflict, ToolError
+from catalog.models import Call
+from plans import engine, slices
+from plans.changing import change_plan, read_change
+from plans.controls import cancel_plan
+from plans.engine import Turn
+from plans.models import MemoryItem, Plan
+from plans.outlook import outlook
+from plans.request_changes import look
+from plans.services import Requester, start_plan
+from plans.skipping import skip_step
+from plans.slices import Approval, SliceItem
+from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.invariants import assert_invariants
+
+
+@pytest.fixture
+def plan(stage: Any, ada: User, rosa: User) -> Plan:
+    """A plan that waits for people at its first step, with two more such steps after it."""
+    steps = (act(1, "a", "dangerous"), act(2, "b", "dangerous", dependencies=[1]), act(3, "c", "dangerous"))
+    return work_off(make_plan(ada, *steps[:2], steps[2] | {"dependencies": [2]}))
+
+
+def prepared(plan: Plan, count: int = 20) -> list[ApprovalRequest]:
+    """Let a reviewer ask about the next steps, and return the requests as they are stored."""
+    rosa = User.objects.get(username="rosa")
+    return [ApprovalRequest.objects.get(pk=each.pk) for each in slices.prepare(plan, count, by=rosa).asked]
+
+
+def say(request: ApprovalRequest, by: User, verdict: Verdict = Verdict.APPROVE, **more: Any) -> ApprovalRequest:
+    """Answer a request over REST, so that it takes effect at once."""
+    return decide(request, by=by, decision=Decision(verdict, request.digest, "So.", **more))
+
+
+def standing(plan: Plan, step_id: int) -> tuple[str, str, str]:
+    """Return where a step, its call and its request stand."""
+    step = step_of(plan, step_id)
+    return step.status, step.call.status if step.call else "", request_of(plan, step_id).status
+
+
+def take_one_step(plan: Plan) -> None:
+    """Do the step that is ready, and leave the next to others."""
+    work = engine.claim(plan.pk, owner="tests")
+    while work is not None:
+        work = engine.advance(work, Turn("tests", steps_left=1))
+
+
+def test_steps_that_are_not_ready_are_asked_about_in_order(plan, ada):
+    """Each has its own call, preview and digest; the step itself stays as it is, and nobody's list grows."""
+    asked = prepared(plan, 1)
+    more = prepared(plan, 2)
+    assert [each.call.step_ref for each in more] == ["2", "3"]
+    assert more[0] == asked[0]
+    assert len({each.digest for each in more}) == 2
+    assert [(each.rounds.get().preview_json or {})["summary"] for each in more] == ["Do b", "Do c"]
+    assert [each.status for each in plan.steps.all()] == ["in_progress", "pending", "pending"]
+    assert [each.call.requesters.get().user for each in more] == [ada, ada]
+    assert_invariants()
+
+
+def test_nobody_is_bothered_with_what_is_asked_early(plan, rosa):
+    """It is in no list, no count, and no socket's news."""
+    before, _ = look()
+    asked = prepared(plan)
+    assert not pending_for(rosa).filter(pk__in=[each.pk for each in asked]).exists()
+    assert waiting_count(rosa) == 1
+    after, found = look(before)
+    assert (found.changes, found.waiting, len(after.seen)) == ([], 1, 1)
+    told = AuditEntry.objects.filter(object_ref=asked[0].public_id).values_list("action", flat=True)
+    assert list(told) == ["approval.prepared"]
+    assert "2 approval.opened" not in events_of(plan)
+
+
+def test_what_was_approved_early_runs_once_its_step_is_ready(plan, rosa, stage):
+    """The reviewer approves three steps at once, and the plan goes through without asking again."""
+    items = [SliceItem(each.public_id, each.digest) for each in (request_of(plan), *prepared(plan))]
+    results = slices.approve(plan, items, Approval(by=rosa))
+    assert [(each.status, each.detail) for each in results] == [("approved", "")] * 3
+    assert stage.values("dangerous") == []
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == ["a", "b", "c"]
+    assert [request_of(plan, number).status for number in (1, 2, 3)] == ["consumed"] * 3
+    assert_gapless(plan)
+    assert_invariants()
+
+
+def test_what_nobody_decided_waits_like_any_other_once_its_step_is_ready(plan, rosa):
+    """It is opened then, its time counts from then, and it is in the list from then on."""
+    early = prepared(plan)[0]
+    before = events_of(plan)
+    ApprovalRequest.objects.filter(pk=early.pk).update(expires_at=timezone.now() + timedelta(seconds=5))
+    approve(plan, rosa)
+    work_off(plan)
+    early.refresh_from_db()
+    assert (early.status, early.is_early, early.remind_at is not None) == ("pending", False, True)
+    assert early.ready_at == early.opened_at
+    assert early.expires_at - early.opened_at > timedelta(hours=1)
+    assert early in pending_for(rosa)
+    assert events_of(plan)[len(before) :][-3:] == ["2 step.started", "2 approval.opened", "2 step.waiting"]
+    assert standing(plan, 2) == ("in_progress", "held", "pending")
+    approve(plan, rosa, 2)
+    work_off(plan)
+    assert standing(plan, 2) == ("completed", "completed", "consumed")
+    assert_invariants()
+
+
+def test_arguments_that_are_not_known_yet_stay_gated(stage, ada, rosa):
+    """A reference to what a step is to give is not asked about; one to what memory holds is, with its value."""
+    plan = make_plan(
+        ada,
+        act(1, "a", "dangerous", expected_key="first", output_path=["results", "0"]),
+        act(2, "${first}", "dangerous", dependencies=[1]),
+        act(3, "${there}", "dangerous", dependencies=[1]),
+        act(4, "z", dependencies=[3]),
+        memory={"there": "known"},
+    )
+    work_off(plan)
+    assert [each.call.arguments_json for each in prepared(plan)] == [{"value": "known"}]
+    seen = {each.step.step_id: (each.kind, each.why) for each in outlook(plan)}
+    assert seen[2] == ("later", "Its arguments come from what step 1 gives: ${first}.")
+    assert (seen[1][0], seen[3][0], seen[4][0]) == ("waits", "asked", "alone")
+    approve(plan, rosa)
+    work_off(plan)
+    assert call_of(plan, 2).arguments_json == {"value": "a"}
+
+
+def test_other_arguments_than_were_approved_are_asked_about_anew(stage, ada, rosa):
+    """What memory held has changed when the step is ready: the approval is void, and the new request says why."""
+    plan = work_off(
+        make_plan(ada, act(1, "a", "dangerous"), act(2, "${k}", "dangerous", dependencies=[1]), memory={"k": 1})
+    )
+    early = say(prepared(plan)[0], rosa)
+    MemoryItem.objects.filter(plan=plan, key="k").update(value="2")
+    approve(plan, rosa)
+    work_off(plan)
+    early.refresh_from_db()
+    new = request_of(plan, 2)
+    assert (early.status, early.superseded_by, new.status, new.is_early) == ("superseded", new, "pending", False)
+    assert new.call.arguments_json == {"value": 2}
+    assert "other arguments" in early.call.message
+    assert early.call.message.endswith("value.")
+    assert stage.values("dangerous") == ["a"]
+    assert_invariants()
+
+
+def test_a_reviewer_may_change_what_is_asked_early(plan, rosa, stage):
+    """What runs is what the reviewer made of it, as long as the step still asks for what was asked."""
+    say(prepared(plan)[0], rosa, arguments={"value": "edited"})
+    approve(plan, rosa)
+    work_off(plan)
+    assert stage.values("dangerous") == ["a", "edited"]
+    assert_invariants()
+
+
+def test_a_step_that_is_done_when_it_is_ready_takes_its_request_back(stage, ada, rosa):
+    """Its check says so: it is skipped, whatever people answered."""
+    check = "memory['done'] == True"
+    plan = make_plan(
+        ada,
+        act(1, True, "dangerous", expected_key="done", output_path=["results", "0"]),
+        act(2, "b", "dangerous", dependencies=[1], done_check=check),
+    )
+    work_off(plan)
+    early = say(prepared(plan)[0], rosa)
+    approve(plan, rosa)
+    assert work_off(plan).status == "completed"
+    early.refresh_from_db()
+    assert (early.status, early.call.status, step_of(plan, 2).skipped) == ("withdrawn", "cancelled", True)
+    assert stage.values("dangerous") == [True]
+    assert_invariants()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "more", "step"),
+    [
+        (Verdict.REJECT, {}, "failed"),
+        (Verdict.REJECT, {"effect": "skip"}, "completed"),
+        (Verdict.RESPOND, {"response": "mine"}, "completed"),
+        (Verdict.REQUEST_CHANGES, {}, "in_progress"),
+    ],
+)
+def test_other_answers_wait_for_their_step(verdict, more, step, plan, rosa):
+    """Nothing happens to the step before it is ready; then it goes the way that people said."""
+    say(prepared(plan, 1)[0], rosa, verdict, **more)
+    assert step_of(plan, 2).status == "pending"
+    approve(plan, rosa)
+    work_off(plan)
+    assert step_of(plan, 2).status == step
+    assert call_of(plan, 2).attempt == 0
+    assert_invariants()
+
+
+def test_a_rejection_that_cancels_the_plan_does_so_at_once(plan, rosa):
+    """Also when the step that is rejected is not ready."""
+    say(prepared(plan, 1)[0], rosa, Verdict.REJECT, effect="cancel_plan")
+    plan.refresh_from_db()
+    assert plan.status == "cancelled"
+    assert [each.status for each in plan.steps.all()] == ["cancelled"] * 3
+    assert_invariants()
+
+
+def test_an_answer_is_undone_before_and_after_the_step_is_ready(plan, rosa, settings):
+    """Within the time to undo the step waits, and an answer taken back leaves an ordinary request."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    early = say(prepared(plan, 1)[0], rosa, channel="page")
+    assert undo(early, by=rosa).is_ahead
+    say(early, rosa, channel="page")
+    approve(plan, rosa)
+    work_off(plan)
+    assert standing(plan, 2) == ("in_progress", "held", "approved")
+    undo(early, by=rosa)
+    assert early in pending_for(rosa)
+    approve(plan, rosa, 2)
+    work_off(plan)
+    assert standing(plan, 2) == ("completed", "completed", "consumed")
+    assert_invariants()
+
+
+def test_an_early_approval_runs_from_when_its_step_is_ready(plan, rosa, settings):
+    """It lasts until the step is ready, at most 8 h; then its run window begins."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    early = say(prepared(plan, 1)[0], rosa, channel="page")
+    effective_at = early.decided_at and early.decided_at + timedelta(seconds=60)
+    assert effective_at is not None
+    assert early.not_after == effective_at + timedelta(hours=8)
+    approve(plan, rosa)
+    work_off(plan)
+    early.refresh_from_db()
+    assert early.not_after == effective_at + timedelta(seconds=settings.TOOLGATE_RUN_WINDOW_SECONDS)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_what_lapses_before_its_step_is_ready_is_asked_again(answered, plan, rosa):
+    """Its step is not failed for it: it asks anew, linked to what was asked before."""
+    early = prepared(plan, 1)[0]
+    if answered:
+        say(early, rosa)
+    past = timezone.now() - timedelta(hours=9)
+    ApprovalRequest.objects.filter(pk=early.pk).update(expires_at=past, not_after=past if answered else None)
+    assert expiry.expire_due(timezone.now()) == 1
+    early.refresh_from_db()
+    assert (early.status, early.call.status, step_of(plan, 2).status) == ("expired", "cancelled", "pending")
+    again = prepared(plan, 1)[0]
+    assert (again.call.replaces, again.is_ahead) == (early.call, True)
+    approve(plan, rosa)
+    work_off(plan)
+    assert standing(plan, 2) == ("in_progress", "held", "pending")
+
+
+def test_a_request_that_its_asker_takes_back_fails_its_step(plan, ada, rosa):
+    """As it does when the step is ready already; what needs the step is not asked about any more."""
+    second, third = prepared(plan)
+    withdraw(second, by=ada, reason="No.")
+    assert step_of(plan, 2).status == "pending"
+    approve(plan, rosa)
+    work_off(plan)
+    third.refresh_from_db()
+    assert (step_of(plan, 2).status, third.status, plan.status) == ("failed", "withdrawn", "failed")
+    assert third.call.message.endswith("Step 2, which it needs, has failed.")
+    assert_invariants()
+
+
+def test_a_revoked_approval_fails_its_step(plan, rosa):
+    """A reviewer takes an early approval away before the step is ready."""
+    revoke(say(prepared(plan, 1)[0], rosa), by=rosa)
+    approve(plan, rosa)
+    work_off(plan)
+    assert standing(plan, 2) == ("failed", "failed", "revoked")
+
+
+def test_changing_the_step_takes_its_request_back(plan, ada, rosa, stage):
+    """What was asked is not what it does any more; what it does now is asked when it is ready."""
+    second, third = prepared(plan)
+    change = {"edit": [{"step_id": 2, "parameters": {"value": "new"}}], "remove": [3]}
+    change_plan(plan, read_change(change), by=Requester(ada))
+    for each in (second, third):
+        each.refresh_from_db()
+    assert (second.status, third.status, step_of(plan, 2).call) == ("withdrawn", "withdrawn", None)
+    assert [each.call.arguments_json for each in prepared(plan)] == [{"value": "new"}]
+    assert_invariants()
+
+
+def test_skipping_what_a_step_needs_takes_its_request_back(plan, ada, rosa):
+    """And so does skipping the step itself, and cancelling the plan."""
+    second, third = prepared(plan)
+    skip_step(plan, 2, "Not needed.", by=Requester(ada))
+    for each in (second, third):
+        each.refresh_from_db()
+    assert (second.status, third.status) == ("withdrawn", "withdrawn")
+    third = prepared(plan)[0]
+    cancel_plan(plan, by=Requester(ada))
+    third.refresh_from_db()
+    assert (third.status, third.call.status) == ("withdrawn", "cancelled")
+    with pytest.raises(Conflict):
+        slices.prepare(plan, 1, by=rosa)
+    assert_invariants()
+
+
+def test_a_plan_that_has_not_started_can_be_asked_about(stage, ada, rosa):
+    """Its first step is not ready either."""
+    plan = make_plan(ada, act(1, "a", "dangerous"), start=False)
+    early = prepared(plan)[0]
+    say(early, rosa)
+    start_plan(plan, by=Requester(ada))
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == ["a"]
+    assert_invariants()
+
+
+def test_four_eyes_hold_for_every_item(plan, ada, rosa):
+    """Each item is judged by itself, and told so."""
+    second, third = prepared(plan)
+    items = [SliceItem(each.public_id, digest) for each, digest in ((second, second.digest), (third, "0" * 64))]
+    items.append(SliceItem("apr_none", "x"))
+    assert [each.status for each in slices.approve(plan, items, Approval(by=ada))] == [
+        "forbidden",
+        "forbidden",
+        "not_found",
+    ]
+    results = slices.approve(plan, items, Approval(by=rosa))
+    assert [each.status for each in results] == ["approved", "conflict", "not_found"]
+    assert [each.status for each in slices.approve(plan, items[:1], Approval(by=rosa))] == ["conflict"]
+    assert [each.status for each in slices.approve(plan, items[:1], Approval(by=rosa, repeated=True))] == ["approved"]
+
+
+def test_a_step_whose_tool_knows_that_it_cannot_is_left_out(plan, stage, rosa):
+    """It says why; the others are asked all the same."""
+
+    def refuse(value: Any, context: Any) -> None:
+        if value == "b":
+            raise ToolError("There is no b.")
+
+    stage.previews["dangerous"] = refuse
+    found = slices.prepare(plan, 20, by=rosa)
+    assert [each.call.step_ref for each in found.asked] == ["3"]
+    assert found.left == [(2, "There is no b.")]
+
+
+def test_a_limited_tool_is_counted_when_it_is_asked_early(stage, ada, rosa):
+    """The second call of the hour is left out, and the first is not counted again when it starts."""
+    one, two = act(2, 1, "limited_dangerous", dependencies=[1]), act(3, 2, "limited_dangerous", dependencies=[1])
+    plan = work_off(make_plan(ada, act(1, "a", "dangerous"), one, two))
+    found = slices.prepare(plan, 20, by=rosa)
+    assert [each.call.step_ref for each in found.asked] == ["2"]
+    assert [number for number, _ in found.left] == [3]
+    say(found.asked[0], rosa)
+    approve(plan, rosa)
+    work_off(plan)
+    assert stage.values("limited_dangerous") == [1]
+
+
+def test_a_process_may_die_between_the_claim_and_the_start(plan, rosa, stage):
+    """Whoever takes the step back finds it adopted, and goes on."""
+    say(prepared(plan, 1)[0], rosa)
+    approve(plan, rosa)
+    take_one_step(plan)
+    assert engine.claim(plan.pk, owner="dead") is not None
+    plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=timezone.now())
+    work_off(plan)
+    assert stage.values("dangerous") == ["a", "b"]
+
+
+def test_a_process_may_die_after_it_voided_what_was_asked_early(stage, ada, rosa):
+    """The step asks anew when it is taken back, and the new request takes the old one's place."""
+    plan = work_off(
+        make_plan(ada, act(1, "a", "dangerous"), act(2, "${k}", "dangerous", dependencies=[1]), memory={"k": 1})
+    )
+    early = prepared(plan)[0]
+    MemoryItem.objects.filter(plan=plan, key="k").update(value="2")
+    approve(plan, rosa)
+    take_one_step(plan)
+    assert engine.claim(plan.pk, owner="dead") is not None
+    plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=timezone.now())
+    work_off(plan)
+    assert Call.objects.get(pk=early.call_id).replaced_by == call_of(plan, 2)
+    assert_invariants()

@@ -1,0 +1,102 @@
+"""Steps that are approved before they are ready, while they become ready, are asked about twice, or are cancelled."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import ApprovalRequest
+from catalog.errors import Conflict
+from plans import slices
+from plans.controls import cancel_plan
+from plans.models import Plan
+from plans.services import Requester
+from plans.slices import Approval, SliceItem
+from tests import counts
+from tests.builders import act, approve, make_plan, work_off
+from tests.races.conftest import ROUNDS
+from tests.races.test_plans import drive
+from tests.racing import Act, rounds_at_once
+
+pytestmark = pytest.mark.timeout(counts.seconds(1800))
+
+
+@pytest.fixture
+def gated(transactional_db: None, stage: Any, ada: User, rosa: User, checked: None) -> list[Plan]:
+    """Plans whose first step waits for people, with another such step that needs it."""
+    steps = act(1, "x", "dangerous"), act(2, "y", "dangerous", dependencies=[1])
+    return [work_off(make_plan(ada, *steps)) for _ in range(ROUNDS)]
+
+
+def early(plan: Plan) -> ApprovalRequest:
+    """Let the reviewer ask about the step that is not ready."""
+    return slices.prepare(plan, 1, by=User.objects.get(username="rosa")).asked[0]
+
+
+def say(plan: Plan, request: ApprovalRequest, by: User) -> str:
+    """Approve one request as a slice; return what became of it."""
+    return slices.approve(plan, [SliceItem(request.public_id, request.digest)], Approval(by=by))[0].status
+
+
+def first_step(plan: Plan, by: User) -> None:
+    """Approve what the plan waits for and do it, so that the next step becomes ready."""
+    approve(plan, by)
+    drive(plan, 0)
+
+
+def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
+    """There is one request, and both are shown it."""
+    look = partial(slices.prepare, count=1, by=rosa)
+    races: list[list[Act]] = [[partial(look, plan), partial(look, plan)] for plan in gated]
+    for plan, found in zip(gated, rounds_at_once(races), strict=True):
+        assert {each.pk for result in found for each in result.asked} == set(
+            ApprovalRequest.objects.filter(plan_ref=plan.public_id, is_early=True).values_list("pk", flat=True)
+        )
+        assert ApprovalRequest.objects.filter(plan_ref=plan.public_id).count() == 2
+    report_race("slice preview against itself", len(gated))
+
+
+def test_a_slice_is_approved_while_its_step_becomes_ready(gated, rosa, tomas, stage, report_race):
+    """The step runs once, whether the answer came before it was ready or after."""
+    asked = [early(plan) for plan in gated]
+    races: list[list[Act]] = [
+        [partial(say, plan, request, tomas), partial(first_step, plan, rosa)]
+        for plan, request in zip(gated, asked, strict=True)
+    ]
+    assert {result[0] for result in rounds_at_once(races)} == {"approved"}
+    for plan in gated:
+        assert work_off(plan).status == "completed"
+    assert sorted(stage.values("dangerous")) == ["x"] * len(gated) + ["y"] * len(gated)
+    before = sum(each.opened_at != each.ready_at for each in ApprovalRequest.objects.filter(ready_at__isnull=False))
+    report_race("slice approval against the step becoming ready", len(gated), answered_before=before)
+
+
+def test_a_step_is_asked_about_while_it_becomes_ready(gated, rosa, stage, report_race):
+    """It has one open request in the end, early or not."""
+    races: list[list[Act]] = [
+        [partial(slices.prepare, plan, 1, by=rosa), partial(first_step, plan, rosa)] for plan in gated
+    ]
+    rounds_at_once(races)
+    for plan in gated:
+        work_off(plan)
+        open_ones = ApprovalRequest.objects.filter(plan_ref=plan.public_id, status="pending")
+        assert [each.is_early for each in open_ones] == [False]
+    report_race("slice preview against the step becoming ready", len(gated))
+
+
+def test_a_plan_is_cancelled_while_its_slice_is_approved(gated, ada, tomas, stage, report_race):
+    """Whoever comes second is told so, and nothing runs."""
+    asked = [early(plan) for plan in gated]
+    races: list[list[Act]] = [
+        [partial(say, plan, request, tomas), partial(cancel_plan, plan, by=Requester(ada))]
+        for plan, request in zip(gated, asked, strict=True)
+    ]
+    results = rounds_at_once(races)
+    for plan, (said, cancelled) in zip(gated, results, strict=True):
+        assert said in ("approved", "conflict")
+        assert not isinstance(cancelled, Conflict)
+        request = ApprovalRequest.objects.get(plan_ref=plan.public_id, is_early=True)
+        assert (request.status, work_off(plan).status) == ("withdrawn", "cancelled")
+    assert stage.values("dangerous") == []
+    report_race("slice approval against cancel", len(gated), approved=sum(said == "approved" for said, _ in results))
