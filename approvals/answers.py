@@ -1,18 +1,22 @@
 """A decision as a page sends it: the fields of the form, and what the person is told about what became of it."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from django.conf import settings
 from django.http import QueryDict
 
 from approvals import decisions
-from approvals.decisions import Decision
+from approvals.friction import Given, Matter, see_that_it_counts
 from approvals.models import ApprovalRequest
-from approvals.states import Verdict
+from approvals.states import RequestStatus, Verdict
+from approvals.verdicts import EFFECTS, FAIL, UNSET, Decision, below, refused
 from catalog.access import NotAllowed
+from catalog.canonical import parse_json
 from catalog.definitions import Reversibility
-from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.diffs import Change
+from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -25,6 +29,7 @@ class Answer:
     """What was entered: the verdict, the digest that was on the screen, the note, and whether it was said twice.
 
     `hunks` are those left checked, None where there was nothing to choose; an approval of none is a rejection.
+    `response` is what is to be answered in the tool's place, as it was written; `as_json` says how to read it.
     """
 
     verdict: str
@@ -32,29 +37,76 @@ class Answer:
     comment: str
     confirmed: bool
     hunks: tuple[int, ...] | None = None
+    effect: str = FAIL
+    response: str = ""
+    as_json: bool = False
+    given: Given = field(default_factory=Given)
+    arguments: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, form: QueryDict) -> "Answer":
         """Read the form; browsers end lines with two characters, texts here with one."""
-        comment = form.get("comment", "").replace("\r\n", "\n")
-        verdict = form.get("verdict", "")
+        verdict, _, effect = form.get("verdict", "").partition(":")
         hunks = _hunks(form) if verdict == Verdict.APPROVE and form.get("choosing") == "1" else None
         if hunks == ():
             verdict, hunks = Verdict.REJECT.value, None
-        return cls(verdict, form.get("seen_digest", ""), comment, form.get("confirmed") == "1", hunks)
+        return cls(
+            verdict,
+            form.get("seen_digest", ""),
+            _text(form, "comment"),
+            form.get("confirmed") == "1",
+            hunks,
+            effect if effect in EFFECTS else FAIL,
+            _text(form, "response"),
+            form.get("response_as") == "json",
+            Given(form.get("typed", ""), form.get("since", "")),
+        )
 
     def needs_confirming(self, request: ApprovalRequest) -> bool:
         """Say whether what cannot be undone was approved only once."""
         irreversible = request.tool_version.reversibility == Reversibility.IRREVERSIBLE
         return irreversible and self.verdict == Verdict.APPROVE and not self.confirmed
 
-    def send(self, request: ApprovalRequest, by: "User") -> ApprovalRequest:
-        """Record the answer. Raises what `decide` raises, and ParameterError for a verdict that there is not."""
+    def with_arguments(self, arguments: Mapping[str, Any]) -> "Answer":
+        """Return the answer that lets the call run with these arguments."""
+        return replace(self, arguments=arguments)
+
+    def send(self, request: ApprovalRequest, by: "User", matter: Matter) -> ApprovalRequest:
+        """Record the answer. Raises what `decide` raises, and ParameterError for a verdict that there is not, for JSON
+        that is none, and for what the rule of the `matter` asks of the person beside it.
+        """
         if self.verdict not in Verdict.values:
             problem = {"path": "verdict", "code": "invalid", "message": "Choose to approve or to reject."}
             raise ParameterError(problem["message"], {"field": "verdict", "errors": [problem]})
-        decision = Decision(Verdict(self.verdict), self.seen_digest, self.comment, "page", self.hunks)
+        verdict = Verdict(self.verdict)
+        if verdict == Verdict.APPROVE:
+            see_that_it_counts(request, by, matter, self.given)
+        decision = Decision(
+            verdict,
+            self.seen_digest,
+            self.comment,
+            "page",
+            self.hunks,
+            self.arguments,
+            self._response() if verdict == Verdict.RESPOND else UNSET,
+            self.effect,
+        )
         return decisions.decide(request, by=by, decision=decision)
+
+    def _response(self) -> Any:
+        if not self.response.strip():
+            raise refused("response", "required", "Write the answer that the agent gets in the tool's place.")
+        if not self.as_json:
+            return self.response
+        try:
+            return parse_json(self.response)
+        except (MalformedJSON, TooLarge) as error:
+            problem = {"path": "", "code": "json", "message": error.message}
+            raise below("response", ParameterError(error.message, {"errors": [problem]})) from None
+
+
+def _text(form: QueryDict, name: str) -> str:
+    return form.get(name, "").replace("\r\n", "\n")
 
 
 NO_HUNK = 10**9
@@ -68,17 +120,42 @@ def _hunks(form: QueryDict) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """Why an answer was not recorded: the sentence, whether it is about the note, and the answer as it was."""
+    """Why an answer was not recorded: the sentence, the field that it is about, and the answer as it was.
 
-    kind: Literal["taken", "forbidden", "field", "again"]
+    `change` is what has changed meanwhile, where that is the reason.
+    """
+
+    kind: Literal["taken", "changed", "forbidden", "field", "again"]
     message: str = ""
     answer: Answer | None = None
+    field: str = "comment"
+    change: Change | None = None
 
     @classmethod
     def from_error(cls, error: ToolgateError, answer: Answer | None = None) -> "Setback":
         """Return the setback that an error means."""
         kinds: dict[int, Literal["taken", "forbidden", "field"]] = {409: "taken", 403: "forbidden", 422: "field"}
-        return cls(kinds[status_of(error)], error.message, answer)
+        return cls(kinds[status_of(error)], error.message, answer, _field_of(error))
+
+    def of(self, request: ApprovalRequest) -> "Setback":
+        """Return it with what happened told apart: another answer came first, or what is asked has changed."""
+        stale = self.answer is not None and self.answer.seen_digest != request.digest
+        return replace(self, kind="changed") if self.kind == "taken" and stale and _is_open(request) else self
+
+
+def _is_open(request: ApprovalRequest) -> bool:
+    return request.status == RequestStatus.PENDING
+
+
+FIELDS = ("comment", "response", "typed", "sign_in", "review", "until", "to", "reason")
+
+
+def _field_of(error: ToolgateError) -> str:
+    """Return the field of the bar at which an error is told."""
+    details = getattr(error, "details", None) or {}
+    name = str(details.get("field") or "").partition(".")[0]
+    name = {"text": "comment"}.get(name, name)
+    return name if name in FIELDS else "comment"
 
 
 def status_of(error: ToolgateError) -> int:
@@ -86,7 +163,17 @@ def status_of(error: ToolgateError) -> int:
     return next(status for kind, status in STATUS.items() if isinstance(error, kind))
 
 
-def told(verdict: str) -> str:
+SAID = {
+    Verdict.APPROVE: "Approved. It starts",
+    Verdict.REJECT: "Rejected. Who asked is told",
+    Verdict.RESPOND: "Answered in the place of the tool. Who asked is told",
+    Verdict.REQUEST_CHANGES: "Changes asked for. Who asked is told",
+}
+
+
+def told(verdict: str, request: ApprovalRequest | None = None) -> str:
     """Say what happens now to a request that was answered; within the time to undo, its countdown follows."""
-    when = "in" if settings.TOOLGATE_UNDO_SECONDS else "now."
-    return f"Approved. It starts {when}" if verdict == Verdict.APPROVE else f"Rejected. Who asked is told {when}"
+    if request is not None and _is_open(request):
+        return "Your answer is recorded. It waits for the others who must agree."
+    now = not settings.TOOLGATE_UNDO_SECONDS or verdict == Verdict.REQUEST_CHANGES
+    return f"{SAID.get(Verdict(verdict), 'Done')} {'now.' if now else 'in'}"

@@ -11,9 +11,9 @@ from rest_framework.response import Response
 
 from approvals import selectors
 from approvals.audit_selectors import AuditFilters, entries_for
-from approvals.decisions import Decision, decide, undo
+from approvals.decisions import Decision, decide, revoke, undo
 from approvals.expiry import seen_by
-from approvals.listing import RequestFilters, is_own, listed_for
+from approvals.listing import RequestFilters, page_for
 from approvals.models import ApprovalRequest
 from approvals.private import hidden_from
 from approvals.requests import withdraw
@@ -29,7 +29,6 @@ from approvals.serializers import (
 )
 from approvals.states import Verdict
 from approvals.verification import verify
-from catalog.access import NotAllowed
 from catalog.endpoints import Endpoint
 from catalog.idempotency import answer_once
 from catalog.pages import page_of, page_schema, paged
@@ -67,11 +66,9 @@ class ApprovalList(ApprovalEndpoint):
     def get(self, request: Request) -> Response:
         """List the requests: what waits is listed oldest first, everything else newest first."""
         query, at = self.page_query(ApprovalQuery)
-        rows = listed_for(self.user, RequestFilters(**query))
-        order = "id" if query.get("status") == "pending" else "-id"
-        page = page_of(rows, order=order, at=at)
-        context = self.context(page.rows)
-        return paged(request, page, lambda row: ApprovalSerializer(row, context=context).data)
+        page = page_for(self.user, RequestFilters(**query), at)
+        shown = ApprovalSerializer(context=self.context(page.rows))
+        return paged(request, page, shown.to_representation)
 
 
 class ApprovalDetail(ApprovalEndpoint):
@@ -97,8 +94,8 @@ class ApprovalReviews(ApprovalEndpoint):
 
     def _decide(self, public_id: str) -> Response:
         body = self.body(ReviewBody)
-        hunks = tuple(body["hunks"]) if "hunks" in body else None
-        decision = Decision(Verdict(body["verdict"]), body["seen_digest"], body["comment"], "rest", hunks)
+        hunks = tuple(body.pop("hunks")) if "hunks" in body else None
+        decision = Decision(Verdict(body.pop("verdict")), hunks=hunks, **body)
         decide(self.approval(public_id), by=self.user, decision=decision)
         return self.shown(public_id, 201)
 
@@ -119,6 +116,22 @@ class ApprovalUndo(ApprovalEndpoint):
         return self.shown(public_id)
 
 
+class ApprovalRevoke(ApprovalEndpoint):
+    """Takes an approval away."""
+
+    required_scopes: ClassVar = {"POST": ["approvals:decide"]}
+
+    @extend_schema("approvals_revoke", request=RemarkBody, responses=ApprovalDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Take an approval away that was not used yet: the call fails; 409 when it was."""
+        return answer_once(request, lambda: self._revoke(public_id), lambda _: self.shown(public_id))
+
+    def _revoke(self, public_id: str) -> Response:
+        comment = self.body(RemarkBody)["comment"]
+        revoke(self.approval(public_id), by=self.user, comment=comment)
+        return self.shown(public_id)
+
+
 class ApprovalWithdraw(ApprovalEndpoint):
     """Takes a request back."""
 
@@ -131,10 +144,7 @@ class ApprovalWithdraw(ApprovalEndpoint):
 
     def _withdraw(self, public_id: str) -> Response:
         comment = self.body(RemarkBody)["comment"]
-        approval = self.approval(public_id)
-        if not is_own(approval, self.user):
-            raise NotAllowed("Only who asked for the call may withdraw its request.")
-        withdraw(approval, by=self.user, reason=comment)
+        withdraw(self.approval(public_id), by=self.user, reason=comment)
         return self.shown(public_id)
 
 

@@ -2,16 +2,31 @@
 
 from django.urls import path
 
-from approvals import api
+from approvals import api, desk_api, grants_api, insights_api, policies_api, revealing_api
 from catalog.converters import PUBLIC_ID
 
 APPROVAL = f"approvals/{PUBLIC_ID}/"
 urlpatterns = [
     path("approvals/", api.ApprovalList.as_view(), name="api-approvals"),
+    path("approvals/batch/", desk_api.ApprovalBatch.as_view(), name="api-approvals-batch"),
     path(APPROVAL, api.ApprovalDetail.as_view(), name="api-approval"),
     path(f"{APPROVAL}reviews/", api.ApprovalReviews.as_view(), name="api-approval-reviews"),
     path(f"{APPROVAL}undo/", api.ApprovalUndo.as_view(), name="api-approval-undo"),
+    path(f"{APPROVAL}revoke/", api.ApprovalRevoke.as_view(), name="api-approval-revoke"),
     path(f"{APPROVAL}withdraw/", api.ApprovalWithdraw.as_view(), name="api-approval-withdraw"),
+    path(f"{APPROVAL}claim/", desk_api.ApprovalClaim.as_view(), name="api-approval-claim"),
+    path(f"{APPROVAL}release/", desk_api.ApprovalRelease.as_view(), name="api-approval-release"),
+    path(f"{APPROVAL}snooze/", desk_api.ApprovalSnooze.as_view(), name="api-approval-snooze"),
+    path(f"{APPROVAL}delegate/", desk_api.ApprovalDelegate.as_view(), name="api-approval-delegate"),
+    path(f"{APPROVAL}comments/", desk_api.ApprovalComments.as_view(), name="api-approval-comments"),
+    path(f"{APPROVAL}reveal/", revealing_api.ApprovalReveal.as_view(), name="api-approval-reveal"),
+    path("grants/", grants_api.GrantList.as_view(), name="api-grants"),
+    path(f"grants/{PUBLIC_ID}/", grants_api.GrantDetail.as_view(), name="api-grant"),
+    path("insights/", insights_api.InsightsDetail.as_view(), name="api-insights"),
     path("audit/", api.AuditList.as_view(), name="api-audit"),
     path("audit/verify/", api.AuditVerify.as_view(), name="api-audit-verify"),
+    path("policies/", policies_api.PolicyList.as_view(), name="api-policies"),
+    path("policies/simulate/", policies_api.PolicySimulate.as_view(), name="api-policies-simulate"),
+    path("policies/back-test/", policies_api.PolicyBackTest.as_view(), name="api-policies-back-test"),
+    path(f"policies/{PUBLIC_ID}/", policies_api.PolicyDetail.as_view(), name="api-policy"),
 ]

@@ -3,58 +3,33 @@
 Texts of agents are passed on whole and unchanged; the templates escape them and spell out what does not show.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
 
-from approvals.edits import part_of, progress_of
+from approvals.arguments import Argument, Warnings, as_text, warnings_about
+from approvals.bar import Bar
+from approvals.drifting import Drifted, drifted
+from approvals.editing import Editing, begin
+from approvals.edits import Edit, part_of, progress_of
+from approvals.friction import Friction, Given, Matter, friction_of
 from approvals.models import ApprovalRequest, Review
-from approvals.policy import rule_of
+from approvals.policy import Rule, rule_for
+from approvals.precedent import precedents_for
 from approvals.private import hidden_from
-from approvals.selectors import current_round, last_review, may_decide, precedent_for, status_sentence
-from approvals.states import RequestStatus
+from approvals.revealing import SecretField, may_reveal, secret_fields
+from approvals.selectors import current_round, last_review, status_sentence
+from approvals.timeline import Moment, Standing, standing_of, timeline_of
 from catalog import clock
 from catalog.access import name_of, sees_all
 from catalog.definitions import Reversibility
 from catalog.diffs import MOST_DRAWN, Change, diff_texts
-from catalog.glyphs import count_hidden
 from catalog.hunks import Division, Hunk
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
-
-LONG = 1024
-"""From this size on (bytes) a value is shown with its size and lines, so that nobody takes a part for the whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument as it would be used. `is_before`, `is_after`: the change below begins, ends with its text."""
-
-    name: str
-    text: str
-    is_before: bool = False
-    is_after: bool = False
-    is_default: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes of the text."""
-        return len(self.text.encode(errors="replace"))
-
-    @property
-    def lines(self) -> int:
-        """Lines of the text."""
-        return self.text.count("\n") + 1
-
-    @property
-    def is_long(self) -> bool:
-        """Say whether the size is worth saying."""
-        return self.size >= LONG
 
 
 class Briefing:
@@ -63,12 +38,24 @@ class Briefing:
     def __init__(self, request: ApprovalRequest, viewer: "User") -> None:
         self.request = request
         self.viewer = viewer
+        self.given: Given | None = None
+        self.edited: Matter | None = None
         hidden = hidden_from(viewer, [request]).get(request.call_id)
-        arguments = json.loads(current_round(request).arguments)
+        arguments = current_round(request).arguments_json
         self.is_private = hidden is not None
         self.arguments: Mapping[str, Any] = hidden.mask_arguments(arguments) if hidden else arguments
         self.reason = "" if hidden else request.call.reason
         self.preview: Mapping[str, Any] = {} if hidden else current_round(request).preview_json or {}
+
+    @cached_property
+    def secrets(self) -> list[SecretField]:
+        """Where in the arguments secrets are."""
+        return secret_fields(self.arguments)
+
+    @cached_property
+    def may_reveal(self) -> bool:
+        """Say whether the viewer may see them."""
+        return may_reveal(self.request, self.viewer)
 
     @property
     def kind(self) -> str:
@@ -77,12 +64,11 @@ class Briefing:
 
     @cached_property
     def title(self) -> tuple[str, str, str]:
-        """The summary, cut before and after the argument that it names, if it names one."""
+        """The summary, cut before and after the argument that it is about, if it names that."""
         summary = str(self.preview.get("summary", ""))
         if not summary:
             return ("Run ", self.request.call.tool_name, "")
-        texts = (value for value in self.arguments.values() if isinstance(value, str))
-        target = max(("", *(text for text in texts if text in summary)), key=len)
+        target = target_of(self.request, self.arguments, summary)
         lead, _, rest = summary.partition(target) if target else (summary, "", "")
         return (lead, target, rest)
 
@@ -138,7 +124,7 @@ class Briefing:
         given = [self._argument(name, value) for name, value in self.arguments.items()]
         properties = self.request.tool_version.input_schema.get("properties", {})
         defaults = (
-            Argument(name, _text(schema["default"]), is_default=True)
+            Argument(name, as_text(schema["default"]), is_default=True)
             for name, schema in properties.items()
             if name not in self.arguments and isinstance(schema, Mapping) and "default" in schema
         )
@@ -146,34 +132,74 @@ class Briefing:
 
     def _argument(self, name: str, value: Any) -> Argument:
         if self.kind != "diff" or not isinstance(value, str):
-            return Argument(name, _text(value))
+            return Argument(name, as_text(value))
         is_before = "\n" in value and value == self.preview.get("before")
         return Argument(name, value, is_before=is_before, is_after=value == self.preview.get("after"))
 
     @cached_property
-    def hidden(self) -> int:
-        """How many characters of what the agent wrote do not show."""
-        return count_hidden(_texts_in(self.arguments)) + count_hidden(self.reason)
+    def warnings(self) -> Warnings:
+        """What is to be said before what the agent wrote is read."""
+        return warnings_about(self.arguments, self.reason)
 
     @cached_property
+    def bar(self) -> Bar:
+        """What the viewer may do about it."""
+        return Bar(self.request, self.viewer)
+
+    @property
     def may_answer(self) -> bool:
         """Say whether the viewer may answer now."""
-        return self.is_open and self.why_not is None
+        return self.bar.may_answer
 
     @property
     def is_open(self) -> bool:
         """Say whether an answer is still waited for and there is time to give it."""
-        return self.request.status == RequestStatus.PENDING and self.request.expires_at > clock.now()
+        return self.bar.is_open
 
-    @cached_property
+    @property
     def why_not(self) -> str | None:
         """Why the viewer may not decide; None when they may."""
-        return may_decide(self.request, self.viewer)
+        return self.bar.why_not
+
+    @cached_property
+    def rule(self) -> Rule:
+        """The rule that holds it."""
+        return rule_for(self.request)
+
+    @cached_property
+    def friction(self) -> Friction:
+        """What the rule asks of the viewer before an approval counts; of what they made of it, once that is known."""
+        return friction_of(self.request, self.viewer, self.edited or self.matter, self.given)
+
+    @property
+    def matter(self) -> Matter:
+        """What is asked, and by which terms."""
+        return Matter(self.request.policy_revision, self.title[1])
+
+    @cached_property
+    def standing_votes(self) -> Standing:
+        """How far the people who must agree have agreed."""
+        return standing_of(self.request)
+
+    @cached_property
+    def timeline(self) -> list[Moment]:
+        """What happened to it, oldest first."""
+        return timeline_of(self.request)
+
+    @cached_property
+    def drift(self) -> Drifted | None:
+        """What changed since the request that this one replaces was open; None where nothing did."""
+        return None if self.is_private else drifted(self.request)
+
+    @property
+    def editing(self) -> Editing:
+        """The form in which the viewer writes other arguments, filled with those that are asked for."""
+        return begin(self.request, self.viewer)
 
     @cached_property
     def who_may(self) -> list[str]:
         """The people who may decide."""
-        rule, asked = rule_of(self.request.policy_revision), self.request.call.requesters.all()
+        rule, asked = self.rule, self.request.call.requesters.all()
         people = get_user_model().objects.filter(is_active=True, groups__name__in=rule.groups).distinct()
         allowed = people if rule.allow_self_review else people.exclude(pk__in=[each.user_id for each in asked])
         return [name_of(person) for person in allowed.order_by("first_name", "username")]
@@ -182,11 +208,6 @@ class Briefing:
     def is_irreversible(self) -> bool:
         """Say whether approving takes a second press."""
         return self.request.tool_version.reversibility == Reversibility.IRREVERSIBLE
-
-    @property
-    def needs_reason(self) -> bool:
-        """Say whether a rejection needs a reason."""
-        return self.is_irreversible or rule_of(self.request.policy_revision).reason_required
 
     @cached_property
     def answer(self) -> Review | None:
@@ -209,23 +230,29 @@ class Briefing:
     @cached_property
     def precedent(self) -> list[tuple[ApprovalRequest, Review | None]]:
         """The last answers about the same tool with their reviews, for who may see them."""
-        earlier = precedent_for(self.request) if sees_all(self.viewer) else []
-        return [(request, last_review(request)) for request in earlier]
+        earlier = precedents_for(self.request) if sees_all(self.viewer) else []
+        return [(each.request, each.review) for each in earlier]
+
+
+def target_of(request: ApprovalRequest, arguments: Mapping[str, Any], summary: str) -> str:
+    """Return what a call is about, as its summary says it: the first text that its tool needs; empty where in doubt.
+
+    Which parameter that is, only the tool's author says: an argument that repeats the summary is about nothing.
+    """
+    schema = request.tool_version.input_schema
+    properties = schema.get("properties", {})
+    needed = schema.get("required") or (properties if len(properties) == 1 else ())
+    texts = (name for name in needed if isinstance(arguments.get(name), str) and "enum" not in properties.get(name, {}))
+    text = arguments.get(next(texts, ""), "")
+    return str(text) if text and text in summary else ""
+
+
+def matter_of(request: ApprovalRequest, edit: Edit) -> Matter:
+    """Return what is approved by an edit."""
+    summary = str((edit.preview or {}).get("summary", ""))
+    return Matter(edit.rule, target_of(request, edit.arguments, summary))
 
 
 def brief(request: ApprovalRequest, viewer: "User") -> Briefing:
     """Return the briefing on a request that was loaded whole."""
     return Briefing(request, viewer)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def _texts_in(value: Any) -> str:
-    """Return every text and name inside a JSON value, joined."""
-    if isinstance(value, Mapping):
-        return "".join(f"{name}{_texts_in(inner)}" for name, inner in value.items())
-    if isinstance(value, list):
-        return "".join(map(_texts_in, value))
-    return value if isinstance(value, str) else ""

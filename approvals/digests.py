@@ -7,7 +7,7 @@ from approvals.policy import Rule
 from catalog.canonical import digest
 from catalog.models import Call
 
-ACTION, INTENT = "action-v1", "intent-v1"
+ACTION, INTENT, LIKENESS = "action-v1", "intent-v1", "likeness-v1"
 NO_CREDENTIAL = ""
 """Stands for the credential a call runs under; none of today's tools has one."""
 
@@ -50,4 +50,14 @@ def action_digest(call: Call, binding: Binding, rule: Rule, instance: Instance |
 
 def intent_digest(call: Call) -> str:
     """Return the digest of what is wanted, whichever call asks for it: same plan, tool and arguments."""
-    return digest(INTENT, this_instance().name, call.plan_ref, call.tool_name, call.arguments)
+    return intent_of(call.plan_ref, call.tool_name, call.arguments)
+
+
+def intent_of(plan_ref: str, tool_name: str, arguments: str) -> str:
+    """Return the digest of what a call of this tool with these arguments, as RFC 8785 text, would want in a plan."""
+    return digest(INTENT, this_instance().name, plan_ref, tool_name, arguments)
+
+
+def likeness(call: Call) -> str:
+    """Return the digest of what is wanted, wherever it is asked for: same tool and arguments."""
+    return digest(LIKENESS, call.tool_name, call.arguments)

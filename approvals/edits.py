@@ -1,35 +1,47 @@
-"""Edits: a reviewer accepts a part of a change, and the request goes on in a new round, written once.
+"""Edits: a reviewer lets a call run with other arguments, or with a part of its change, in a new round.
 
 An edit keeps call and request, whose ids clients follow; it changes what the call would run with and the digest, and
-leaves earlier reviews behind. Reviews themselves are kept by `approvals.decisions`, in whose transaction this happens.
+leaves earlier reviews behind. What it would make is worked out before anything is locked: schema, policy, preview.
+Reviews themselves are kept by `approvals.decisions`, in whose transaction the new round is opened.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_jsonable_python
+
 from approvals.digests import Binding, action_digest
 from approvals.gate import gate
+from approvals.matching import facts_of
 from approvals.models import ApprovalRequest, Round
 from approvals.policy import Rule, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
-from catalog import clock, dispatch
+from approvals.verdicts import refused
+from catalog import clock, dispatch, previewing, snapshot, vault
+from catalog.access import name_of
 from catalog.canonical import canonical_text
-from catalog.definitions import SafetyLevel, Tool
-from catalog.errors import Conflict, ParameterError
+from catalog.definitions import Tool
+from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.facts import record
 from catalog.hunks import Division
 from catalog.models import Call
 from catalog.registry import get_tool
+from catalog.results import Preview
+from catalog.secrets import Secret, shown_text
+from catalog.snapshot import CallableTool
 from catalog.states import CallStatus
+from catalog.vault import Place
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 APPROVED = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
+MOST_NAMED = 50
+"""Changed fields that are named, and characters of each name."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +64,40 @@ class Part:
         return len(self.division)
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowing:
-    """What accepting these hunks makes of a change: the text after, and the rows of its preview."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """What an edit makes of a request whose digest is `base`: what would run, what it would do, on whose terms.
 
-    part: Part
-    hunks: Sequence[int]
-    after: str
-    rows: Sequence[Mapping[str, Any]]
+    `text` is what is stored, with its secrets cut out. `fields` are the dotted paths of the arguments that differ.
+    `hunks`, `of`: the parts of a change that were accepted.
+    """
+
+    base: str
+    text: str
+    preview: Mapping[str, Any] | None
+    state_token: str
+    rule: Rule
+    fields: Sequence[str] = ()
+    hunks: Sequence[int] | None = None
+    of: int = 0
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+
+    @property
+    def quorum(self) -> int:
+        """How many people must agree to the edited call."""
+        return self.rule.quorum
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments as they may be shown."""
+        arguments: dict[str, Any] = json.loads(shown_text(self.text))
+        return arguments
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What history and audit log say of it: names and numbers, no values."""
+        parts = {} if self.hunks is None else {"hunks": list(self.hunks), "of": self.of}
+        return {"fields": list(self.fields), "quorum": self.quorum, **parts}
 
 
 def part_of(round_: Round, tool_name: str) -> Part | None:
@@ -86,36 +124,126 @@ def progress_of(request: ApprovalRequest) -> str:
     return f"Progress: {applied}/{first.total} applied, {first.total - applied - pending} rejected, {pending} pending"
 
 
-def narrowing_of(request: ApprovalRequest, hunks: Collection[int]) -> Narrowing | None:
+def narrowing_of(request: ApprovalRequest, hunks: Collection[int]) -> Edit | None:
     """Work out what accepting these hunks makes of a request; None where they are all of its change.
 
-    It compares texts, so it comes before anything is locked. Raises ParameterError for hunks that there are not.
+    It compares texts, so it comes before anything is locked. Raises ParameterError for hunks that there are not, and
+    Conflict when a policy refuses the narrower call.
     """
-    part = part_of(current_round(request), request.call.tool_name)
+    round_ = current_round(request)
+    part = part_of(round_, request.call.tool_name)
     if part is None:
-        raise refused("not_divisible", "This change is accepted or rejected as a whole; leave hunks out.")
+        raise refused("hunks", "not_divisible", "This change is accepted or rejected as a whole; leave hunks out.")
+    accepted = _accepted(part, hunks)
+    if len(accepted) == part.total:
+        return None
+    after, before = part.division.apply(accepted), json.loads(round_.arguments)
+    narrowed = canonical_text(before | {part.parameter: after})
+    arguments = dispatch.check(part.tool, vault.restored(narrowed, request.call.plan_ref))
+    cut = vault.sealed(part.tool, arguments)
+    shown = {**(round_.preview_json or {}), "after": after, "rows": Division(part.before, after).rows}
+    return Edit(
+        base=request.digest,
+        text=cut.text,
+        secrets=cut.secrets,
+        preview=shown,
+        state_token=round_.state_token,
+        rule=_judged_again(request, arguments),
+        fields=(part.parameter,),
+        hunks=accepted,
+        of=part.total,
+    )
+
+
+def _accepted(part: Part, hunks: Collection[int]) -> list[int]:
     accepted, total = sorted(set(hunks)), part.total
     unknown = sorted(set(accepted).difference(range(total)))
     if unknown:
         listed = ", ".join(map(str, unknown[:5]))
-        raise refused("unknown_hunk", f"This change has the hunks 0 to {total - 1}; there is no {listed}.")
-    if len(accepted) == total:
-        return None
-    after = part.division.apply(accepted)
-    return Narrowing(part, accepted, after, Division(part.before, after).rows)
+        message = f"This change has the hunks 0 to {total - 1}; there is no {listed}."
+        raise refused("hunks", "unknown_hunk", message)
+    return accepted
 
 
-def narrow(request: ApprovalRequest, narrowing: Narrowing, *, by: "User") -> None:
-    """Narrow a request, locked by the caller, who has seen that its digest is that of the narrowing.
+def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
+    """Work out what running a call with other arguments would mean: the page's live check, and what `decide` records.
 
-    Raises Conflict when a policy refuses the narrower call, or it no longer waits.
+    Nothing is locked or stored. Raises ParameterError, its paths relative to the arguments, when the tool does not take
+    them or knows already that it cannot do it; Conflict when a policy refuses them or the tool has changed.
     """
-    round_, old, part = current_round(request), request.digest, narrowing.part
-    arguments = dispatch.check(part.tool, json.loads(round_.arguments) | {part.parameter: narrowing.after})
-    preview = {**(round_.preview_json or {}), "after": narrowing.after, "rows": narrowing.rows}
-    _open_round(request, arguments, preview, editor=by)
-    told = {"approval": request.public_id, "digest": request.digest, "edited_digest": old}
-    record("approval.edited", call=request.call, by=by, **told, hunks=list(narrowing.hunks), of=part.total)
+    round_, target = current_round(request), _target_of(request)
+    wanted = vault.refilled(arguments, round_.arguments, request.call.plan_ref)
+    checked = dispatch.check(target.tool, wanted.in_place())
+    cut = vault.sealed(target.tool, checked)
+    wanted.check(cut)
+    rule = _judged_again(request, checked)
+    shown = _previewed(request.call, checked)
+    return Edit(
+        base=request.digest,
+        text=cut.text,
+        secrets=cut.secrets,
+        preview=to_jsonable_python(shown) if shown else None,
+        state_token=(shown.state_token or "") if shown else "",
+        rule=rule,
+        fields=changed_fields(json.loads(round_.arguments), json.loads(cut.text)),
+    )
+
+
+def _target_of(request: ApprovalRequest) -> CallableTool:
+    """Return the tool as it may be called here. Raises Conflict when it is not the one that people were asked about."""
+    call = request.call
+    target = snapshot.current(call.tool_name)
+    if target is None or target.drifted or target.version_pk != request.tool_version_id:
+        raise Conflict(f"{call.tool_name} has changed since this was asked, so it cannot be edited; look again.")
+    if not target.enabled:
+        raise Conflict(f"{call.tool_name} is switched off, so it cannot be edited.")
+    return target.chosen_for(call.plan_ref, call.implementation_id)
+
+
+def _previewed(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
+    try:
+        return previewing.preview_of(call, arguments)
+    except ParameterError:
+        raise
+    except ToolError as error:
+        message = error.user_message()
+        problem = {"path": "", "code": "refused_by_tool", "message": message}
+        raise ParameterError(message, {"field": None, "errors": [problem]}) from None
+
+
+def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the dotted paths at which two stored sets of arguments differ, as many as are worth naming.
+
+    A secret in a key is told by its name.
+    """
+    paths = sorted({shown_text(path) for path in _differing(before, after)})
+    return tuple(path[:MOST_NAMED] for path in paths[:MOST_NAMED])
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in before.keys() | after.keys():
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from (f"{name}.{path}" for path in _differing(old, new))
+        elif name not in before or name not in after or canonical_text(old) != canonical_text(new):
+            yield name
+
+
+def edit(request: ApprovalRequest, made: Edit, *, by: "User", comment: str = "") -> None:
+    """Open the round that an edit makes of a request, locked by the caller.
+
+    Raises Conflict when the request is another one by now, or its call no longer waits.
+    """
+    if made.base != request.digest:
+        raise Conflict("The request was changed while this was being changed. Look again, then decide.")
+    _open_round(request, made, editor=by)
+    told = {"reviewer": name_of(by), "reason": comment} if comment else {"reviewer": name_of(by)}
+    _record(request, made, by=by, **told)
+
+
+def _record(request: ApprovalRequest, made: Edit, *, by: "User", **told: str) -> None:
+    names = {"approval": request.public_id, "digest": request.digest, "edited_digest": made.base}
+    record("approval.edited", call=request.call, by=by, **names, **made.told, **told)
 
 
 def take_back(request: ApprovalRequest, *, by: "User") -> None:
@@ -123,35 +251,40 @@ def take_back(request: ApprovalRequest, *, by: "User") -> None:
     round_ = current_round(request)
     if round_.editor_id != by.pk:
         return
-    before = request.rounds.get(number=round_.number - 1)
-    old = request.digest
-    _open_round(request, json.loads(before.arguments), before.preview_json, editor=None)
-    told = {"approval": request.public_id, "digest": request.digest, "edited_digest": old}
-    record("approval.edited", call=request.call, by=by, **told)
+    before = request.rounds.select_related("policy_revision__policy").get(number=round_.number - 1)
+    made = Edit(
+        base=request.digest,
+        text=before.arguments,
+        preview=before.preview_json,
+        state_token=before.state_token,
+        rule=_rule_for_what_was_asked(request, before),
+        fields=changed_fields(json.loads(round_.arguments), json.loads(before.arguments)),
+    )
+    _open_round(request, made, editor=None)
+    _record(request, made, by=by)
 
 
-def editor_counts(request: ApprovalRequest, by: "User") -> bool:
-    """Say whether this person's approval counts in the current round: an editor's does where one person is enough."""
-    round_ = current_round(request)
-    return round_.editor_id != by.pk or round_.quorum == 1
+def _rule_for_what_was_asked(request: ApprovalRequest, before: Round) -> Rule:
+    """Return today's rule for what was asked before an edit; that one's own where today's would refuse it."""
+    try:
+        return _judged_again(request, vault.opened(before.arguments, request.call.plan_ref))
+    except Conflict:  # it is refused when it is to start
+        return rule_of(before.policy_revision)
 
 
-def _open_round(
-    request: ApprovalRequest, arguments: Mapping[str, Any], preview: Mapping[str, Any] | None, *, editor: "User | None"
-) -> None:
+def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") -> None:
     """Open the next round with what would run now, on the terms of the rule that holds it now."""
-    call, last, text = request.call, current_round(request), canonical_text(arguments)
-    rule = _judged_again(request, arguments)
+    call, rule = request.call, made.rule
     code = call.implementation.digest if call.implementation else ""
-    binding = Binding(call.version.fingerprint, code, text, last.state_token)
+    binding = Binding(call.version.fingerprint, code, made.text, made.state_token)
     digest, number = action_digest(call, binding, rule), request.round_number + 1
     Round.objects.create(
         request=request,
         number=number,
-        arguments=text,
+        arguments=made.text,
         digest=digest,
-        preview=json.dumps(preview) if preview else "",
-        state_token=last.state_token,
+        preview=json.dumps(made.preview) if made.preview else "",
+        state_token=made.state_token,
         policy_revision_id=rule.revision_id,
         quorum=rule.quorum,
         editor=editor,
@@ -160,31 +293,41 @@ def _open_round(
     open_one = ApprovalRequest.objects.filter(pk=request.pk, digest=request.digest, status=RequestStatus.PENDING)
     if not open_one.update(digest=digest, round_number=number, policy_revision_id=rule.revision_id):
         raise Conflict("The request was answered while this was being changed.")
-    if not Call.objects.filter(pk=call.pk, status=CallStatus.HELD).update(arguments=text):
-        raise Conflict("The call no longer waits for an answer, so what it would run with stays as it is.")
-    call.arguments = text
+    _rewrite(call, made)
     request.refresh_from_db(fields=["digest", "round_number", "policy_revision"])
+
+
+def _rewrite(call: Call, made: Edit) -> None:
+    """Let the held call run with the edited arguments, and name the query that they ask."""
+    query_type = str(made.arguments.get("query_type", "")) if call.query_type else ""
+    if not Call.objects.filter(pk=call.pk, status=CallStatus.HELD).update(arguments=made.text, query_type=query_type):
+        raise Conflict("The call no longer waits for an answer, so what it would run with stays as it is.")
+    call.arguments, call.query_type = made.text, query_type
+    if made.secrets:
+        vault.keep(Place(call.plan_ref, call.step_ref), made.secrets)
 
 
 def _judged_again(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Rule:
     """Ask policy about the edited call: a rule that holds it sets the terms, else those of before stay."""
-    call, version = request.call, request.tool_version
-    verdict = gate(
-        dispatch.CallFacts(
-            tool_name=call.tool_name,
-            safety_level=SafetyLevel(version.safety_level),
-            categories=tuple(version.tool.categories.values_list("name", flat=True)),
-            arguments=arguments,
-            requested_by=call.requested_by_id,
-            plan_ref=call.plan_ref,
-        )
-    )
+    verdict = gate(facts_of(request.call, arguments))
     if isinstance(verdict, dispatch.Deny):
         raise Conflict(f"A policy refuses the call as you would have it: {verdict.message}")
     rule = verdict.terms if isinstance(verdict, dispatch.Hold) else None
     return rule if isinstance(rule, Rule) else rule_of(request.policy_revision)
 
 
-def refused(code: str, message: str) -> ParameterError:
-    """Return the error for hunks that cannot be taken."""
-    return ParameterError(message, {"field": "hunks", "errors": [{"path": "hunks", "code": code, "message": message}]})
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What people changed of a call before it was approved: who, and the dotted paths of the arguments."""
+
+    by: Sequence[str]
+    fields: Sequence[str]
+
+
+def edited_by_people(request: ApprovalRequest) -> Edited | None:
+    """Return what stands otherwise than it was asked; None when nothing does."""
+    rounds = list(request.rounds.select_related("editor").order_by("number"))
+    fields = changed_fields(json.loads(rounds[0].arguments), json.loads(rounds[-1].arguments))
+    if not fields:
+        return None
+    return Edited(list(dict.fromkeys(name_of(each.editor) for each in rounds if each.editor)), fields)

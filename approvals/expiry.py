@@ -1,33 +1,48 @@
-"""Time: requests nobody answered, and approvals whose run window passed. Expiry never approves anything."""
+"""Time: requests nobody answered, and approvals whose run window passed. Expiry never approves anything.
+
+What a rule lets become of an unanswered request: its step fails, is skipped, takes its plan with it, or another group
+is asked too, once.
+"""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from approvals.models import ApprovalRequest
-from approvals.outcomes import Refusal, refuse
+from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.outcomes import EXPIRED, Refusal, refuse
+from approvals.policy import rule_of
+from approvals.reminding import first_reminder
+from approvals.requests import lapse, locked
 from approvals.selectors import request_for
-from approvals.states import RequestStatus
+from approvals.states import APPLYING, OPEN, RequestStatus
+from approvals.verdicts import EFFECTS, FAIL
 from catalog import clock
 from catalog.batches import do_each
-from catalog.facts import announce, record
+from catalog.canonical import time_text
+from catalog.facts import record
 from catalog.retries import retried
 from catalog.transitions import try_move
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+OnExpiry = PolicyRevision.OnExpiry
+EARLY_AT_MOST = timedelta(hours=8)
+"""How long an approval lasts that was given before its step was ready."""
+
 
 def expire_due(now: datetime, limit: int = 100) -> int:
     """Expire what is due, each in its own transaction; return how many were."""
-    due = ApprovalRequest.objects.filter(_past(now)).select_related("call").order_by("expires_at")
+    related = ("call", "policy_revision__policy")
+    due = ApprovalRequest.objects.filter(_past(now)).select_related(*related).order_by("expires_at")
     return do_each(lambda request: _expire(request, now), due[:limit])
 
 
 def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
-    """Expire this request if its time has passed; say whether that was done now."""
+    """Expire this request if its time has passed; say whether that was done now. One that is escalated goes on."""
     ends = {RequestStatus.PENDING: request.expires_at, RequestStatus.APPROVED: request.not_after}
     end = ends.get(RequestStatus(request.status))
     return end is not None and end <= now and _expire(request, now)
@@ -45,9 +60,7 @@ def seen_by(viewer: "User", public_id: str) -> ApprovalRequest:
 def next_due(after: datetime) -> datetime | None:
     """Return when a decision takes effect or a request expires next, later than `after`; None when nothing will."""
     requests = ApprovalRequest.objects
-    decided = requests.filter(
-        status__in=(RequestStatus.APPROVED, RequestStatus.REJECTED), applied_at=None, decided_at__isnull=False
-    )
+    decided = requests.filter(status__in=APPLYING, applied_at=None, decided_at__isnull=False)
     moments = (
         _earliest(decided, "effective_at", after),
         _earliest(requests.filter(status=RequestStatus.PENDING), "expires_at", after),
@@ -67,21 +80,92 @@ def _past(now: datetime) -> Q:
 
 @retried
 def _expire(request: ApprovalRequest, now: datetime) -> bool:
+    """End a request whose time is over, or ask its second group; say whether it has ended."""
     with transaction.atomic():
-        announce(request.call)
+        current = locked(request)
+        if current.is_ahead:
+            return _lapse(current, now)
+        if _escalate(current, now):
+            request.refresh_from_db(fields=["escalated_at", "escalated_to", "expires_at"])
+            return False
         if not try_move(ApprovalRequest.objects.filter(_past(now), pk=request.pk), to=RequestStatus.EXPIRED):
             return False
-        record("approval.expired", call=request.call, approval=request.public_id)
-        refuse(request, Refusal("expired", _sentence(request)), now=now)
+        effect = _effect_of(current) if current.status == RequestStatus.PENDING else FAIL
+        record("approval.expired", call=current.call, approval=current.public_id, effect=effect)
+        refuse(current, Refusal(EXPIRED, _sentence(current), effect=effect), now=now)
         return True
+
+
+def _lapse(request: ApprovalRequest, now: datetime) -> bool:
+    """End one that was asked before its step was ready, whether it was answered or not; say whether that was now."""
+    if not try_move(ApprovalRequest.objects.filter(_past(now), pk=request.pk), to=RequestStatus.EXPIRED):
+        return False
+    lapse(request, f"{_sentence(request)} Its step asks when it is ready.")
+    return True
+
+
+def _effect_of(request: ApprovalRequest) -> str:
+    """Return what the rule lets become of a step that nobody answered about; one that was escalated fails."""
+    outcome = request.policy_revision.on_expiry
+    return outcome if outcome in EFFECTS else FAIL
+
+
+def _escalate(request: ApprovalRequest, now: datetime) -> bool:
+    """Give an unanswered request its time once more and let another group answer too, where its rule says so, once."""
+    revision = request.policy_revision
+    if revision.on_expiry != OnExpiry.ESCALATE or not revision.escalate_to:
+        return False
+    rule = rule_of(revision)
+    until, remind_at = now + timedelta(seconds=rule.expires_seconds), first_reminder(now, rule)
+    unanswered = ApprovalRequest.objects.filter(
+        pk=request.pk, status=RequestStatus.PENDING, expires_at__lte=now, escalated_at=None
+    )
+    anew = {"expires_at": until, "remind_at": remind_at}
+    if not unanswered.update(escalated_at=now, escalated_to=revision.escalate_to, **anew):
+        return False
+    record(
+        "approval.escalated",
+        call=request.call,
+        approval=request.public_id,
+        to=revision.escalate_to,
+        expires_at=time_text(until),
+    )
+    return True
+
+
+def window_end(request: ApprovalRequest, effective_at: datetime) -> datetime:
+    """Return until when an approval may be used: so long from its effect on, or from when its step is ready.
+
+    One given before its step is ready lasts until then, at most 8 h.
+    """
+    window = timedelta(seconds=settings.TOOLGATE_RUN_WINDOW_SECONDS)
+    if not request.is_early:
+        return effective_at + window
+    longest = effective_at + EARLY_AT_MOST
+    if request.ready_at is None:
+        return longest
+    return min(max(effective_at, request.ready_at) + window, longest)
+
+
+def became_ready(request: ApprovalRequest, now: datetime) -> None:
+    """Note that the step of a request that was asked early is ready: the run window of its approval begins."""
+    request.ready_at = now
+    # Should the decision be undone, the request waits like any other from now on.
+    expires_at = now + timedelta(seconds=rule_of(request.policy_revision).expires_seconds)
+    fields: dict[str, datetime] = {"ready_at": now, "expires_at": expires_at}
+    if request.status == RequestStatus.APPROVED and request.effective_at is not None:
+        fields["not_after"] = window_end(request, request.effective_at)
+    ApprovalRequest.objects.filter(pk=request.pk, status__in=OPEN).update(**fields)
 
 
 def _sentence(request: ApprovalRequest) -> str:
     if request.not_after is not None and request.effective_at is not None:
-        window = _span(request.not_after - request.effective_at)
+        begins = max(request.effective_at, request.ready_at or request.effective_at)
+        window = _span(request.not_after - begins)
         return f"Approved, but not started within {window}: the approval has expired and the call was not run."
-    waited = _span(request.expires_at - request.opened_at)
-    return f"Nobody answered within {waited}: the request has expired and the call was not run."
+    waited = _span(request.expires_at - (request.escalated_at or request.opened_at))
+    asked = f", after {request.escalated_to} was asked too" if request.escalated_to else ""
+    return f"Nobody answered within {waited}{asked}: the request has expired and the call was not run."
 
 
 def _span(duration: timedelta) -> str:

@@ -2,27 +2,31 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
 from django.db.models.functions import Left
 from django.http import QueryDict
+from django.utils.dateparse import parse_datetime
+from rest_framework.exceptions import ValidationError
 
 from approvals.briefing import Briefing, brief
 from approvals.expiry import seen_by
 from approvals.models import ApprovalRequest, Review, Round
-from approvals.selectors import pending_for, requests_for, waiting_count
+from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
+from approvals.selectors import requests_for
 from approvals.states import RequestStatus
-from catalog.pages import Cursor, PageAt, page_of
+from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.privacy import private_in
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-WAITING, DECIDED = "waiting", "decided"
-MOST_LISTED = 100
+VIEWS = ("json", "edit", "respond")
+"""Beside its usual look: the raw arguments, the form that changes them, the form that answers in the tool's place."""
+MOST_LISTED = 50
 # A stored preview begins with its summary; the texts after it are not read to fill a list.
 SUMMARY_MARK = '{"summary": '
 SUMMARY_ROOM = 8192
@@ -42,15 +46,19 @@ class Asked:
     def read(cls, params: QueryDict) -> "Asked":
         """Read a URL; what means nothing is noted and left out."""
         status = params.get("status", "")
-        known = status if status in (WAITING, DECIDED) else ""
+        known = status if status in SAVED_VIEWS else ""
         item = params.get("item", "").replace("\x00", "")[:64]
-        view = "json" if params.get("view") == "json" else ""
-        return cls(known, item, view, _cursor(params.get("before", "")), "" if known else status)
+        view = params.get("view", "") if params.get("view") in VIEWS else ""
+        cursor = _cursor(params.get("before", "")) or _place(params.get("after", ""))
+        return cls(known, item, view, cursor, "" if known else status)
 
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """All that the page shows. `opened` says that the URL names the request; `missing`, that it is not to be seen."""
+    """All that the page shows. `opened` says that the URL names the request; `missing`, that it is not to be seen.
+
+    `status` names the view; `counts` are those of all views of what waits. A list goes on at `older` or `later`.
+    """
 
     status: str
     requests: Sequence[ApprovalRequest]
@@ -62,6 +70,8 @@ class Inbox:
     ignored: str = ""
     view: str = ""
     older: int | None = None
+    later: str = ""
+    counts: Counts | None = None
     last_decided: ApprovalRequest | None = None
 
     @property
@@ -76,38 +86,44 @@ def inbox_for(viewer: "User", asked: Asked) -> Inbox:
     """Return the inbox that a URL asks for, in a fixed number of queries."""
     named = _named(viewer, asked.item)
     status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
-    listed, older = decided_before(viewer, asked.cursor) if status == DECIDED else (waiting_for(viewer), None)
-    shown = named if named is not None or asked.item else _first(viewer, listed)
-    return Inbox(
-        status=status,
-        viewer=viewer,
-        requests=listed,
-        waiting=waiting_count(viewer),
+    listed = _listed(viewer, status, asked.cursor)
+    shown = named if named is not None or asked.item else _first(viewer, listed.requests)
+    return replace(
+        listed,
         shown=brief(shown, viewer) if shown else None,
         opened=bool(asked.item),
         missing=asked.item if named is None else "",
         ignored=asked.ignored[:40],
         view=asked.view,
-        older=older,
         last_decided=_last_decided(viewer) if shown is None else None,
     )
 
 
-def queue_of(viewer: "User") -> Inbox:
-    """Return the list of what waits alone, with no request open beside it."""
-    return Inbox(WAITING, waiting_for(viewer), viewer, waiting_count(viewer), shown=None)
+def queue_of(viewer: "User", view: str = WAITING) -> Inbox:
+    """Return the list of one view alone, with no request open beside it."""
+    return _listed(viewer, view)
 
 
-def waiting_for(viewer: "User") -> list[ApprovalRequest]:
-    """Return what waits, oldest first, as the list shows it: each with its `summary`."""
-    return _listed(pending_for(viewer).order_by("opened_at", "id"))
+def waiting_for(viewer: "User", view: str = WAITING) -> Sequence[ApprovalRequest]:
+    """Return the beginning of a view of what waits, oldest first."""
+    return _page(Queues(viewer), view).rows
 
 
-def decided_before(viewer: "User", cursor: Cursor | None) -> tuple[list[ApprovalRequest], int | None]:
-    """Return what no longer waits, asked last first, and where the list goes on."""
-    over = requests_for(viewer).exclude(status=RequestStatus.PENDING)
-    page = page_of(_lean(over), order="-id", at=PageAt(MOST_LISTED, cursor))
-    return _with_summaries(page.rows), page.next.pk if page.next else None
+def _listed(viewer: "User", view: str, cursor: Cursor | None = None) -> Inbox:
+    queues = Queues(viewer)
+    page, counts = _page(queues, view, cursor), queues.counts()
+    rows = _with_summaries(page.rows)
+    count_twins(viewer, rows)
+    older = page.next.pk if view == DECIDED and page.next else None
+    later = page.next.text() if view != DECIDED and page.next else ""
+    return Inbox(view, rows, viewer, counts.waiting, shown=None, counts=counts, older=older, later=later)
+
+
+def _page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[ApprovalRequest]:
+    """Return one page of a view: what waits stands oldest first, what was decided newest first."""
+    order = "-id" if view == DECIDED else "opened_at"
+    place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
+    return page_of(_lean(queues.of(view)), order=order, at=PageAt(MOST_LISTED, place))
 
 
 def next_after(requests: Sequence[ApprovalRequest], public_id: str) -> str:
@@ -129,8 +145,13 @@ def _cursor(before: str) -> Cursor | None:
     return Cursor(back=False, value=int(before), pk=int(before)) if is_number else None
 
 
-def _listed(requests: "QuerySet[ApprovalRequest]") -> list[ApprovalRequest]:
-    return _with_summaries(_lean(requests)[:MOST_LISTED])
+def _place(after: str) -> Cursor | None:
+    """Read where a list of what waits goes on: none where that is no moment."""
+    try:
+        cursor = Cursor.read(after[:1000])
+        return cursor if cursor is not None and parse_datetime(str(cursor.value)) else None
+    except (ValidationError, ValueError):
+        return None
 
 
 def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
@@ -138,7 +159,7 @@ def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
     reviews = Review.objects.select_related("person").order_by("id")
     return (
-        requests.select_related("call", "tool_version__tool")
+        requests.select_related("call", "tool_version__tool", "claimed_by")
         .defer("call__arguments", "call__response", "call__message", "tool_version__input_schema")
         .annotate(preview_start=Left(Subquery(judged.values("preview")[:1]), SUMMARY_ROOM))
         .prefetch_related(Prefetch("reviews", reviews))

@@ -1,6 +1,7 @@
-"""What an answer does to the held call: it is released to run, or it fails with the reason its asker is told.
+"""What an answer does to the held call: it is released, answered in its tool's place, sent back, or it fails.
 
-A call that ended in another way meanwhile, because its plan was cancelled, is left as it is.
+Whoever asked is told the reason word for word. A call that ended in another way meanwhile, because its plan was
+cancelled, is left as it is.
 """
 
 import json
@@ -8,23 +9,35 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, Review
+from approvals.verdicts import FAIL, parsed_response
+from catalog.access import name_of
+from catalog.dispatch import answer_response
 from catalog.facts import record
 from catalog.models import Call
+from catalog.registry import get_tool
 from catalog.states import CallStatus
 from catalog.transitions import try_move
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+REJECTED, REVOKED, EXPIRED = "rejected", "revoked", "expired"
+SENT_BACK = "changes_requested"
+"""The kind of error of a call that people want to see changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a held call will not run: a word for programs, a sentence for people and models, who said so."""
+    """Why a held call will not run: a word for programs, a sentence for people and models, who said so.
+
+    `effect` says what becomes of its step: it fails, is skipped, or takes its plan with it.
+    """
 
     error_kind: str
     message: str
     by: "User | None" = None
+    effect: str = FAIL
 
 
 def release(request: ApprovalRequest, *, by: "User | None") -> None:
@@ -34,15 +47,59 @@ def release(request: ApprovalRequest, *, by: "User | None") -> None:
 
 
 def refuse(request: ApprovalRequest, refusal: Refusal, *, now: datetime) -> None:
-    """Fail the held call; its step fails with the same message."""
+    """Fail the held call; what becomes of its step, the effect says."""
+    if _fail(request, refusal, now):
+        told = {"approval": request.public_id, "effect": refusal.effect, "message": refusal.message}
+        record("call.refused", call=request.call, by=refusal.by, **told)
+
+
+def send_back(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
+    """Fail the held call with what is to be changed; whoever may change it is waited for, or asks anew."""
+    refusal = Refusal(SENT_BACK, said("Changes requested", review), review.person)
+    if _fail(request, refusal, now):
+        told = {"approval": request.public_id, "message": refusal.message}
+        record("call.sent_back", call=request.call, by=review.person, **told)
+
+
+def respond(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
+    """Complete the held call with a person's answer, in the standard shape and marked so: its tool does not run."""
+    call = request.call
+    query_type, parameters = call.asked
+    value = parsed_response(review.response)
+    response = answer_response(query_type, parameters, value, tool_name=call.tool_name, responded=True)
     moved = try_move(
+        Call.objects.filter(pk=call.pk),
+        to=CallStatus.COMPLETED,
+        response=json.dumps(response, ensure_ascii=False),
+        message=said("Answered", review, " in the tool's place; the tool did not run"),
+        finished_at=now,
+    )
+    if moved:
+        call.refresh_from_db(fields=["status", "response", "message", "finished_at"])
+        record("call.responded", call=call, by=review.person, approval=request.public_id)
+
+
+def rejection(review: Review) -> Refusal:
+    """Return the refusal that a rejection means: the reviewer's words, and what the tool has to say to it."""
+    call = review.request.call
+    tool = get_tool(call.tool_name)
+    own = tool.told_when_rejected(call.arguments_json) if tool else ""
+    message = said("Rejected", review)
+    return Refusal(REJECTED, f"{message} {own}" if own else message, review.person, review.effect)
+
+
+def said(what: str, review: Review, how: str = "") -> str:
+    """Say who answered, and their comment word for word."""
+    comment = review.comment.strip()
+    return f"{what} by {name_of(review.person)}{how}" + (f": {comment}" if comment else ".")
+
+
+def _fail(request: ApprovalRequest, refusal: Refusal, now: datetime) -> int:
+    return try_move(
         Call.objects.filter(pk=request.call_id),
         to=CallStatus.FAILED,
-        response=json.dumps(request.call.error_response(refusal.message), ensure_ascii=False),
+        response=request.call.error_text(refusal.message),
         message=refusal.message,
         error_kind=refusal.error_kind,
         finished_at=now,
     )
-    if moved:
-        told = {"approval": request.public_id, "effect": "fail", "message": refusal.message}
-        record("call.refused", call=request.call, by=refusal.by, **told)

@@ -1,13 +1,13 @@
 """What of a request its readers must not see: private arguments, and the preview and the reason that may repeat them.
 
-Reviewers and administrators judge what they see, so they see it all; so do those who asked. Lists are the same for
-everyone and name no private value.
+Reviewers and administrators judge what they see, so they see it all; so do those who asked, or answer for another.
+Lists are the same for everyone and name no private value.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, Grant
 from catalog.access import agent_token_of
 from catalog.privacy import Hidden, asked_for, mask, private_in, sees_private
 
@@ -25,7 +25,27 @@ def hidden_from(viewer: "User", requests: Iterable[ApprovalRequest]) -> Mapping[
 
 def _is_own(viewer: "User", request: ApprovalRequest) -> bool:
     in_set = agent_token_of(viewer) is None and viewer.pk in {each.user_id for each in request.call.requesters.all()}
-    return in_set or asked_for(viewer, request.call)
+    return in_set or asked_for(viewer, request.call) or _may_answer(viewer, request)
+
+
+def _may_answer(viewer: "User", request: ApprovalRequest) -> bool:
+    """Say whether the viewer was asked to answer it in someone's place."""
+    return agent_token_of(viewer) is None and viewer.pk in {each.to_id for each in request.delegations.all()}
+
+
+def conditions_for(viewer: "User", grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
+    """Return the rows of these grants by their keys, as the viewer may see them: they repeat a call's arguments."""
+    rows = {grant.pk: (grant.created_from, list(grant.conditions)) for grant in grants}
+    hidden = hidden_from(viewer, [source for source, _ in rows.values() if source is not None])
+    return {
+        pk: [_mask_row(row, hidden[source.call_id]) for row in of] if source and source.call_id in hidden else of
+        for pk, (source, of) in rows.items()
+    }
+
+
+def _mask_row(row: dict[str, Any], hidden: Hidden) -> dict[str, Any]:
+    is_private = hidden.everything or row["path"].partition(".")[0] in hidden.names
+    return row | {"value": mask(row["value"])} if is_private and "value" in row else row
 
 
 def mask_preview(preview: Mapping[str, Any] | None) -> dict[str, Any] | None:

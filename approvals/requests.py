@@ -4,33 +4,50 @@ Lock order: `announce` lets the plan be locked first, then the request, then the
 """
 
 import json
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from pydantic_core import to_jsonable_python
 
 from approvals.audit import NOBODY
-from approvals.digests import Binding, action_digest, intent_digest
+from approvals.digests import Binding, action_digest, intent_digest, likeness
+from approvals.eligibility import is_own
+from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
-from approvals.policy import Rule
+from approvals.policy import Rule, rule_of
+from approvals.reminding import first_reminder
 from approvals.states import RequestStatus
+from approvals.verdicts import check_text
 from catalog import clock
-from catalog.access import name_of
+from catalog.access import NotAllowed, name_of
 from catalog.canonical import time_text
+from catalog.errors import Conflict
 from catalog.facts import announce, record
 from catalog.models import Call
 from catalog.results import Preview
 from catalog.retries import retried
+from catalog.secrets import scrub_words
 from catalog.states import CallStatus
-from catalog.transitions import move
+from catalog.transitions import move, try_move
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+CHANGED = "changed:"
+"""Leads the kind of error of a call whose request came to nothing because something changed; then follows what."""
+ASKED_AGAIN = "asked_again"
+"""The kind of error of a call that was asked about early and came to nothing: its step asks when it is ready."""
+GOES_ON: dict[str, Any] = {"asks_again": True}
+"""What a fact says of such a call: its step is not ended with it."""
 
-def open_request(call: Call, *, rule: Rule, preview: Preview | None) -> ApprovalRequest:
-    """Ask people about a held call, on the rule's terms, in the caller's transaction."""
+
+def open_request(call: Call, *, rule: Rule, preview: Preview | None, early_by: "User | None" = None) -> ApprovalRequest:
+    """Ask people about a held call, on the rule's terms, in the caller's transaction.
+
+    One that a person has asked early, before its step is ready, is in no list and reminds nobody until `ask_now`.
+    """
     announce(call)
     now = clock.now()
     binding = _binding(call, preview)
@@ -42,18 +59,45 @@ def open_request(call: Call, *, rule: Rule, preview: Preview | None) -> Approval
         tool_version=call.version,
         plan_ref=call.plan_ref,
         opened_at=now,
+        likeness=likeness(call),
         expires_at=now + timedelta(seconds=rule.expires_seconds),
+        remind_at=None if early_by else first_reminder(now, rule),
+        is_early=early_by is not None,
     )
     _first_round(request, binding, rule, preview)
+    if early_by is not None:
+        _tell_opening("approval.prepared", request, early_by)
+    else:
+        _tell_opening("approval.opened", request, call.requested_by)
+    return request
+
+
+def _tell_opening(kind: str, request: ApprovalRequest, by: "User | None") -> None:
     record(
-        "approval.opened",
-        call=call,
-        by=call.requested_by,
+        kind,
+        call=request.call,
+        by=by,
         approval=request.public_id,
         digest=request.digest,
         expires_at=time_text(request.expires_at),
     )
-    return request
+
+
+def ask_now(request: ApprovalRequest, now: datetime) -> None:
+    """Let a request that was made early, and that nobody has decided, wait as any other does: its step is ready."""
+    announce(request.call)
+    rule = rule_of(request.policy_revision)
+    times = {
+        "ready_at": now,
+        "opened_at": now,
+        "expires_at": now + timedelta(seconds=rule.expires_seconds),
+        "remind_at": first_reminder(now, rule),
+    }
+    early = ApprovalRequest.objects.filter(pk=request.pk, status=RequestStatus.PENDING, is_early=True, ready_at=None)
+    if not early.update(is_early=False, **times):
+        raise Conflict("This request was answered meanwhile.")
+    request.refresh_from_db()
+    _tell_opening("approval.opened", request, request.call.requested_by)
 
 
 def _binding(call: Call, preview: Preview | None) -> Binding:
@@ -87,36 +131,83 @@ def locked(request: ApprovalRequest) -> ApprovalRequest:
     return rows.get(pk=request.pk)
 
 
-@retried
-def withdraw(request: ApprovalRequest, *, by: "User | None", reason: str) -> None:
-    """Take an open request back: its call is cancelled. Raises Conflict when it is no longer open.
+def withdraw(request: ApprovalRequest, *, by: "User", reason: str) -> None:
+    """Take one's own open request back: its call is cancelled.
 
-    Whether `by` may is the caller's to check: who asked, or who may cancel the plan. None: no person did, but time.
+    Raises NotAllowed for who did not ask for the call, ParameterError for the reason, and Conflict when the request is
+    no longer open.
     """
-    name = name_of(by) if by else NOBODY
+    if not is_own(request, by):
+        raise NotAllowed("Only who asked for the call may withdraw its request.")
+    check_text(reason)
+    take_back(request, by=by, reason=reason.strip())
+
+
+@retried
+def take_back(request: ApprovalRequest, *, by: "User | None", reason: str, asks_again: bool = False) -> None:
+    """Withdraw an open request because of what became of its plan or step. Raises Conflict when it is no longer open.
+
+    `by` may do to the plan what they did: the caller has seen to that. None: no person did, but time. With
+    `asks_again` its step, which is not ready yet, asks when it is.
+    """
+    name, reason = name_of(by) if by else NOBODY, scrub_words(reason)
     message = f"Withdrawn by {name}: {reason}" if reason else f"Withdrawn by {name}."
     with transaction.atomic():
         announce(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.WITHDRAWN)
-        _cancel(request, message)
+        _cancel(request, message, kind=ASKED_AGAIN if asks_again else "")
         told = {"approval": request.public_id, "reason": reason, "message": message}
-        record("approval.withdrawn", call=request.call, by=by, **told)
+        more = GOES_ON if asks_again else {}
+        record("approval.withdrawn", call=request.call, by=by, **told, **more)
 
 
-def invalidate(request: ApprovalRequest, *, reason: str) -> None:
-    """End an open request whose call may not run as it was approved: the call is cancelled."""
+def lapse(request: ApprovalRequest, message: str) -> None:
+    """Record that a request which was asked early has expired, and cancel its call: its step asks when it is ready."""
+    _cancel(request, message, kind=ASKED_AGAIN)
+    record("approval.expired", call=request.call, approval=request.public_id, **GOES_ON)
+
+
+def invalidate(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> None:
+    """End an open request whose call may not run as it was approved: the call is cancelled, and says what differs."""
     with transaction.atomic():
         announce(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.INVALIDATED)
-        _cancel(request, reason)
-        record("approval.invalidated", call=request.call, approval=request.public_id, reason=reason)
+        _cancel(request, reason, kind=f"{CHANGED}{what}")
+        record("approval.invalidated", call=request.call, approval=request.public_id, reason=reason, what=str(what))
 
 
 def supersede(old: Call, new: ApprovalRequest) -> None:
-    """Let whoever follows the request of `old`, if it had one, arrive at `new`."""
-    ApprovalRequest.objects.filter(call=old, superseded_by=None).update(superseded_by=new)
+    """Let whoever follows the request of `old`, if it had one, arrive at `new`.
+
+    One that has come to nothing is superseded by it; one that was rejected, used or ended otherwise stays what it is.
+    """
+    before = ApprovalRequest.objects.filter(call=old, superseded_by=None)
+    if not try_move(before, to=RequestStatus.SUPERSEDED, superseded_by=new):
+        before.update(superseded_by=new)
 
 
-def _cancel(request: ApprovalRequest, message: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Why a request took the place of another: what differs, in a sentence, and what was asked before and is now."""
+
+    what: Drift
+    reason: str
+    before: Round
+    after: Round
+    was_approved: bool
+
+
+def change_before(request: ApprovalRequest) -> Change | None:
+    """Return what changed since the request that this one replaces was open; None where nothing did, or none was."""
+    old = ApprovalRequest.objects.select_related("call").filter(superseded_by=request).first()
+    if old is None or not old.call.error_kind.startswith(CHANGED):
+        return None
+    word = old.call.error_kind.removeprefix(CHANGED)
+    what = Drift(word) if word in set(map(str, Drift)) else Drift.OTHER
+    before = old.rounds.get(number=old.round_number)
+    return Change(what, old.call.message, before, request.rounds.get(number=1), old.decided_at is not None)
+
+
+def _cancel(request: ApprovalRequest, message: str, *, kind: str = "") -> None:
     calls = Call.objects.filter(pk=request.call_id)
-    move(calls, to=CallStatus.CANCELLED, message=message, finished_at=clock.now())
+    move(calls, to=CallStatus.CANCELLED, message=message, error_kind=kind, finished_at=clock.now())

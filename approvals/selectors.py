@@ -1,26 +1,25 @@
 """Approval requests as someone may see them: the right to see is part of every query. Never writes."""
 
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from approvals.models import ApprovalRequest, Review, Round
-from approvals.policy import Rule, rule_of
+from approvals.models import ApprovalRequest, Comment, Delegation, Review, Round, Snooze
 from approvals.states import RequestStatus, Verdict
 from catalog import clock
-from catalog.access import agent_token_of, groups_of, name_of, sees_all
+from catalog.access import agent_token_of, name_of, sees_all
 from catalog.models import CallRequester
 from catalog.words import say_ago
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-ANSWERED = (RequestStatus.APPROVED, RequestStatus.CONSUMED, RequestStatus.REJECTED)
+NOT_ASKED_YET = Q(is_early=True, ready_at=None, decided_at=None)
+"""Of a request that was asked before its step is ready: it is in no list and no count until then."""
 
 
 def requests_for(viewer: "User") -> QuerySet[ApprovalRequest]:
-    """Return the requests the viewer may see: all with any role, else those about their own calls."""
+    """Return the requests the viewer may see: all with any role, else those about their own calls or handed to them."""
     return ApprovalRequest.objects.all() if sees_all(viewer) else ApprovalRequest.objects.filter(_own(viewer))
 
 
@@ -29,7 +28,8 @@ def _own(viewer: "User") -> Q:
     if token is not None:
         return Q(call__token=token)
     asked = CallRequester.objects.filter(call=OuterRef("call"), user=viewer.pk)
-    return Q(call__requested_by=viewer.pk) | Q(Exists(asked))
+    handed = Delegation.objects.filter(request=OuterRef("pk"), to=viewer.pk)
+    return Q(call__requested_by=viewer.pk) | Q(Exists(asked)) | Q(Exists(handed))
 
 
 def queue_for(viewer: "User") -> QuerySet[ApprovalRequest]:
@@ -38,26 +38,39 @@ def queue_for(viewer: "User") -> QuerySet[ApprovalRequest]:
 
 
 def pending_for(viewer: "User") -> QuerySet[ApprovalRequest]:
-    """Return what can be answered still: not what nobody has marked as expired yet."""
-    return requests_for(viewer).filter(status=RequestStatus.PENDING, expires_at__gt=clock.now())
+    """Return what can be answered still: neither what nobody has marked as expired yet, nor what is asked early."""
+    waiting = requests_for(viewer).filter(status=RequestStatus.PENDING, expires_at__gt=clock.now())
+    return waiting.exclude(NOT_ASKED_YET)
 
 
 def request_for(viewer: "User", public_id: str) -> ApprovalRequest:
     """Return one request with all that a page shows of it. Raises ApprovalRequest.DoesNotExist when not visible."""
-    return whole(requests_for(viewer)).get(public_id=public_id)
+    return with_snooze(whole(requests_for(viewer)), viewer).get(public_id=public_id)
+
+
+def with_snooze(requests: QuerySet[ApprovalRequest], viewer: "User") -> QuerySet[ApprovalRequest]:
+    """Let each request have `snoozed_until`: until when the viewer does not want to see it; None for who never said."""
+    own = Snooze.objects.filter(request=OuterRef("pk"), person=viewer.pk)
+    return requests.annotate(snoozed_until=Subquery(own.values("until")[:1]))
 
 
 def waiting_count(user: "User") -> int:
     """Return how many requests wait that the user may see: the length of `queue_for`."""
-    return queue_for(user).count()
+    return pending_for(user).count()
 
 
 def whole(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load a request's relations: a page costs the same few queries however many requests it shows."""
-    reviews = Review.objects.select_related("person", "round").order_by("id")
+    reviews = Review.objects.select_related("person", "on_behalf_of", "round").order_by("id")
+    delegations = Delegation.objects.select_related("by", "to").order_by("id")
+    comments = Comment.objects.select_related("person").order_by("id")
     related = ("call__requested_by", "call__token", "tool_version__tool", "policy_revision__policy", "superseded_by")
-    return requests.select_related(*related).prefetch_related(
-        "call__requesters", "rounds", Prefetch("reviews", reviews)
+    return requests.select_related(*related, "claimed_by").prefetch_related(
+        "call__requesters",
+        "rounds",
+        Prefetch("reviews", reviews),
+        Prefetch("delegations", delegations),
+        Prefetch("comments", comments),
     )
 
 
@@ -75,47 +88,7 @@ def last_review(request: ApprovalRequest) -> Review | None:
 def counted_approvals(round_: Round) -> list[Review]:
     """Return the approvals that count in a round, their people loaded."""
     reviews = round_.reviews.filter(verdict=Verdict.APPROVE, undone_at=None)
-    return list(reviews.select_related("person").order_by("id"))
-
-
-def precedent_for(request: ApprovalRequest, limit: int = 5) -> list[ApprovalRequest]:
-    """Return the last answered requests of the same tool, newest first: for who may see them all."""
-    same_tool = ApprovalRequest.objects.filter(tool_version__tool=request.tool_version.tool_id)
-    return list(whole(same_tool.filter(status__in=ANSWERED)).exclude(pk=request.pk).order_by("-decided_at")[:limit])
-
-
-def may_decide(request: ApprovalRequest, user: "User", rule: Rule | None = None) -> str | None:
-    """Return None when the user may decide the request, else a sentence that says why not and who may.
-
-    `rule` is judged by in place of the one that held the request.
-    """
-    rule = rule or rule_of(request.policy_revision)
-    if agent_token_of(user) is not None:
-        return f"Agents' tokens never decide. {_who_may(rule)}"
-    if not user.is_active:
-        return f"This account is switched off. {_who_may(rule)}"
-    if groups_of(user).isdisjoint(rule.groups):
-        return _who_may(rule)
-    if not rule.allow_self_review and user.pk in {each.user_id for each in request.call.requesters.all()}:
-        return f"You asked for this call, so someone else must decide it. {_who_may(rule)}"
-    if request.round_number > 1 and _edited(request, user):
-        return f"You changed what is asked, so someone else must decide it. {_who_may(rule)}"
-    return None
-
-
-def _edited(request: ApprovalRequest, user: "User") -> bool:
-    """Say whether an edit of this person is in what stands now, and bars them: an earlier one does.
-
-    The last edit bars its author only where several people must agree. A round without an editor is as it was asked.
-    """
-    rounds = sorted(request.rounds.all(), key=lambda round_: round_.number, reverse=True)
-    standing = list(takewhile(lambda round_: round_.editor_id is not None, rounds))
-    barring = standing if standing and standing[0].quorum > 1 else standing[1:]
-    return user.pk in {round_.editor_id for round_ in barring}
-
-
-def _who_may(rule: Rule) -> str:
-    return f"Only a member of {' or '.join(rule.groups)} who did not ask for the call may decide."
+    return list(reviews.select_related("person", "on_behalf_of").order_by("id"))
 
 
 def status_sentence(request: ApprovalRequest) -> str:
@@ -126,13 +99,23 @@ def status_sentence(request: ApprovalRequest) -> str:
     review = last_review(request)
     if request.status == RequestStatus.PENDING or review is None:
         return "This request waits for an answer."
-    verb = "rejected" if request.status == RequestStatus.REJECTED else "approved"
+    if request.status == RequestStatus.REVOKED and request.call.message:
+        return f"The approval was taken back. {request.call.message}"
     started = ", and it was started" if request.status == RequestStatus.CONSUMED else ""
-    return f"{name_of(review.person)} {verb} this {say_ago(review.at)}{started}."
+    return f"{name_of(review.person)} {_DID[review.verdict]} {say_ago(review.at)}{started}."
+
+
+_DID: dict[str, str] = {
+    Verdict.APPROVE: "approved this",
+    Verdict.REJECT: "rejected this",
+    Verdict.RESPOND: "answered this in the tool's place",
+    Verdict.REQUEST_CHANGES: "asked for changes to this",
+}
 
 
 _ENDS: dict[str, str] = {
     RequestStatus.EXPIRED: "This request has expired: its time was over before the call could start.",
     RequestStatus.WITHDRAWN: "This request was withdrawn.",
+    RequestStatus.SUPERSEDED: "This request was replaced by a newer one.",
     RequestStatus.INVALIDATED: "This request is no longer valid: what was asked for has changed.",
 }

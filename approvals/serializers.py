@@ -1,18 +1,22 @@
 """Approval requests and audit entries as the API shows them, and what its approval paths take."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from approvals.models import ApprovalRequest, PolicyRevision, Review
+from approvals.desk_serializers import OverlaySerializer
+from approvals.eligibility import may_decide
+from approvals.listing import ORDERS, STATUSES
+from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.precedent import precedents_for
 from approvals.private import mask_preview
-from approvals.selectors import current_round, last_review, may_decide, precedent_for
+from approvals.selectors import current_round
 from approvals.states import RequestStatus, Verdict
+from approvals.verdicts import EFFECTS, FAIL
 from catalog.access import name_of, sees_all
-from catalog.intake import MAX_ID, BlankIsNull, Choice, PageQuery, StrictSerializer, Text, Whole
+from catalog.intake import MAX_ID, BlankIsNull, Choice, JsonObject, PageQuery, StrictSerializer, Text, Whole
 from catalog.privacy import WORDS, Hidden
 
 MOST_HUNKS = 10_000
@@ -21,7 +25,8 @@ MOST_HUNKS = 10_000
 class ApprovalQuery(PageQuery):
     """How a list of requests is narrowed."""
 
-    status = Choice(choices=RequestStatus.values, required=False)
+    status = Choice(choices=STATUSES, required=False, help_text="A status, or a saved view of the queue.")
+    order = Choice(choices=ORDERS, required=False, help_text="By age, or the riskiest first.")
     tool = serializers.CharField(required=False, max_length=MAX_ID)
     plan = serializers.CharField(required=False, max_length=MAX_ID)
     mine = serializers.BooleanField(default=False, help_text="Only what the caller asked for.")
@@ -39,6 +44,11 @@ class ReviewBody(StrictSerializer):
         max_length=MOST_HUNKS,
         help_text="The hunks of the change that are accepted, from 0; none of them is a rejection.",
     )
+    arguments = JsonObject(required=False, help_text="What an approval lets the call run with instead.")
+    response = serializers.JSONField(
+        required=False, allow_null=True, help_text="The answer in the tool's place; goes with the verdict respond."
+    )
+    effect = Choice(choices=EFFECTS, required=False, default=FAIL, help_text="What a rejection does to the plan.")
 
 
 class RemarkBody(StrictSerializer):
@@ -68,39 +78,26 @@ class VoteSerializer(serializers.Serializer[Any]):
     person = serializers.CharField(source="person.username")
     verdict = serializers.ChoiceField(choices=Verdict.values)
     comment = serializers.CharField()
+    effect = serializers.CharField(help_text="Of a rejection: what becomes of the step.")
+    on_behalf_of = serializers.CharField(source="on_behalf_of.username", default=None, allow_null=True)
     at = serializers.DateTimeField()
     undone_at = serializers.DateTimeField(allow_null=True)
 
 
-class RemarkSerializer(serializers.Serializer[Any]):
-    """One thing somebody said about a request."""
-
-    by = serializers.CharField(source="person.username")
-    text = serializers.CharField(source="comment")
-    at = serializers.DateTimeField()
-
-
 class PrecedentSerializer(serializers.Serializer[Any]):
-    """How an earlier call of the same tool was answered."""
+    """How an earlier call of the same tool was answered. A past approval is not permission."""
 
-    id = serializers.CharField(source="public_id")
-    status = serializers.ChoiceField(choices=RequestStatus.values)
-    decided_by = serializers.SerializerMethodField()
-    comment = serializers.SerializerMethodField()
-    decided_at = serializers.DateTimeField()
-
-    def get_decided_by(self, request: ApprovalRequest) -> str | None:
-        """Return who decided."""
-        review = last_review(request)
-        return review.person.get_username() if review else None
-
-    def get_comment(self, request: ApprovalRequest) -> str | None:
-        """Return what they said."""
-        review = last_review(request)
-        return review.comment if review else None
+    id = serializers.CharField(source="request.public_id")
+    status = serializers.ChoiceField(source="request.status", choices=RequestStatus.values)
+    verdict = serializers.CharField(source="review.verdict", default=None, allow_null=True)
+    decided_by = serializers.CharField(source="review.person.username", default=None, allow_null=True)
+    comment = serializers.CharField(source="review.comment", default=None, allow_null=True)
+    decided_at = serializers.DateTimeField(source="request.decided_at")
+    outcome = serializers.CharField(allow_null=True, help_text="How its run ended; null when it did not run.")
+    alike = serializers.BooleanField(help_text="Its arguments had the same shape: names, folder, host or domain.")
 
 
-class ApprovalSerializer(serializers.Serializer[Any]):
+class ApprovalSerializer(OverlaySerializer):
     """A request in a list; the context names the `viewer`, and what is `private` to them, by the keys of calls."""
 
     id = serializers.CharField(source="public_id")
@@ -121,7 +118,6 @@ class ApprovalSerializer(serializers.Serializer[Any]):
     policy = PolicyTermsSerializer(source="policy_revision")
     round = serializers.IntegerField(source="round_number")
     votes = VoteSerializer(source="reviews", many=True)
-    thread = serializers.SerializerMethodField()
     opened_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
     decided_at = serializers.DateTimeField(allow_null=True)
@@ -132,7 +128,7 @@ class ApprovalSerializer(serializers.Serializer[Any]):
 
     def get_arguments(self, request: ApprovalRequest) -> dict[str, Any]:
         """Return what the call would run with."""
-        arguments: dict[str, Any] = json.loads(current_round(request).arguments)
+        arguments = current_round(request).arguments_json
         hidden = self._hidden(request)
         return hidden.mask_arguments(arguments) if hidden else arguments
 
@@ -161,12 +157,6 @@ class ApprovalSerializer(serializers.Serializer[Any]):
             return call.token.name
         return name_of(call.requested_by) if call.requested_by else None
 
-    @extend_schema_field(RemarkSerializer(many=True))
-    def get_thread(self, request: ApprovalRequest) -> Any:
-        """Return what was said with the reviews."""
-        said: list[Review] = [review for review in request.reviews.all() if review.comment]
-        return RemarkSerializer(said, many=True).data
-
     def get_may_decide(self, request: ApprovalRequest) -> bool:
         """Say whether the viewer may decide it now."""
         return request.status == RequestStatus.PENDING and self.get_why_not(request) is None
@@ -184,7 +174,7 @@ class ApprovalDetailSerializer(ApprovalSerializer):
     @extend_schema_field(PrecedentSerializer(many=True))
     def get_precedent(self, request: ApprovalRequest) -> Any:
         """Return the last answers about the same tool, for who may see them."""
-        earlier = precedent_for(request) if sees_all(self.context["viewer"]) else []
+        earlier = precedents_for(request) if sees_all(self.context["viewer"]) else []
         return PrecedentSerializer(earlier, many=True).data
 
 
@@ -195,6 +185,8 @@ class AuditQuery(PageQuery):
     who = serializers.CharField(required=False, max_length=150)
     action = serializers.CharField(required=False, max_length=64)
     tool = serializers.CharField(required=False, max_length=MAX_ID)
+    plan = serializers.CharField(required=False, max_length=MAX_ID)
+    object = serializers.CharField(required=False, max_length=MAX_ID)
     since = serializers.DateTimeField(required=False)
     until = serializers.DateTimeField(required=False)
 
@@ -220,4 +212,6 @@ class VerificationSerializer(serializers.Serializer[Any]):
 
     intact = serializers.BooleanField()
     entries = serializers.IntegerField()
+    checkpoints = serializers.IntegerField()
     first_bad = serializers.IntegerField(required=False)
+    reason = serializers.CharField(required=False)

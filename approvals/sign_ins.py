@@ -7,13 +7,16 @@ from django.contrib.auth import get_user_model
 from django.http import HttpRequest
 
 from approvals.audit import Line, append
+from catalog import clock
+from catalog.doors import SIGNED_IN
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
 def on_sign_in(sender: object, *, request: HttpRequest, user: "User", **kwargs: Any) -> None:
-    """Keep that a person signed in."""
+    """Keep that a person signed in, and with the session when: other sessions of theirs are as old as they were."""
+    request.session[SIGNED_IN] = clock.now().timestamp()
     append(Line(action="sign_in.succeeded", by=user, object_ref=_ref(user), details=_origin(request)))
 
 

@@ -6,23 +6,29 @@ Called inside the engine's start transaction, with the plan already locked; noth
 from collections.abc import Iterator
 
 from approvals.digests import Binding, action_digest
-from approvals.errors import ApprovalExpired, Invalidated
+from approvals.eligibility import is_enough, may_decide
+from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.gate import gate
+from approvals.matching import facts_of
 from approvals.models import ApprovalRequest, Round
-from approvals.policy import rule_of
+from approvals.policy import Rule, rule_for, rule_of
 from approvals.requests import locked
-from approvals.selectors import counted_approvals, current_round, may_decide, status_sentence
+from approvals.selectors import counted_approvals, current_round, status_sentence
 from approvals.states import RequestStatus
+from approvals.witness import refuse_if_restored
 from catalog import clock
 from catalog.access import name_of
-from catalog.definitions import SafetyLevel
-from catalog.dispatch import CallFacts, Deny, Hold
+from catalog.dispatch import Deny, Hold
 from catalog.errors import Conflict
 from catalog.facts import record
 from catalog.models import Call, Tool
 from catalog.transitions import move
 
 __all__ = ["Binding", "consume"]
+
+TOO_FEW = "Too few approvals count any more."
+Objection = tuple[Drift, str]
+"""What differs, and why the call may not start, for people."""
 
 
 def consume(call: Call, binding: Binding) -> Round:
@@ -31,6 +37,7 @@ def consume(call: Call, binding: Binding) -> Round:
     Raises Invalidated when something differs from what was approved, ApprovalExpired when the run window has passed,
     Conflict when the request is not approved (any more).
     """
+    refuse_if_restored()
     request = locked(ApprovalRequest.objects.select_related("call").get(call=call))
     now = clock.now()
     if request.status != RequestStatus.APPROVED or request.applied_at is None:
@@ -38,72 +45,82 @@ def consume(call: Call, binding: Binding) -> Round:
     if request.not_after is None or request.not_after <= now:
         raise ApprovalExpired("The approval was not used in time.")
     approved = current_round(request)
-    for reason in _objections(request, approved, binding):
-        raise Invalidated(reason)
+    for what, reason in _objections(request, approved, binding):
+        raise Invalidated(reason, what)
     usable = ApprovalRequest.objects.filter(pk=request.pk, digest=approved.digest)
     move(usable.filter(effective_at__lte=now, not_after__gt=now), to=RequestStatus.CONSUMED, consumed_at=now)
     record("approval.consumed", call=call, approval=request.public_id, digest=request.digest)
     return approved
 
 
-def _objections(request: ApprovalRequest, approved: Round, binding: Binding) -> Iterator[str]:
-    """Yield why the call may not start, for people; nothing when it may."""
+def compare_used(call: Call, fingerprint: str, implementation_digest: str) -> None:
+    """Compare a call whose approval was used, and that has not begun, with that approval; its target's state is not.
+
+    Raises Invalidated, ApprovalExpired and RestoredDatabase, as `consume` does.
+    """
+    refuse_if_restored()
+    request = ApprovalRequest.objects.select_related("call").get(call=call)
+    if request.not_after is None or request.not_after <= clock.now():
+        raise ApprovalExpired("The approval was not used in time.")
+    approved = current_round(request)
+    binding = Binding(fingerprint, implementation_digest, call.arguments, approved.state_token)
+    for what, reason in _objections(request, approved, binding):
+        raise Invalidated(reason, what)
+
+
+def _objections(request: ApprovalRequest, approved: Round, binding: Binding) -> Iterator[Objection]:
+    """Yield why the call may not start; nothing when it may."""
     yield from _differences(request, approved, binding)
     yield from _objections_to_tool(request, binding)
     yield from _objections_to_reviewers(request, approved)
     yield from _objections_of_policy(request, approved)
+    yield from _objections_to_number(request, approved)
 
 
-def _differences(request: ApprovalRequest, approved: Round, binding: Binding) -> Iterator[str]:
+def _differences(request: ApprovalRequest, approved: Round, binding: Binding) -> Iterator[Objection]:
     tool = request.call.tool_name
     if binding.arguments != approved.arguments:
-        yield "The arguments are not those that were approved."
+        yield Drift.ARGUMENTS, "The arguments are not those that were approved."
     if binding.fingerprint != request.tool_version.fingerprint:
-        yield f"The definition of {tool} changed after the approval."
+        yield Drift.DEFINITION, f"The definition of {tool} changed after the approval."
     if binding.state_token != approved.state_token:
-        yield "What this call would change has itself changed since the preview that was approved."
+        yield Drift.STATE, "What this call would change has itself changed since the preview that was approved."
     if action_digest(request.call, binding, rule_of(request.policy_revision)) != request.digest:
-        yield f"The code of {tool}, or this installation, changed after the approval."
+        yield Drift.CODE, f"The code of {tool}, or this installation, changed after the approval."
 
 
-def _objections_to_tool(request: ApprovalRequest, binding: Binding) -> Iterator[str]:
+def _objections_to_tool(request: ApprovalRequest, binding: Binding) -> Iterator[Objection]:
     tool = Tool.objects.select_related("current_version").get(pk=request.tool_version.tool_id)
     if not tool.enabled or not tool.registered:
-        yield f"The tool {tool.name} has been switched off since the approval."
+        yield Drift.TOOL, f"The tool {tool.name} has been switched off since the approval."
     if tool.current_version is None or tool.current_version.fingerprint != binding.fingerprint:
-        yield f"The definition of {tool.name} changed after the approval."
+        yield Drift.DEFINITION, f"The definition of {tool.name} changed after the approval."
 
 
-def _objections_of_policy(request: ApprovalRequest, approved: Round) -> Iterator[str]:
+def _objections_of_policy(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
     """Ask the gate again: those who approved must be enough, and the right ones, for the rule in force now."""
-    verdict = gate(_facts(request))
+    verdict = gate(facts_of(request.call))
     if isinstance(verdict, Deny):
-        yield f"A policy refuses this call now: {verdict.message}"
+        yield Drift.POLICY, f"A policy refuses this call now: {verdict.message}"
     elif isinstance(verdict, Hold):
-        rule = verdict.terms
-        people = [review.person for review in counted_approvals(approved)]
-        if len({each.pk for each in people if may_decide(request, each, rule) is None}) < rule.quorum:
-            yield f"A policy asks for more or other people now. {rule.sentence}."
+        rule: Rule = verdict.terms
+        if rule.revision_id == request.policy_revision_id:  # the group that it was escalated to counts, too
+            rule = rule_for(request)
+        if not is_enough(request, counted_approvals(approved), rule):
+            yield Drift.POLICY, f"A policy asks for more or other people now. {rule.sentence}"
 
 
-def _facts(request: ApprovalRequest) -> CallFacts:
-    call = request.call
-    categories = request.tool_version.tool.categories.values_list("name", flat=True)
-    return CallFacts(
-        tool_name=call.tool_name,
-        safety_level=SafetyLevel(request.tool_version.safety_level),
-        categories=tuple(categories),
-        arguments=call.arguments_json,
-        requested_by=call.requested_by_id,
-        plan_ref=call.plan_ref,
-    )
-
-
-def _objections_to_reviewers(request: ApprovalRequest, approved: Round) -> Iterator[str]:
+def _objections_to_reviewers(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
     reviews = counted_approvals(approved)
     if len({review.person_id for review in reviews}) < approved.quorum:
-        yield "Too few approvals count any more."
+        yield Drift.REVIEWERS, TOO_FEW
     for review in reviews:
         why_not = may_decide(request, review.person)
         if why_not is not None:
-            yield f"{name_of(review.person)} approved this and may not any more: {why_not}"
+            yield Drift.REVIEWERS, f"{name_of(review.person)} approved this and may not any more: {why_not}"
+
+
+def _objections_to_number(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
+    """Ask the request's own rule: who agreed must still fill its stages."""
+    if not is_enough(request, counted_approvals(approved)):
+        yield Drift.REVIEWERS, TOO_FEW

@@ -1,10 +1,12 @@
 """The states of an approval request and the moves between them.
 
 pending ──► approved ──► consumed
-   │  ▲        │ ──► pending (undone) | expired | withdrawn | invalidated
+   │  ▲        │ ──► pending (undone) | revoked | expired | withdrawn | invalidated
    │  └────────┘
-   ├──► rejected ──► pending (undone)
-   └──► expired | withdrawn | invalidated
+   ├──► rejected | responded ──► pending (undone)
+   ├──► changes_requested ──► superseded
+   ├──► invalidated ──► superseded
+   └──► expired | withdrawn
 """
 
 from django.db import models
@@ -17,38 +19,43 @@ class RequestStatus(models.TextChoices):
     APPROVED = "approved"
     CONSUMED = "consumed"
     REJECTED = "rejected"
+    RESPONDED = "responded"
+    CHANGES_REQUESTED = "changes_requested"
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
+    REVOKED = "revoked"
     INVALIDATED = "invalidated"
+    SUPERSEDED = "superseded"
 
+
+ENDED_OTHERWISE = frozenset({RequestStatus.EXPIRED, RequestStatus.WITHDRAWN, RequestStatus.INVALIDATED})
+"""How an open request ends without anybody's answer."""
 
 MOVES: dict[str, frozenset[str]] = {
-    RequestStatus.PENDING: frozenset(
-        {
-            RequestStatus.APPROVED,
-            RequestStatus.REJECTED,
-            RequestStatus.EXPIRED,
-            RequestStatus.WITHDRAWN,
-            RequestStatus.INVALIDATED,
-        }
-    ),
-    RequestStatus.APPROVED: frozenset(
-        {
-            RequestStatus.CONSUMED,
-            RequestStatus.PENDING,
-            RequestStatus.EXPIRED,
-            RequestStatus.WITHDRAWN,
-            RequestStatus.INVALIDATED,
-        }
-    ),
+    RequestStatus.PENDING: ENDED_OTHERWISE
+    | {
+        RequestStatus.APPROVED,
+        RequestStatus.REJECTED,
+        RequestStatus.RESPONDED,
+        RequestStatus.CHANGES_REQUESTED,
+    },
+    RequestStatus.APPROVED: ENDED_OTHERWISE | {RequestStatus.CONSUMED, RequestStatus.PENDING, RequestStatus.REVOKED},
     RequestStatus.REJECTED: frozenset({RequestStatus.PENDING}),
+    RequestStatus.RESPONDED: frozenset({RequestStatus.PENDING}),
+    RequestStatus.CHANGES_REQUESTED: frozenset({RequestStatus.SUPERSEDED}),
+    RequestStatus.INVALIDATED: frozenset({RequestStatus.SUPERSEDED}),
     RequestStatus.CONSUMED: frozenset(),
     RequestStatus.EXPIRED: frozenset(),
     RequestStatus.WITHDRAWN: frozenset(),
-    RequestStatus.INVALIDATED: frozenset(),
+    RequestStatus.REVOKED: frozenset(),
+    RequestStatus.SUPERSEDED: frozenset(),
 }
 # Open requests hold a call; everything else has been answered.
 OPEN = frozenset({RequestStatus.PENDING, RequestStatus.APPROVED})
+UNDOABLE = frozenset({RequestStatus.APPROVED, RequestStatus.REJECTED, RequestStatus.RESPONDED})
+"""What a reviewer may take back until it takes effect."""
+APPLYING = UNDOABLE | {RequestStatus.CHANGES_REQUESTED}
+"""What people's answers lead to: each is carried to the call once."""
 
 
 class Verdict(models.TextChoices):
@@ -56,3 +63,5 @@ class Verdict(models.TextChoices):
 
     APPROVE = "approve"
     REJECT = "reject"
+    RESPOND = "respond"
+    REQUEST_CHANGES = "request_changes"

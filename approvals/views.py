@@ -6,9 +6,13 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from approvals import decisions
-from approvals.answers import Answer, Setback, status_of, told
-from approvals.inbox import WAITING, Asked, Inbox, address_of, inbox_for, next_after, waiting_for
+from approvals.acting import ACTIONS, LEAVES, act
+from approvals.answers import Setback, status_of
+from approvals.deciding import Outcome, attempt
+from approvals.editing import resume
+from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, waiting_for
 from approvals.models import ApprovalRequest
+from approvals.queues import OPEN_VIEWS, WAITING
 from approvals.selectors import request_for
 from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
@@ -27,16 +31,23 @@ def inbox(request: PageRequest) -> HttpResponse:
 @signed_in
 def decision(request: PageRequest, public_id: str) -> HttpResponse:
     """Record an answer and open the next request."""
-    held, answer = _held(request, public_id), Answer.read(request.POST)
-    if answer.needs_confirming(held):
-        return _answered(request, public_id, Setback("again", answer=answer))
-    following = next_after(waiting_for(request.user), public_id)
-    try:
-        answer.send(held, request.user)
-    except ToolgateError as error:
-        return _answered(request, public_id, Setback.from_error(error, answer), status_of(error))
-    messages.success(request, told(answer.verdict), extra_tags=public_id)
-    return _answered(request, following)
+    held = held_or_404(request, public_id)
+    following = next_after(waiting_for(request.user, _list_of(request)), public_id)
+    outcome = attempt(held, request.user, request.POST)
+    if outcome.setback is not None:
+        return answered(request, public_id, outcome)
+    messages.success(request, outcome.said, extra_tags=public_id if outcome.said.endswith(" in") else "")
+    return answered(request, following)
+
+
+@require_POST
+@signed_in
+def edit(request: PageRequest, public_id: str) -> HttpResponse:
+    """Change the form in which a reviewer writes other arguments, or check them; nothing is stored."""
+    editing = resume(held_or_404(request, public_id), request.user, request.POST)
+    if wants_part(request, "edited"):
+        return render(request, "approvals/_edited.html", {"editing": editing, "swap": True})
+    return answered(request, public_id, Outcome(editing=editing, status=editing.answered_with), "edit")
 
 
 @require_POST
@@ -44,33 +55,78 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
 def undo(request: PageRequest, public_id: str) -> HttpResponse:
     """Take one's own answer back."""
     try:
-        decisions.undo(_held(request, public_id), by=request.user)
+        decisions.undo(held_or_404(request, public_id), by=request.user)
     except ToolgateError as error:
-        return _answered(request, public_id, Setback.from_error(error), status_of(error))
+        return answered(request, public_id, Outcome(setback=Setback.from_error(error), status=status_of(error)))
     messages.success(request, "Taken back. It waits again.")
-    return _answered(request, public_id)
+    return answered(request, public_id)
 
 
-def _held(request: PageRequest, public_id: str) -> ApprovalRequest:
+@require_POST
+@signed_in
+def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
+    """Do something else about a request: look after it, put it off, hand it on, write, withdraw, revoke."""
+    if name not in ACTIONS:
+        raise Http404
+    held = held_or_404(request, public_id)
+    following = next_after(waiting_for(request.user, _list_of(request)), public_id)
+    try:
+        messages.success(request, act(name, held, request.user, request.POST))
+    except ToolgateError as error:
+        return answered(request, public_id, Outcome(setback=Setback.from_error(error), status=status_of(error)))
+    return answered(request, following if name in LEAVES else public_id)
+
+
+def held_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
+    """Return a request that the viewer may see; raise Http404."""
     try:
         return request_for(request.user, public_id)
     except ApprovalRequest.DoesNotExist:
         raise Http404 from None
 
 
-def _answered(request: PageRequest, public_id: str, setback: Setback | None = None, status: int = 200) -> HttpResponse:
+def page_context(request: PageRequest, public_id: str) -> dict[str, object]:
+    """Return what the page shows of a request, beside the list that the form was sent from."""
+    return _context(inbox_for(request.user, Asked(_list_of(request), public_id, "")))
+
+
+def answered(request: PageRequest, public_id: str, outcome: Outcome | None = None, view: str = "") -> HttpResponse:
     """Show where the inbox stands after an answer: parts for htmx, a page for setbacks, else another address."""
-    by_htmx, address = "HX-Request" in request.headers, address_of(public_id)
-    if setback is None and not by_htmx:
+    status, by_htmx = _list_of(request), "HX-Request" in request.headers
+    address = address_of(public_id, status=status.replace(WAITING, ""))
+    if outcome is None and not by_htmx:
         return redirect(address)
-    shown = _context(inbox_for(request.user, Asked(WAITING, public_id))) | {"setback": setback}
-    shown["pane_swap"] = not wants_part(request, "pane")
+    asked = Asked(status, public_id, view or _view_of(outcome))
+    shown = _context(inbox_for(request.user, asked), outcome) | {"pane_swap": not wants_part(request, "pane")}
     template = "approvals/_answer.html" if by_htmx else "approvals/inbox.html"
-    response = render(request, template, shown, status=status)
-    if by_htmx and setback is None:
+    response = render(request, template, shown, status=outcome.status if outcome else 200)
+    if by_htmx and outcome is None:
         response["HX-Replace-Url"] = address
     return response
 
 
-def _context(shown: Inbox) -> dict[str, object]:
-    return {"section": "approvals", "inbox": shown, "brief": shown.shown}
+def _list_of(request: PageRequest) -> str:
+    """Return the view of what waits that the form was sent from."""
+    status = request.POST.get("status", "")
+    return status if status in OPEN_VIEWS else WAITING
+
+
+def _view_of(outcome: Outcome | None) -> str:
+    """Return the view in which a setback is shown: where its field is."""
+    if outcome is None or outcome.setback is None:
+        return ""
+    if outcome.editing is not None:
+        return "edit"
+    return "respond" if outcome.setback.field == "response" else ""
+
+
+def _context(shown: Inbox, outcome: Outcome | None = None) -> dict[str, object]:
+    brief = shown.shown
+    context: dict[str, object] = {"section": "approvals", "inbox": shown, "brief": brief}
+    if outcome is not None:
+        context |= {"setback": outcome.setback, "editing": outcome.editing}
+        if brief is not None and outcome.setback is not None and outcome.setback.answer is not None:
+            brief.given, brief.edited = outcome.setback.answer.given, outcome.matter
+    if shown.view == "edit" and brief is not None and brief.bar.may_answer and context.get("editing") is None:
+        context["editing"] = brief.editing
+    return context

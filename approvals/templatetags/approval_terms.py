@@ -1,9 +1,12 @@
-"""What the rules in force mean for people who read about a tool. One query; nothing is decided here."""
+"""What the rules in force mean for people who read about a tool. Nothing is decided here."""
 
 from django import template
 
-from approvals.policy import Rule, current_rules, judge
-from catalog.dispatch import Deny, Hold
+from approvals.policy import Rule, answers_about
+from approvals.quorum import people_in_words
+from catalog.definitions import SafetyLevel
+from catalog.dispatch import CallFacts, Deny, Hold, Verdict
+from catalog.models import Tool, ToolVersion
 from catalog.words import say_span
 
 register = template.Library()
@@ -11,12 +14,26 @@ BY_ITSELF = {
     "safe": "It reads only, so every call runs by itself.",
     "cautious": "It changes something, so every call runs by itself and is kept in the audit log.",
 }
+DEPENDS = "{count} earlier polic{ies} may say otherwise, by what a call is about."
 
 
 @register.simple_tag
-def level_terms(level: str) -> dict[str, str]:
-    """Say what happens to calls of a safety level: `lead` and `rest`."""
-    verdict = judge(current_rules(), level)
+def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
+    """Say what happens to calls of a tool: `lead`, `rest`, and in `depends` whether some policies look at the call."""
+    facts = CallFacts(
+        tool_name=tool.name,
+        safety_level=SafetyLevel(version.safety_level),
+        categories=tuple(category.name for category in tool.categories.all()),
+        arguments={},
+        source=tool.source.name,
+    )
+    answers = answers_about(facts)
+    count = len(answers.conditional)
+    depends = DEPENDS.format(count=count, ies="y" if count == 1 else "ies") if count else ""
+    return _said(answers.otherwise, version.safety_level) | {"depends": depends}
+
+
+def _said(verdict: Verdict, level: str) -> dict[str, str]:
     if isinstance(verdict, Deny):
         return {"lead": "Every call is refused.", "rest": verdict.message}
     if isinstance(verdict, Hold) and isinstance(verdict.terms, Rule):
@@ -27,6 +44,6 @@ def level_terms(level: str) -> dict[str, str]:
 def _terms(rule: Rule) -> str:
     others = "" if rule.allow_self_review else " who did not ask for it"
     return (
-        f"{rule.quorum} {' or '.join(rule.groups)}{others}, within {say_span(rule.expires_seconds)}. "
+        f"{people_in_words(rule.stages)}{others}, within {say_span(rule.expires_seconds)}. "
         "If nobody answers, the call does not run and the agent is told so."
     )

@@ -1,5 +1,6 @@
-/* The decision bar. Approve stays locked until the end of the change was on screen; what cannot be undone takes a
-   second press within four seconds; D asks for the reason first. The server checks everything again. */
+/* The decision bar. Approve stays locked until the end of the change was on screen and the policy's time to look is
+   over; what cannot be undone takes a second press within four seconds; answers that need words ask for them first.
+   The server checks everything again. */
 
 import { answer } from "./announce.js";
 import { onChange } from "./changes.js";
@@ -15,24 +16,56 @@ function bar() {
   return document.querySelector("form[data-decide]");
 }
 
+/** The form whose approval counts for what is shown: of one request, or of several together. */
+function answering() {
+  return bar() ?? document.querySelector("form[data-several]");
+}
+
 function approveButton(form) {
   return form?.querySelector("[name=verdict][value=approve]");
 }
 
+/** What is being decided: another request, digest or edit is to be read anew. */
+function subject(form) {
+  if ("several" in form.dataset) return [...form.querySelectorAll("[name=item]")].map((box) => box.value).join();
+  return form.dataset.decide + (document.getElementById("edited")?.textContent ?? "");
+}
+
 function watchTheEnd() {
   watcher?.disconnect();
-  const form = bar();
+  const form = answering();
   const button = approveButton(form);
   const end = document.getElementById("diff-end");
-  if (!button || !end || seen.has(form.dataset.decide)) return;
+  if (!button || !end) return;
+  const what = subject(form);
+  if (seen.has(what)) return void delete button.dataset.unread;
   button.dataset.unread = "";
   watcher = new IntersectionObserver((entries) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
-    seen.add(form.dataset.decide);
+    seen.add(what);
     delete button.dataset.unread;
     watcher.disconnect();
   }, { rootMargin: "0px 0px -60px" });
   watcher.observe(end);
+}
+
+// The time to look that the policy asks for: the server counts it too.
+let looking;
+function countTheLook() {
+  const button = approveButton(bar());
+  if (!button?.dataset.wait || looking?.button === button) return;
+  clearInterval(looking?.timer);
+  const end = performance.now() + Number(button.dataset.wait) * 1000;
+  const tick = () => {
+    const left = Math.ceil((end - performance.now()) / 1000);
+    const place = document.querySelector("[data-wait-left]");
+    if (place) place.textContent = `${Math.max(0, left)} s`;
+    if (left > 0 && button.isConnected) return;
+    clearInterval(looking.timer);
+    delete button.dataset.wait;
+    document.querySelector("[data-wait-note]")?.setAttribute("hidden", "");
+  };
+  looking = { button, timer: setInterval(tick, 250) };
 }
 
 function arm(button) {
@@ -59,34 +92,86 @@ function approve(event, button) {
     event.preventDefault();
     document.getElementById("diff-end").scrollIntoView({ block: "center" });
     answer("Showing the rest of the change");
+  } else if (button.dataset.wait) {
+    event.preventDefault();
+    answer(`Look at it a little longer: ${document.querySelector("[data-wait-left]")?.textContent ?? ""} left`);
   } else if (button.dataset.again && !button.classList.contains("armed")) {
     event.preventDefault();
     arm(button);
-  } else {
+  } else if ("decide" in button.form.dataset) {
     const twice = button.form.elements.confirmed;
     if (twice) twice.value = button.dataset.again ? "1" : "";
     clearTimeout(disarmTimer);
   }
 }
 
-function askForReason() {
-  const form = bar();
-  const note = form?.elements.comment;
-  const reject = form?.querySelector("[name=verdict][value=reject]");
-  if (!note || !reject) return undefined;
+/** Send an answer that may need words; without any, ask for them first. */
+function answerWith(button) {
+  const form = button.form;
+  const note = form.elements.comment;
   if (note.value.trim()) {
-    reject.click();
+    button.click();
     return true;
   }
-  form.dataset.intent = "reject";
+  form.dataset.intent = button.dataset.intent;
+  closeMenus();
   note.focus();
-  answer("Say why, then press Control Enter to reject");
+  answer(button.dataset.asks ?? "Say why, then press Control Enter");
   return true;
 }
 
+function intended(form) {
+  return form.querySelector(`[data-intent="${CSS.escape(form.dataset.intent ?? "")}"]`);
+}
+
+function askForReason() {
+  const reject = bar()?.querySelector("[data-intent=reject]");
+  return reject ? answerWith(reject) : undefined;
+}
+
+function closeMenus() {
+  for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+}
+
+/** Press what a key names inside the menu, which may be closed. */
+function pressInMenu(key) {
+  const item = document.querySelector(`.menu [data-menu-key="${key}"]`);
+  if (!item) return undefined;
+  if (item.dataset.intent) return answerWith(item);
+  if (item.dataset.focusOn) return focusOn(item);
+  item.closest("details.menu").open = true;
+  if (item.matches("summary")) openInside(item);
+  else item.click();
+  return true;
+}
+
+function openInside(summary) {
+  summary.parentElement.open = true;
+  (summary.parentElement.querySelector("select, button") ?? summary).focus();
+}
+
+function focusOn(link) {
+  closeMenus();
+  document.getElementById(link.dataset.focusOn)?.focus();
+  return true;
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-focus-on]");
+  if (link && document.getElementById(link.dataset.focusOn)) {
+    event.preventDefault();
+    focusOn(link);
+  } else if (!event.target.closest("details.menu")) closeMenus();
+  const chip = event.target.closest("[data-reason]");
+  if (!chip) return;
+  const note = chip.closest("form").elements.comment;
+  note.value = chip.dataset.reason;
+  note.focus();
+});
+
 // Capture, so that htmx never sees a press that must not count.
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("form[data-decide] [name=verdict][value=approve]");
+  const button = event.target.closest("form:is([data-decide], [data-several]) [name=verdict][value=approve]");
   if (!button) return;
   approve(event, button);
   if (event.defaultPrevented) event.stopPropagation();
@@ -96,12 +181,14 @@ document.addEventListener("toolgate:send", (event) => {
   const form = event.target.closest("form[data-decide]");
   if (!form) return;
   event.preventDefault();
-  const verdict = form.dataset.intent === "reject" ? "reject" : "approve";
-  form.querySelector(`[name=verdict][value=${verdict}]`)?.click();
+  if (event.target.name !== "comment" && form.id === "editing") form.querySelector("#edit-check").click();
+  else if (intended(form)) intended(form).click();
+  else approveButton(form)?.click();
 });
 document.addEventListener("focusout", (event) => {
   const form = event.target.closest?.("form[data-decide]");
-  if (form && !event.target.value?.trim()) delete form.dataset.intent;
+  const stays = event.relatedTarget?.closest?.("[data-reason], [data-intent]");
+  if (form && !stays && event.target.name === "comment" && !event.target.value.trim()) delete form.dataset.intent;
 });
 
 // On a phone the list and the request are two pages: their link is a link, and Back leads to the list.
@@ -117,6 +204,25 @@ for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   });
 }
 
+function leave() {
+  const menu = document.querySelector("details.menu[open]");
+  if (menu) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+    return true;
+  }
+  const way = visible("[data-leave]");
+  if (way) return way.click(), true;
+  return bar() ? (delete bar().dataset.intent, true) : false;
+}
+
 onKey("d", askForReason);
-onKey("Escape", () => disarm() || (visible("form[data-decide]") ? (delete bar().dataset.intent, true) : false));
+for (const key of ["r", "c", "s", "m", "w"]) onKey(key, () => pressInMenu(key));
+onKey("q", () => {
+  const field = visible("#ask");
+  field?.focus();
+  return Boolean(field);
+});
+onKey("Escape", () => disarm() || leave());
 onChange(watchTheEnd);
+onChange(countTheLook);

@@ -41,7 +41,7 @@ function open(id) {
   sheet.showModal();
 }
 
-function act(key) {
+function act(key, event) {
   if (key === "?") return open("keys");
   if (performance.now() < goUntil) {
     goUntil = 0;
@@ -52,7 +52,7 @@ function act(key) {
     return true;
   }
   if (key === "/") return press(visible("main [type=search]"));
-  return shortcuts.get(key)?.() ?? press(visible(`[data-key="${CSS.escape(key)}"]`));
+  return shortcuts.get(key)?.(event) ?? press(visible(`[data-key="${CSS.escape(key)}"]`));
 }
 
 document.addEventListener("keydown", (event) => {
@@ -68,7 +68,7 @@ document.addEventListener("keydown", (event) => {
   if (event.repeat && !/^(j|k|Arrow)/.test(event.key)) return;
   if (document.querySelector("dialog[open]") || !enabled()) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  if (act(key) !== false) event.preventDefault();
+  if (act(key, event) !== false) event.preventDefault();
 });
 
 document.addEventListener("click", (event) => {

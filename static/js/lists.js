@@ -57,13 +57,14 @@ onKey("ArrowUp", () => (document.activeElement?.closest("[data-list]") ? move(-1
 onKey("Enter", enter);
 
 // A press or click on an item makes it the current one; what a person opened gets the focus, what J and K passed does not.
+// It gets it at once: half a word typed later would end up elsewhere.
 document.addEventListener("click", (event) => {
   const item = event.target.closest(`[data-list] ${ITEM}`);
   if (!item || !event.target.closest("a[href]")) return;
   choose(item);
 });
 
-document.addEventListener("htmx:afterSettle", (event) => {
+document.addEventListener("htmx:afterSwap", (event) => {
   const opened = event.detail.requestConfig?.triggeringEvent;
   const heading = event.detail.target?.querySelector?.("[data-focus]");
   if (heading && (opened?.isTrusted || opened?.type === "submit")) heading.focus({ preventScroll: true });

@@ -1,5 +1,5 @@
 /* Puts fragments into the page by id. What a person is using is left alone until they let go: an element that holds
-   the focus, an open disclosure, selected text or something typed. The newest fragment wins. */
+   the focus, an open disclosure, selected text or something typed, and a list under the pointer. The newest wins. */
 
 import { changed } from "./changes.js";
 
@@ -21,11 +21,25 @@ function place(root) {
   if (!root.id) return;
   if (!old) insert(root);
   else if (old === document.activeElement && !old.matches(FIELDS)) refill(old, root);
-  else if (isUsed(old)) held.set(root.id, root);
+  else if (isUsed(old)) hold(old, root);
   else {
     held.delete(root.id);
     replace(old, root);
   }
+}
+
+/** Keep the newest fragment until the element is let go; whoever shows that there is news is told. */
+function hold(old, root) {
+  held.set(root.id, root);
+  document.dispatchEvent(new CustomEvent("toolgate:held", { detail: { old, root } }));
+}
+
+/** Put a held fragment into the page although its element is being used. */
+export function release(id) {
+  const root = held.get(id);
+  const old = document.getElementById(id);
+  held.delete(id);
+  if (root && old) replace(old, root);
 }
 
 function replace(old, root) {
@@ -58,6 +72,7 @@ function refill(old, root) {
 function isUsed(element) {
   const selection = getSelection();
   return (
+    element.matches("[data-still]:hover") ||
     element.contains(document.activeElement) ||
     element.matches("details[open], dialog[open]") ||
     element.querySelector("details[open], dialog[open], [data-toggle][aria-expanded=true]") !== null ||
@@ -66,10 +81,20 @@ function isUsed(element) {
   );
 }
 
-function isTouched(field) {
+/** Say whether someone has typed into a field or chosen something else in it. */
+export function isTouched(field) {
+  if (field.matches("[data-pick]")) return false;
   if (field.matches("[type=checkbox], [type=radio]")) return field.checked !== field.defaultChecked;
-  if (field.matches("select")) return [...field.options].some((option) => option.selected !== option.defaultSelected);
+  if (field.matches("select")) return isChosen(field);
   return field.type !== "hidden" && field.value !== field.defaultValue;
+}
+
+/** A select in which no option is marked as chosen begins with its first. */
+function isChosen(select) {
+  const options = [...select.options];
+  const isMarked = options.some((option) => option.defaultSelected);
+  if (!isMarked && !select.multiple) return select.selectedIndex > 0;
+  return options.some((option) => option.selected !== option.defaultSelected);
 }
 
 let due = false;
@@ -85,7 +110,7 @@ function retry() {
   }, 50);
 }
 
-for (const name of ["focusout", "click", "selectionchange", "input"]) document.addEventListener(name, retry);
+for (const name of ["focusout", "click", "selectionchange", "input", "mouseover"]) document.addEventListener(name, retry);
 document.addEventListener("toggle", retry, true);
 document.addEventListener("htmx:afterSwap", () => {
   for (const id of held.keys()) if (!document.getElementById(id)) held.delete(id);

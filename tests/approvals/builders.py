@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from approvals.decisions import Decision
 from approvals.digests import Binding
-from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.models import ApprovalRequest, Policy, PolicyRevision
 from approvals.policy import rule_of
 from approvals.requests import open_request
 from approvals.states import Verdict
@@ -15,6 +15,11 @@ from catalog.results import Preview
 from catalog.states import CallStatus
 
 ARGUMENTS = {"path": "note.txt", "content": "hello"}
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
+    "required": ["path", "content"],
+}
 PREVIEW = Preview("Write note.txt", "diff", before="", after="hello", state_token="state-1")
 
 
@@ -28,7 +33,7 @@ def make_tool(name: str = "write_note", level: str = "dangerous", reversibility:
             number=1,
             fingerprint="f" * 64,
             description="Write a note.",
-            input_schema={"type": "object"},
+            input_schema=SCHEMA,
             safety_level=level,
             reversibility=reversibility,
             retry_safe=False,
@@ -62,6 +67,14 @@ def set_rule(**terms: object) -> PolicyRevision:
     revision = PolicyRevision.objects.select_related("policy").get(safety_level="dangerous")
     PolicyRevision.objects.filter(pk=revision.pk).update(**terms)
     return PolicyRevision.objects.select_related("policy").get(pk=revision.pk)
+
+
+def add_policy(order: int, **terms: object) -> PolicyRevision:
+    """Put one more policy into the order."""
+    policy = Policy.objects.create(name=f"Policy {order}", order=order)
+    policy.revision = PolicyRevision.objects.create(policy=policy, number=1, **terms)
+    policy.save()
+    return policy.revision
 
 
 def ask(by: User, tool: Tool | None = None, preview: Preview | None = PREVIEW) -> ApprovalRequest:

@@ -5,9 +5,10 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals.decisions import decide
+from approvals.eligibility import may_decide
 from approvals.errors import Invalidated
 from approvals.models import ApprovalRequest
-from approvals.selectors import may_decide, request_for
+from approvals.selectors import request_for
 from approvals.starts import consume
 from catalog.access import NotAllowed, act_through
 from catalog.models import ApiToken, CallRequester

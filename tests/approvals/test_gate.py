@@ -1,15 +1,18 @@
 """The gate: the first rule that matches decides, and no rule lets a dangerous call through."""
 
+from dataclasses import replace
 from time import perf_counter
 
 import pytest
+from django.db import transaction
 
 from approvals import gate as gate_module
 from approvals.gate import gate
 from approvals.models import Policy, PolicyRevision
+from approvals.policies import create
 from catalog.definitions import SafetyLevel
 from catalog.dispatch import Allow, CallFacts, Deny, Hold
-from tests.approvals.builders import set_rule
+from tests.approvals.builders import add_policy, set_rule
 
 
 def facts(level: SafetyLevel = SafetyLevel.DANGEROUS) -> CallFacts:
@@ -23,14 +26,6 @@ def read_anew(db, monkeypatch):
     monkeypatch.setattr(gate_module, "_view", gate_module._View())
 
 
-def add_policy(order: int, **terms: object) -> PolicyRevision:
-    """Put one more policy into the order."""
-    policy = Policy.objects.create(name=f"Policy {order}", order=order)
-    policy.revision = PolicyRevision.objects.create(policy=policy, number=1, **terms)
-    policy.save()
-    return policy.revision
-
-
 def test_the_three_levels_by_default():
     """Safe and cautious run, dangerous waits for one reviewer."""
     assert gate(facts(SafetyLevel.SAFE)) == gate(facts(SafetyLevel.CAUTIOUS)) == Allow()
@@ -38,7 +33,7 @@ def test_the_three_levels_by_default():
     assert isinstance(verdict, Hold)
     assert (verdict.terms.quorum, verdict.terms.groups, verdict.terms.number) == (1, ("reviewer",), 1)
     assert verdict.terms.expires_seconds == 24 * 3600
-    assert verdict.terms.sentence == "Dangerous calls wait for a reviewer: 1 from reviewer"
+    assert verdict.terms.sentence == "Dangerous calls wait for 1 reviewer, 24 h at most."
 
 
 @pytest.mark.parametrize(("order", "expected"), [(5, Deny), (15, Hold)])
@@ -71,7 +66,7 @@ def test_a_disabled_policy_does_not_count():
     policy.revision = PolicyRevision.objects.create(policy=policy, number=2, effect="deny", message="Second.")
     policy.save()
     assert gate(facts()) == Deny("Second.")
-    gate_module._view = gate_module._View()
+    gate_module.forget()
     Policy.objects.filter(order=10).update(enabled=False)
     assert isinstance(gate(facts()), Deny)
 
@@ -101,6 +96,28 @@ def test_rules_are_read_once_a_second(django_assert_num_queries, monkeypatch):
     monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 0.0)
     with django_assert_num_queries(1):
         gate(facts())
+
+
+def test_old_rules_are_not_gone_on_with_for_ever_while_another_thread_reads(monkeypatch):
+    """It may hang: after some seconds one reads oneself."""
+    assert isinstance(gate(facts()), Hold)
+    old = gate_module._view
+    add_policy(5, effect="deny")
+    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 0.0)
+    with gate_module._reading:
+        assert isinstance(gate(facts()), Hold)
+        monkeypatch.setattr(gate_module, "_view", replace(old, read_at=old.read_at - gate_module.SECONDS_OLD))
+        assert isinstance(gate(facts()), Deny)
+
+
+def test_rules_that_are_not_committed_are_kept_from_others(admin):
+    """Whoever changes them sees them at once; should it be undone, nobody else has judged by them."""
+    with pytest.raises(InterruptedError), transaction.atomic():
+        create({"name": "Closed", "effect": "deny", "order": 1, "match": {}}, by=admin)
+        gate_module.forget()
+        assert isinstance(gate(facts()), Deny)
+        assert gate_module._view is gate_module._EMPTY
+        raise InterruptedError
 
 
 def test_the_cached_gate_costs_next_to_nothing():

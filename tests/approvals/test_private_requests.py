@@ -2,6 +2,11 @@
 
 import pytest
 
+from approvals.decisions import Decision, decide
+from approvals.grants import Terms, make
+from approvals.queues import WAITING
+from approvals.states import Verdict
+from catalog.changes import change_tool
 from catalog.models import Call
 from catalog.privacy import MARK, WORDS
 from catalog.tools import Preview
@@ -50,9 +55,32 @@ def test_who_only_looks_on_sees_masks(held, request, name):
         assert "only who asked, reviewers and administrators" in text
 
 
+@pytest.fixture
+def granted(held, rosa, admin):
+    """A grant that Rosa made out of that request."""
+    change_tool("dangerous", {"grantable": {}}, by=admin)
+    approved = decide(held, by=rosa, decision=Decision(Verdict.APPROVE, held.digest))
+    rows = [{"path": "value.to", "operator": "equals", "value": SECRET}]
+    terms = Terms(tool="dangerous", rows=rows, scope="plan", scope_ref=held.plan_ref)
+    return make(terms, by=rosa, created_from=approved)
+
+
+@pytest.mark.parametrize(("name", "sees"), [("ada", True), ("rosa", True), ("admin", True), ("vera", False)])
+def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, request, name, sees):
+    """In its rows and in their words, over REST and on its page; masked for everyone else."""
+    viewer = request.getfixturevalue(name)
+    shown = Rest(viewer).get(f"grants/{granted.public_id}/").json()
+    value = SECRET if sees else {MARK: "string"}
+    assert shown["arguments"] == [{"path": "value.to", "operator": "equals", "value": value}]
+    assert (SECRET in shown["sentence"]) is sees
+    for text in (Rest(viewer).get("grants/").content.decode(), Pages(viewer).open("/approvals/grants/")):
+        assert granted.public_id[:10] in text
+        assert (SECRET in text) is sees
+
+
 def test_the_list_names_no_private_value(held, rosa):
     """It is drawn once for everyone who may see it."""
-    drawn = "".join(_draw_inbox(rosa).fragments.values())
+    drawn = "".join(_draw_inbox(WAITING, rosa).fragments.values())
     assert "Run dangerous" in drawn
     assert SECRET not in drawn
 

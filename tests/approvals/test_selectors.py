@@ -9,7 +9,6 @@ from approvals.models import ApprovalRequest
 from approvals.requests import supersede
 from approvals.selectors import (
     current_round,
-    precedent_for,
     queue_for,
     request_for,
     requests_for,
@@ -18,7 +17,7 @@ from approvals.selectors import (
 )
 from catalog.access import act_through, has_role, name_of, roles_of, sees_all
 from catalog.models import ApiToken, Call, CallRequester
-from tests.approvals.builders import approval, ask, make_tool, rejection
+from tests.approvals.builders import approval, ask
 from tests.conftest import person
 
 
@@ -72,27 +71,16 @@ def test_the_queue_is_what_waits_oldest_first(ada, rosa):
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_page_costs_a_fixed_number_of_queries(ada, rosa, count, django_assert_num_queries):
-    """Four: requests, requesters, rounds, reviews."""
+    """Six: requests, requesters, rounds, reviews, delegations, comments."""
     for _ in range(count):
         ask(ada)
     assert sees_all(rosa)
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(6):
         for request in queue_for(rosa):
             shown = (request.call.requested_by, request.tool_version.tool.name, request.policy_revision.sentence)
             assert all(shown)
             assert current_round(request).preview_json
             assert status_sentence(request)
-
-
-def test_precedent_is_what_was_answered_about_the_same_tool(ada, rosa):
-    """Newest first; neither itself, nor what waits, nor another tool."""
-    requests = [ask(ada) for _ in range(3)]
-    other = ask(ada, make_tool("delete_note"))
-    for request in (requests[0], requests[1], other):
-        decide(request, by=rosa, decision=rejection(request, "No."))
-    assert precedent_for(requests[2]) == [requests[1], requests[0]]
-    assert precedent_for(requests[2], limit=1) == [requests[1]]
-    assert precedent_for(requests[1]) == [requests[0]]
 
 
 def test_the_preview_is_kept_whole(ada):

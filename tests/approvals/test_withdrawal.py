@@ -2,14 +2,16 @@
 
 import pytest
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import withdraw
+from catalog.access import NotAllowed
 from catalog.models import Call
 from plans import engine
 from plans.controls import cancel_plan
 from plans.models import Plan, Step
 from plans.services import Requester
 from tests.builders import make_plan, write_step
+from tests.rest import Rest, wrong_paths
 
 
 @pytest.fixture
@@ -29,6 +31,25 @@ def test_withdrawing_a_request_fails_its_step(waiting, ada):
     assert step.call is not None
     assert (step.call.status, step.status, step.plan.status) == ("cancelled", "failed", "failed")
     assert step.error == step.call.message == "Withdrawn by Ada: Wrong file."
+
+
+def test_only_who_asked_withdraws_by_any_way(waiting, ada, ben, rosa):
+    """The service says so, and with it the page and REST."""
+    for other in (ben, rosa):
+        with pytest.raises(NotAllowed, match="Only who asked"):
+            withdraw(waiting, by=other, reason="Mine now.")
+    assert Rest(rosa).post(f"approvals/{waiting.public_id}/withdraw/").status_code == 403
+    assert ApprovalRequest.objects.get().status == "pending"
+
+
+def test_the_reason_is_as_long_as_a_comment_and_holds_no_secret(waiting, ada):
+    """Over REST as on the page: the log keeps it."""
+    answer = Rest(ada).post(f"approvals/{waiting.public_id}/withdraw/", {"comment": "x" * 4001})
+    assert (answer.status_code, wrong_paths(answer)) == (422, ["comment"])
+    key = "ghp_" + "a1B2" * 9
+    Rest(ada).post(f"approvals/{waiting.public_id}/withdraw/", {"comment": f"It had {key} in it."})
+    entry = AuditEntry.objects.get(action="approval.withdrawn")
+    assert ("It had" in entry.details, key in entry.details) == (True, False)
 
 
 def test_cancelling_a_plan_withdraws_its_requests(waiting, ada):

@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from approvals.audit import Line, append
+from approvals.models import AuditEntry
 from tests.approvals.builders import ask, make_tool
 from tests.browser.conftest import PageAs
 
@@ -68,7 +69,7 @@ def test_schema_tabs_follow_the_arrows(rosa, catalog, page_as: PageAs):
 
 def test_an_audit_entry_opens_and_the_chain_is_checked(admin, page_as: PageAs):
     """In place, without leaving the page."""
-    entry = append(Line(action="tool.tested", by=admin, tool_name="x"))
+    entry = AuditEntry.objects.get(seq=append(Line(action="tool.tested", by=admin, tool_name="x")))
     page = page_as(admin)
     page.goto("/audit/")
     expect(page.locator(f"#x-{entry.seq}")).to_be_hidden()

@@ -1,0 +1,95 @@
+"""What people do about a request on its page beside deciding it: each action by its name, and what they are told."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.http import QueryDict
+from django.utils.dateparse import parse_datetime
+
+from approvals import decisions, desk, requests
+from approvals.models import ApprovalRequest
+from approvals.verdicts import refused
+from catalog.access import name_of, person_named
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+Action = Callable[[ApprovalRequest, "User", QueryDict], str]
+LEAVES = frozenset({"snooze"})
+"""After these, the page goes on to the next request."""
+
+
+def act(action: str, request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    """Do it and return what the person is told.
+
+    Raises KeyError for no action of ours; NotAllowed, Conflict and ParameterError as the action itself does.
+    """
+    return ACTIONS[action](request, by, form)
+
+
+def _claim(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    desk.claim(request, by=by)
+    return "Claimed: others see that you look after it. They may decide it all the same."
+
+
+def _release(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    desk.release(request, by=by)
+    return "Released."
+
+
+def _snooze(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    until = _moment(form.get("until", ""))
+    desk.snooze(request, by=by, until=until)
+    return f"Snoozed until {until:%-d %b %H:%M} UTC, for you alone."
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = parse_datetime(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise refused("until", "invalid", "Choose one of the times in the menu.")
+    return moment
+
+
+def _wake(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    desk.wake(request, by=by)
+    return "It is back in your list."
+
+
+def _delegate(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    username = form.get("to", "")
+    person = person_named(username) if username else None
+    if username and person is None:
+        raise refused("to", "invalid", "There is nobody of this name with an account in use.")
+    desk.delegate(request, by=by, to=person)
+    return f"{name_of(person)} may answer in your place now." if person else "Nobody answers in your place any more."
+
+
+def _comment(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    desk.comment(request, by=by, text=form.get("comment", "").replace("\r\n", "\n"))
+    return "Added to the thread. It decides nothing."
+
+
+def _withdraw(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    requests.withdraw(request, by=by, reason=form.get("comment", "").replace("\r\n", "\n"))
+    return "Withdrawn. It does not run."
+
+
+def _revoke(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    decisions.revoke(request, by=by, comment=form.get("comment", "").replace("\r\n", "\n"))
+    return "Revoked. It does not run."
+
+
+ACTIONS: Mapping[str, Action] = {
+    "claim": _claim,
+    "release": _release,
+    "snooze": _snooze,
+    "wake": _wake,
+    "delegate": _delegate,
+    "comment": _comment,
+    "withdraw": _withdraw,
+    "revoke": _revoke,
+}

@@ -1,0 +1,88 @@
+"""The arguments of a call as people judge them: each in full, with its size, and with what nobody can read named.
+
+Texts are those of the agent, passed on unchanged; templates escape them and spell out what does not show.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from catalog.glyphs import count_hidden
+from catalog.lookalikes import odd_words
+from catalog.opaque import Opaque, opaque_in
+from catalog.truth import claims_in
+
+LONG = 1024
+"""From this size on (bytes) a value is shown with its size and lines, so that nobody takes a part for the whole."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument as it would be used. `is_before`, `is_after`: the change below begins, ends with its text."""
+
+    name: str
+    text: str
+    is_before: bool = False
+    is_after: bool = False
+    is_default: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the text."""
+        return len(self.text.encode(errors="replace"))
+
+    @property
+    def lines(self) -> int:
+        """Lines of the text."""
+        return self.text.count("\n") + 1
+
+    @property
+    def is_long(self) -> bool:
+        """Say whether the size is worth saying."""
+        return self.size >= LONG
+
+    @cached_property
+    def opaque(self) -> list[Opaque]:
+        """What of it nobody can read."""
+        return opaque_in(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """What is to be said before anybody reads what an agent wrote.
+
+    `hidden` counts characters that do not show, `odd` words that may be read as others; `claims` are phrases that say
+    what only Toolgate could know.
+    """
+
+    hidden: int
+    odd: int
+    claims: list[str]
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to say."""
+        return bool(self.hidden or self.odd or self.claims)
+
+
+def warnings_about(arguments: Mapping[str, Any], reason: str) -> Warnings:
+    """Return what is to be said about the arguments and the reason of a call."""
+    texts = [*_texts_in(arguments), reason]
+    hidden, odd = sum(map(count_hidden, texts)), sum(len(odd_words(text)) for text in texts)
+    return Warnings(hidden, odd, claims_in("\n".join(texts)))
+
+
+def as_text(value: Any) -> str:
+    """Return a value as a person reads it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _texts_in(value: Any) -> list[str]:
+    """Return every text and name inside a JSON value."""
+    if isinstance(value, Mapping):
+        return [text for name, inner in value.items() for text in (name, *_texts_in(inner))]
+    if isinstance(value, list):
+        return [text for inner in value for text in _texts_in(inner)]
+    return [value] if isinstance(value, str) else []

@@ -1,0 +1,190 @@
+"""What one person may do about one request, for the bar below it: its buttons, and what their menus offer."""
+
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.contrib.auth import get_user_model
+
+from approvals.desk import holder_of
+from approvals.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke
+from approvals.grants import GRANTED_FROM, may_make_from
+from approvals.models import ApprovalRequest, Review, Snooze
+from approvals.states import RequestStatus, Verdict
+from approvals.verdicts import needs_reason
+from catalog import clock
+from catalog.access import agent_token_of, name_of
+from catalog.canonical import time_text
+from catalog.words import say_left
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST_PEOPLE = 200
+REASONS_KEPT = 3
+LOOKED_AT = 20
+MORNING = 9
+"""The hour, UTC, at which a request put off until another day comes back."""
+
+
+class Until(NamedTuple):
+    """A time until which a request can be put off: what the menu says, and the time as the form sends it."""
+
+    label: str
+    value: str
+
+
+class Candidate(NamedTuple):
+    """Someone to whom a request can be handed."""
+
+    username: str
+    name: str
+
+
+class Bar:
+    """The actions on a request, loaded whole, for one viewer; each is worked out when it is asked for."""
+
+    def __init__(self, request: ApprovalRequest, viewer: "User") -> None:
+        self.request = request
+        self.viewer = viewer
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether an answer is still waited for and there is time to give it."""
+        return self.request.status == RequestStatus.PENDING and self.request.expires_at > clock.now()
+
+    @cached_property
+    def why_not(self) -> str | None:
+        """Why the viewer may not decide; None when they may."""
+        return may_decide(self.request, self.viewer)
+
+    @cached_property
+    def may_answer(self) -> bool:
+        """Whether the viewer may answer now."""
+        return self.is_open and self.why_not is None and not self.has_answered
+
+    @cached_property
+    def has_answered(self) -> bool:
+        """Whether the viewer's vote is counted already, and others are waited for."""
+        return self.is_open and any(
+            each.person_id == self.viewer.pk
+            and each.undone_at is None
+            and each.round.number == self.request.round_number
+            for each in self.request.reviews.all()
+        )
+
+    @property
+    def own(self) -> bool:
+        """Whether the viewer is among those who asked: with leave of the policy they review themselves."""
+        return is_requester(self.request, self.viewer)
+
+    @cached_property
+    def stands_in_for(self) -> str:
+        """In whose place the viewer decides; empty when by their own right."""
+        giver = decided_for(self.request, self.viewer)
+        return name_of(giver) if giver else ""
+
+    @property
+    def needs_reason(self) -> bool:
+        """Whether a rejection needs a reason."""
+        return needs_reason(self.request)
+
+    @property
+    def may_withdraw(self) -> bool:
+        """Whether the viewer may take the request back: it is theirs, and nothing has run."""
+        return self.request.status in (RequestStatus.PENDING, RequestStatus.APPROVED) and is_own(
+            self.request, self.viewer
+        )
+
+    @property
+    def may_revoke(self) -> bool:
+        """Whether the viewer may stop what was approved and has not started; in the undo window one undoes instead."""
+        request = self.request
+        return (
+            request.status == RequestStatus.APPROVED
+            and request.applied_at is not None
+            and may_revoke(request, self.viewer) is None
+        )
+
+    @property
+    def may_remember(self) -> bool:
+        """Whether the viewer may make a grant out of it."""
+        return self.request.status in GRANTED_FROM and may_make_from(self.request, self.viewer) is None
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the viewer may write into the thread."""
+        return agent_token_of(self.viewer) is None
+
+    @cached_property
+    def claimed_by(self) -> str:
+        """Who looks after the request; empty when nobody does."""
+        holder = holder_of(self.request, clock.now())
+        return name_of(holder) if holder else ""
+
+    @property
+    def claimed_by_me(self) -> bool:
+        """Whether the viewer looks after it."""
+        holder = holder_of(self.request, clock.now())
+        return holder is not None and holder.pk == self.viewer.pk
+
+    @property
+    def claim_left(self) -> str:
+        """How long the claim holds."""
+        return say_left(self.request.claimed_until) if self.request.claimed_until else ""
+
+    @cached_property
+    def snoozed_until(self) -> datetime | None:
+        """Until when the viewer does not want to see it."""
+        rows = Snooze.objects.filter(request=self.request, person=self.viewer.pk, until__gt=clock.now())
+        return rows.values_list("until", flat=True).first()
+
+    @property
+    def snooze_times(self) -> list[Until]:
+        """When it can come back: later today, tomorrow, after the weekend, all before it expires."""
+        now, ends = clock.now(), self.request.expires_at
+        morning = (now + timedelta(days=1)).replace(hour=MORNING, minute=0, second=0, microsecond=0)
+        monday = morning + timedelta(days=(7 - morning.weekday()) % 7)
+        half = now + (ends - now) / 2
+        offered = [
+            ("15 minutes", now + timedelta(minutes=15)),
+            ("1 hour", now + timedelta(hours=1)),
+            ("4 hours", now + timedelta(hours=4)),
+            ("until tomorrow, 09:00 UTC", morning),
+            ("until Monday, 09:00 UTC", monday),
+        ]
+        times = [Until(label, time_text(at)) for label, at in dict(offered).items() if at < ends]
+        return times or [Until("half of the time left", time_text(half))]
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """To whom the viewer may hand it: people with an account in use who did not ask for it."""
+        asked = [each.user_id for each in self.request.call.requesters.all()]
+        people = get_user_model().objects.filter(is_active=True).exclude(pk__in=[*asked, self.viewer.pk])
+        some = people.order_by("first_name", "username")[:MOST_PEOPLE]
+        return [Candidate(person.get_username(), name_of(person)) for person in some]
+
+    @cached_property
+    def handed_to(self) -> str:
+        """To whom the viewer has handed it; empty for nobody."""
+        given = (each for each in self.request.delegations.all() if each.by_id == self.viewer.pk)
+        return next((name_of(each.to) for each in given), "")
+
+    @cached_property
+    def reasons(self) -> list[str]:
+        """The last reasons with which the viewer rejected anything: offered again, first in line."""
+        mine = Review.objects.filter(person=self.viewer.pk, verdict=Verdict.REJECT).exclude(comment="")
+        said = mine.order_by("-id").values_list("comment", flat=True)[:LOOKED_AT]
+        return list(dict.fromkeys(text.strip() for text in said if len(text) <= 200))[:REASONS_KEPT]
+
+    @property
+    def response_schema(self) -> object:
+        """The schema that an answer in the tool's place must keep to; None where any text does."""
+        return self.request.tool_version.output_schema
+
+    @property
+    def answers_in_json(self) -> bool:
+        """Whether an answer in the tool's place is read as JSON unless told otherwise: a text would not fit."""
+        schema = self.request.tool_version.output_schema
+        kinds = schema.get("type") if isinstance(schema, dict) else "string"
+        return "string" not in (kinds if isinstance(kinds, list) else [kinds])

@@ -1,0 +1,134 @@
+"""Many answers at once: every request is judged and decided by itself, in a transaction of its own.
+
+Together are approved only requests of one tool whose rule says so; what is named is the requests and what was seen of
+each, so that a selection which has moved decides nothing else.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from approvals import desk
+from approvals.decisions import decide
+from approvals.friction import needs_a_closer_look
+from approvals.models import ApprovalRequest
+from approvals.selectors import requests_for
+from approvals.states import RequestStatus, Verdict
+from approvals.verdicts import Decision, refused
+from catalog.access import NotAllowed
+from catalog.definitions import Reversibility
+from catalog.errors import Conflict, ParameterError, ToolgateError
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST_ITEMS = 100
+SNOOZE = "snooze"
+VERDICTS = (Verdict.APPROVE.value, Verdict.REJECT.value, SNOOZE)
+NOT_THERE = "There is no such request, or it is not yours to see."
+WORDS = {Conflict: "conflict", NotAllowed: "forbidden", ParameterError: "invalid"}
+"""What an item that was not recorded is said to be, by what its own review would have raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One request of a batch, and the digest of what was seen of it."""
+
+    id: str
+    seen_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """What became of one item: the request's status, or why nothing did, which `detail` then says."""
+
+    id: str
+    status: str
+    detail: str = ""
+
+
+def decide_many(
+    by: "User", verdict: str, comment: str, items: Sequence[Item], channel: Literal["rest", "page"] = "rest"
+) -> list[ItemResult]:
+    """Give one answer to many requests; each is told by itself what became of it, in the order of the items.
+
+    Raises ParameterError, and decides nothing, for too many items, one named twice, and requests that cannot be
+    decided together.
+    """
+    verdict = Verdict(verdict)
+    held = _held(by, items)
+    waiting = [request for request in held.values() if request.status == RequestStatus.PENDING]
+    why_not = obstacle(waiting, by, verdict)
+    if why_not is not None:
+        raise refused("items", "not_together", why_not)
+
+    def answer(item: Item) -> ApprovalRequest:
+        return decide(held[item.id], by=by, decision=Decision(verdict, item.seen_digest, comment, channel))
+
+    return [_result(item, held, answer) for item in items]
+
+
+def standing(by: "User", items: Sequence[Item]) -> list[ItemResult]:
+    """Return where the requests of a batch stand whose own answer was lost."""
+    held = _held(by, items)
+    found = {public_id: ItemResult(public_id, str(request.status)) for public_id, request in held.items()}
+    return [found.get(item.id) or ItemResult(item.id, "not_found", NOT_THERE) for item in items]
+
+
+def snooze_many(by: "User", until: datetime, items: Sequence[Item]) -> list[ItemResult]:
+    """Put many requests off for oneself; raises what `decide_many` raises."""
+    held = _held(by, items)
+    return [_result(item, held, lambda each: desk.snooze(held[each.id], by=by, until=until)) for item in items]
+
+
+def obstacle(requests: Iterable[ApprovalRequest], by: "User", verdict: str) -> str | None:
+    """Return why these requests cannot be decided together, with what can be done; None when they can.
+
+    Whether `by` may decide each of them is judged request by request. Rejecting has no obstacle: it does no harm.
+    """
+    listed = list(requests)
+    if verdict != Verdict.APPROVE:
+        return None
+    tools = sorted({request.tool_version.tool.name for request in listed})
+    if len(tools) > 1:
+        return f"Only requests of one tool are approved together; these are of {', '.join(tools)}. Reject is for all."
+    return next(filter(None, map(_objection, listed)), None)
+
+
+def _objection(request: ApprovalRequest) -> str | None:
+    terms, tool = request.policy_revision, request.tool_version.tool.name
+    name = f"The policy “{terms.policy.name}”"
+    if not terms.batchable:
+        return f"{name} lets calls of {tool} be approved one by one only."
+    if request.tool_version.reversibility == Reversibility.IRREVERSIBLE and terms.tool != tool:
+        return f"What {tool} does cannot be undone. {name} does not name this tool alone: approve one by one."
+    if needs_a_closer_look(terms):
+        return f"{name} asks for a closer look at each call: approve one by one."
+    return None
+
+
+def _held(by: "User", items: Sequence[Item]) -> dict[str, ApprovalRequest]:
+    """Return the requests that the items name and the person may see. Raises ParameterError for what is no batch."""
+    ids = [item.id for item in items]
+    if not 1 <= len(ids) <= MOST_ITEMS:
+        raise refused("items", "too_many" if ids else "required", f"Name 1 to {MOST_ITEMS} requests.")
+    if len(set(ids)) < len(ids):
+        twice = next(public_id for public_id in ids if ids.count(public_id) > 1)
+        raise refused("items", "duplicate", f"{twice} is named twice; name each request once.")
+    found = requests_for(by).filter(public_id__in=ids)
+    related = ("call", "tool_version__tool", "policy_revision__policy")
+    return {request.public_id: request for request in found.select_related(*related)}
+
+
+def _result(item: Item, held: dict[str, ApprovalRequest], act: Callable[[Item], ApprovalRequest]) -> ItemResult:
+    """Do it to one request and say what became of that; the others do not depend on it."""
+    if item.id not in held:
+        return ItemResult(item.id, "not_found", NOT_THERE)
+    try:
+        return ItemResult(item.id, act(item).status)
+    except ToolgateError as error:
+        word = next((word for kind, word in WORDS.items() if isinstance(error, kind)), None)
+        if word is None:
+            raise
+        return ItemResult(item.id, word, error.message)

@@ -1,0 +1,69 @@
+"""An answer from a page, from its form to what the page shows then: done, or why not, all still filled in."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from django.http import QueryDict
+
+from approvals.answers import Answer, Setback, status_of, told
+from approvals.briefing import brief, matter_of
+from approvals.drifting import seen_before
+from approvals.editing import Editing, written
+from approvals.edits import narrowing_of
+from approvals.friction import Matter
+from approvals.models import ApprovalRequest
+from approvals.selectors import request_for
+from approvals.states import Verdict
+from catalog.errors import ToolgateError
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of an answer: the sentence that says so, or the setback and its HTTP status."""
+
+    said: str = ""
+    setback: Setback | None = None
+    status: int = 200
+    editing: Editing | None = None
+    matter: Matter | None = None
+
+
+def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
+    """Record an answer as a form sent it."""
+    answer, editing = Answer.read(form), None
+    if "mode" in form and answer.verdict == Verdict.APPROVE:
+        editing, error = written(held, by, form)
+        if error is not None:
+            return _failed(held, by, error, answer, editing)
+        if editing.changes and editing.edit is not None:
+            answer = answer.with_arguments(editing.arguments())
+    if answer.needs_confirming(held):
+        return Outcome(setback=Setback("again", answer=answer), editing=editing)
+    matter = None
+    try:
+        matter = _edited(held, answer, editing)
+        request = answer.send(held, by, matter or brief(held, by).matter)
+    except ToolgateError as error:
+        return replace(_failed(held, by, error, answer, editing), matter=matter)
+    return Outcome(said=told(answer.verdict, request))
+
+
+def _edited(held: ApprovalRequest, answer: Answer, editing: Editing | None) -> Matter | None:
+    """Return what an answer makes of what was asked; None when it leaves that as it is. Raises what `decide` does."""
+    if answer.arguments is not None and editing is not None and editing.edit is not None:
+        return matter_of(held, editing.edit)
+    made = narrowing_of(held, answer.hunks) if answer.hunks and answer.seen_digest == held.digest else None
+    return matter_of(held, made) if made else None
+
+
+def _failed(
+    held: ApprovalRequest, by: "User", error: ToolgateError, answer: Answer, editing: Editing | None
+) -> Outcome:
+    now = request_for(by, held.public_id)
+    setback = Setback.from_error(error, answer).of(now)
+    if setback.kind == "changed":
+        setback = replace(setback, change=seen_before(now, answer.seen_digest))
+    return Outcome(setback=setback, status=status_of(error), editing=editing if setback.kind == "field" else None)

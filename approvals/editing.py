@@ -1,0 +1,129 @@
+"""Edit and approve: what the page shows while a reviewer writes other arguments, as a form or as JSON.
+
+The check is that of `approvals.edits`; nothing is stored before the answer is sent.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.http import QueryDict
+
+from approvals.edits import Edit, check_edit
+from approvals.models import ApprovalRequest
+from approvals.selectors import current_round
+from catalog.diffs import Change, diff_texts
+from catalog.errors import ToolgateError
+from catalog.writing import Writing
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+@dataclass(slots=True, kw_only=True)
+class Editing(Writing):
+    """The arguments as a reviewer would have them, beside those of the agent; `edit` is what the check made of them."""
+
+    request: ApprovalRequest
+    viewer: "User"
+    edit: Edit | None = None
+    answered_with: int = 200
+
+    @property
+    def before(self) -> Mapping[str, Any]:
+        """The arguments that are asked for now."""
+        return current_round(self.request).arguments_json
+
+    @property
+    def change(self) -> Change | None:
+        """The agent's arguments beside the reviewer's, line by line; None while those are not sound."""
+        return diff_texts(_lines(self.before), _lines(self.edit.arguments)) if self.edit else None
+
+    @property
+    def preview_change(self) -> Change | None:
+        """What the tool would change now; None where it shows no such thing."""
+        shown = (self.edit.preview if self.edit else None) or {}
+        return diff_texts(shown.get("before"), shown.get("after")) if shown.get("kind") == "diff" else None
+
+    @property
+    def changes(self) -> int:
+        """How many arguments are different."""
+        return len(self.edit.fields) if self.edit else 0
+
+    @property
+    def every_problem(self) -> list[str]:
+        """All that is wrong, each with its place."""
+        at_fields = (
+            f"{each.path}: {text}" for each in (self.form.every() if self.form else ()) for text in each.problems
+        )
+        return [*self.problems, *at_fields]
+
+    @property
+    def raised(self) -> int:
+        """How many people the rule needs for what is written, where they are more than before; else 0."""
+        quorum = self.edit.quorum if self.edit else 0
+        return quorum if quorum > current_round(self.request).quorum else 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether the reviewer's own approval counts for what they write: not where several people must agree."""
+        return self.edit is None or (self.edit.quorum == 1 and self.edit.rule.editor_may_approve)
+
+    def check(self) -> Mapping[str, Any]:
+        """Return the arguments, checked. Raises what `check_edit` raises."""
+        arguments = self.arguments()
+        self.edit = check_edit(self.request, arguments)
+        return arguments
+
+
+def begin(request: ApprovalRequest, viewer: "User") -> Editing:
+    """Return the form filled with what is asked for."""
+    editing = _new(request, viewer)
+    editing.fill(editing.before)
+    editing.draw_or_write()
+    return editing
+
+
+def resume(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> Editing:
+    """Do what a button of the form says, else check what is written; `answered_with` is the HTTP status."""
+    editing = _new(request, viewer)
+    wanted, _, place = sent.get("do", "check").partition(":")
+    try:
+        editing.read(sent)
+        if wanted == "check":
+            editing.check()
+        else:
+            editing.press(wanted, place)
+        editing.draw()
+    except ToolgateError as error:
+        editing.answered_with = editing.show_refusal(error)
+    return editing
+
+
+def written(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> tuple[Editing, ToolgateError | None]:
+    """Return the arguments that were sent to be approved, checked, or what is wrong with them."""
+    editing = _new(request, viewer)
+    try:
+        editing.read(sent)
+        editing.check()
+        editing.draw()
+    except ToolgateError as error:
+        editing.answered_with = editing.show_refusal(error)
+        return editing, error
+    return editing, None
+
+
+def _new(request: ApprovalRequest, viewer: "User") -> Editing:
+    return Editing(request=request, viewer=viewer, schema=request.tool_version.input_schema)
+
+
+def _lines(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as lines, texts as they are: a changed line of a long text is one changed line."""
+    parts = []
+    for name, value in sorted(arguments.items()):
+        if isinstance(value, str) and "\n" in value:
+            parts.append("\n".join([f"{name}:", *(f"    {line}" for line in value.split("\n"))]))
+        else:
+            parts.append(f"{name}: {json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)}")
+    return "".join(f"{part}\n" for part in parts)

@@ -1,0 +1,263 @@
+"""How people decide: how long they take, what they say, who bears the load, what waits; and who may only be clicking.
+
+Worked out from reviews that count, over some days; never writes. It says nothing of what was asked.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.db.models import Count, Q
+
+from approvals.models import ApprovalRequest, Review
+from approvals.selectors import pending_for
+from approvals.states import RequestStatus, Verdict
+from catalog import clock
+from catalog.access import ADMINISTRATOR, REVIEWER, NotAllowed, has_role, sees_all
+from catalog.outcomes import percentile
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+LEAST_DAYS, USUAL_DAYS, MOST_DAYS = 1, 30, 90
+MOST_REVIEWS = 50_000
+"""The newest reviews that are counted: more say nothing else."""
+AGES = (3600, 4 * 3600, 24 * 3600)
+"""Seconds: the classes of how long something has waited."""
+REFLEX_SECONDS, REFLEX_RATE, REFLEX_LEAST = 10.0, 0.95, 10
+"""Someone who approves nearly all of at least so many, half of them faster than that, may not be reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """How long something took, in seconds: the middle, and what one in twenty exceeds; None of nothing."""
+
+    median: float | None
+    p95: float | None
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> "Spans":
+        """Return the spans of these."""
+        ordered = sorted(seconds)
+        return cls(percentile(ordered, 0.5), percentile(ordered, 0.95))
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What was decided, by verdict, and how long after it was asked."""
+
+    verdicts: Counter[str]
+    spans: Spans
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self.verdicts.total()
+
+    @property
+    def approve_rate(self) -> float | None:
+        """The share that was approved, from 0 to 1; None of nothing."""
+        return self.verdicts[Verdict.APPROVE] / self.count if self.count else None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLine:
+    """How the requests about one tool were decided, and how many wait."""
+
+    tool: str
+    decisions: Decisions
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewerLine:
+    """What one person reviewed. `spans`: from when they could turn to it, after their answer before, to the answer."""
+
+    username: str
+    name: str
+    reviews: Decisions
+    share: float
+
+    @property
+    def is_reflex(self) -> bool:
+        """Say whether they may be approving without reading."""
+        rate, median = self.reviews.approve_rate or 0.0, self.reviews.spans.median
+        enough = self.reviews.verdicts[Verdict.APPROVE] >= REFLEX_LEAST
+        return enough and rate >= REFLEX_RATE and median is not None and median < REFLEX_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What was decided on one day (UTC)."""
+
+    day: date
+    approved: int = 0
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """How many have waited less than `under` seconds, and longer than those of the class before; None: longer still."""
+
+    under: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Insights:
+    """All of it, over the last `days`. `is_cut` says that only the newest reviews of them were counted."""
+
+    days: int
+    since: datetime
+    decisions: Decisions
+    ended: Counter[str]
+    waiting: int
+    oldest: datetime | None
+    ages: Sequence[Age]
+    per_day: Sequence[Day]
+    reviewers: Sequence[ReviewerLine]
+    tools: Sequence[ToolLine]
+    is_cut: bool = False
+
+    @property
+    def reflexes(self) -> list[ReviewerLine]:
+        """Who may be approving without reading."""
+        return [line for line in self.reviewers if line.is_reflex]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One review that counts, and of what."""
+
+    username: str
+    name: str
+    verdict: str
+    at: datetime
+    request: int
+    asked_at: datetime
+    opened_at: datetime
+    decided_at: datetime | None
+    tool: str
+
+
+@dataclass(slots=True)
+class _Tally:
+    verdicts: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, verdict: str, seconds: float) -> None:
+        self.verdicts[verdict] += 1
+        self.seconds.append(max(0.0, seconds))
+
+    def done(self) -> Decisions:
+        return Decisions(self.verdicts, Spans.of(self.seconds))
+
+
+def _named_for(viewer: "User", lines: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
+    """Leave out who it is, for all but reviewers and administrators: who is too fast is for those who can help."""
+    if has_role(viewer, REVIEWER, ADMINISTRATOR):
+        return lines
+    return [replace(line, username="", name="A reviewer") for line in lines]
+
+
+def insights_for(viewer: "User", days: int = USUAL_DAYS) -> Insights:
+    """Return how people decided in the last days, by a fixed number of queries.
+
+    Raises NotAllowed for who sees only their own requests: whose work this is about is for those who share it.
+    """
+    if not sees_all(viewer):
+        raise NotAllowed("Insights are for people with a role; agents' tokens have none.")
+    now = clock.now()
+    since = now - timedelta(days=days)
+    given = _given_since(since)
+    decided = _decided(given)
+    waiting = list(pending_for(viewer).order_by().values_list("opened_at", "tool_version__tool__name"))
+    opened = [moment for moment, _ in waiting]
+    return Insights(
+        days=days,
+        since=since,
+        decisions=_decisions(decided),
+        ended=_ended(since),
+        waiting=len(waiting),
+        oldest=min(opened, default=None),
+        ages=_ages(opened, now),
+        per_day=_per_day(decided, since.date(), now.date()),
+        reviewers=_named_for(viewer, _reviewers(given)),
+        tools=_tools(decided, Counter(tool for _, tool in waiting)),
+        is_cut=len(given) == MOST_REVIEWS,
+    )
+
+
+def _given_since(since: datetime) -> list[_Given]:
+    """Return the reviews that count, oldest first."""
+    reviews = Review.objects.filter(undone_at=None, at__gte=since).order_by("-id")
+    rows = reviews.values_list(
+        *("person__username", "person__first_name", "person__last_name", "verdict", "at", "request_id"),
+        *("round__created_at", "request__opened_at", "request__decided_at", "request__tool_version__tool__name"),
+    )
+    found = [
+        _Given(username, f"{first} {last}".strip() or username, *rest)
+        for username, first, last, *rest in rows[:MOST_REVIEWS]
+    ]
+    return found[::-1]
+
+
+def _decided(given: Iterable[_Given]) -> list[_Given]:
+    """Return the review that decided, for each request that was decided."""
+    last = {each.request: each for each in given if each.decided_at is not None}
+    return list(last.values())
+
+
+def _decisions(decided: Iterable[_Given]) -> Decisions:
+    tally = _Tally()
+    for each in decided:
+        tally.add(each.verdict, (each.at - each.opened_at).total_seconds())
+    return tally.done()
+
+
+def _ended(since: datetime) -> Counter[str]:
+    """Return how many requests ended without anybody's answer, by status."""
+    unanswered = Q(status__in=(RequestStatus.EXPIRED, RequestStatus.WITHDRAWN), decided_at=None)
+    ended = ApprovalRequest.objects.filter(unanswered, opened_at__gte=since).order_by()
+    return Counter(dict(ended.values_list("status").annotate(count=Count("pk"))))
+
+
+def _ages(opened: Iterable[datetime], now: datetime) -> list[Age]:
+    seconds = [(now - moment).total_seconds() for moment in opened]
+    counts = Counter(next((limit for limit in AGES if each < limit), None) for each in seconds)
+    return [Age(limit, counts[limit]) for limit in (*AGES, None)]
+
+
+def _per_day(decided: Iterable[_Given], first: date, last: date) -> list[Day]:
+    approved: Counter[date] = Counter()
+    others: Counter[date] = Counter()
+    for each in decided:
+        (approved if each.verdict == Verdict.APPROVE else others)[each.at.date()] += 1
+    days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    return [Day(day, approved[day], others[day]) for day in days]
+
+
+def _reviewers(given: Sequence[_Given]) -> list[ReviewerLine]:
+    """Return what each person reviewed, who did most first; `given` is in the order of time."""
+    tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
+    answered_before: dict[str, datetime] = {}
+    for each in given:
+        before = answered_before.get(each.username, each.asked_at)
+        tallies[each.username, each.name].add(each.verdict, (each.at - max(before, each.asked_at)).total_seconds())
+        answered_before[each.username] = each.at
+    lines = [
+        ReviewerLine(username, name, tally.done(), tally.verdicts.total() / len(given))
+        for (username, name), tally in tallies.items()
+    ]
+    return sorted(lines, key=lambda line: (-line.reviews.count, line.username))
+
+
+def _tools(decided: Iterable[_Given], waiting: Counter[str]) -> list[ToolLine]:
+    """Return how the requests about each tool were decided, the most asked for first."""
+    found: dict[str, list[_Given]] = defaultdict(list)
+    for each in decided:
+        found[each.tool].append(each)
+    lines = [ToolLine(tool, _decisions(found[tool]), waiting[tool]) for tool in found.keys() | waiting.keys()]
+    return sorted(lines, key=lambda line: (-line.decisions.count - line.waiting, line.tool))

@@ -1,0 +1,78 @@
+"""The insights as their page draws them: what was asked for, bars as numbers for SVG attributes. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.http import QueryDict
+
+from approvals.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day
+from catalog.words import say_span
+
+CHOICES = (7, USUAL_DAYS, MOST_DAYS)
+WIDTH, HEIGHT, FLOOR = 600, 90, 2
+AGE_WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True)
+class DayBar:
+    """One day: left edge, width, and the tops and heights of what was approved and of all else, on top of it."""
+
+    day: Day
+    x: float
+    width: float
+    top: float
+    height: float
+    other_top: float
+    other_height: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgeBar:
+    """One class of age: what it is called, how many, how long its bar is."""
+
+    label: str
+    count: int
+    length: float
+
+
+def days_of(query: QueryDict) -> int:
+    """Read for how many days the page is asked; what means nothing is the usual number."""
+    text = query.get("days", "")
+    days = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else USUAL_DAYS
+    return min(max(days, LEAST_DAYS), MOST_DAYS)
+
+
+def day_bars(days: Sequence[Day]) -> list[DayBar]:
+    """Return a bar for each day."""
+    pitch = WIDTH / max(1, len(days))
+    unit = (HEIGHT - FLOOR) / max(1, *(day.approved + day.others for day in days), 1)
+    return [_day_bar(day, index * pitch, pitch, unit) for index, day in enumerate(days)]
+
+
+def _day_bar(day: Day, left: float, pitch: float, unit: float) -> DayBar:
+    top = HEIGHT - day.approved * unit
+    return DayBar(
+        day=day,
+        x=round(left + pitch * 0.1, 1),
+        width=round(pitch * 0.8, 1),
+        top=round(top, 1),
+        height=round(day.approved * unit, 1),
+        other_top=round(top - day.others * unit, 1),
+        other_height=round(day.others * unit, 1),
+    )
+
+
+def age_bars(ages: Sequence[Age]) -> list[AgeBar]:
+    """Return a bar for each class of age, the youngest first."""
+    most = max(1, *(age.count for age in ages), 1)
+    before = [None, *(age.under for age in ages)]
+    return [
+        AgeBar(_age_label(age.under, since), age.count, round(age.count / most * AGE_WIDTH, 1))
+        for age, since in zip(ages, before, strict=False)
+    ]
+
+
+def _age_label(under: int | None, since: int | None) -> str:
+    if under is None:
+        return f"Over {say_span(since or 0)}"
+    return f"{say_span(since)} to {say_span(under)}" if since else f"Under {say_span(under)}"

@@ -1,0 +1,105 @@
+"""How the last calls like this one were answered, and what came of them. A past approval is not permission.
+
+Alike are calls of one tool whose arguments have the same shape: the same names, and values of the same kind, in the
+same folder, at the same host, for the same domain. Never writes.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from approvals.models import ApprovalRequest, Review
+from approvals.selectors import last_review, whole
+from approvals.states import RequestStatus
+from catalog.models import ToolVersion
+from catalog.states import TERMINAL
+
+ANSWERED = (
+    RequestStatus.APPROVED,
+    RequestStatus.CONSUMED,
+    RequestStatus.REJECTED,
+    RequestStatus.RESPONDED,
+    RequestStatus.CHANGES_REQUESTED,
+    RequestStatus.REVOKED,
+)
+RAN = (RequestStatus.CONSUMED, RequestStatus.RESPONDED)
+LOOKED_AT = 25
+"""How many of the tool's last requests are compared."""
+VERSIONS_LOOKED_AT = 3
+MOST_COMPARED = 16_384
+"""Characters of arguments from which on calls are not compared: they are alike in nothing that a person sees."""
+MAIL = re.compile(r"[^@\s/]+@([^@\s/]+)")
+MOST_DEEP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Precedent:
+    """One earlier request, the review that counted, and whether its call was like the one that is asked for now."""
+
+    request: ApprovalRequest
+    review: Review | None
+    alike: bool
+
+    @property
+    def outcome(self) -> str | None:
+        """How its run ended, in the words of calls; None when it did not run, or runs still."""
+        status = self.request.call.status
+        return status if self.request.status in RAN and status in _ENDS else None
+
+
+_ENDS = {*map(str, TERMINAL), "outcome_unknown"}
+
+
+def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
+    """Return the last answered requests of the same tool, those alike first, newest first: for who may see them all."""
+    shape = shape_of(request.call.arguments)
+    alike = {pk: shape is not None and shape_of(text) == shape for pk, text in _last_answered(request)}
+    chosen = sorted(alike, key=lambda pk: (alike[pk], pk), reverse=True)[:limit]
+    found = {each.pk: each for each in whole(ApprovalRequest.objects.filter(pk__in=chosen))} if chosen else {}
+    return [Precedent(found[pk], last_review(found[pk]), alike[pk]) for pk in chosen if pk in found]
+
+
+def _last_answered(request: ApprovalRequest) -> list[tuple[int, str]]:
+    """Return keys and arguments of the tool's last answered requests, version by version: each by the order of keys."""
+    versions = ToolVersion.objects.filter(tool=request.tool_version.tool_id).order_by("-number")
+    found: list[tuple[int, str]] = []
+    for version in versions.values_list("pk", flat=True)[:VERSIONS_LOOKED_AT]:
+        answered = ApprovalRequest.objects.filter(tool_version=version, status__in=ANSWERED).exclude(pk=request.pk)
+        found += answered.order_by("-id").values_list("pk", "call__arguments")[: LOOKED_AT - len(found)]
+        if len(found) == LOOKED_AT:
+            break
+    return found
+
+
+def shape_of(arguments: str) -> Any:
+    """Return the shape of a call's arguments, given as stored; None when they are too long to be compared."""
+    return _shape(json.loads(arguments), 0) if len(arguments) <= MOST_COMPARED else None
+
+
+def _shape(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping) and depth < MOST_DEEP:
+        return {name: _shape(inner, depth + 1) for name, inner in value.items()}
+    return _place(value) if isinstance(value, str) else type(value).__name__
+
+
+def _place(text: str) -> str:
+    """Say what a text names, without what differs from call to call: a host, a domain, a folder, or any text."""
+    if "\n" in text or len(text) > 1000:
+        return "text"
+    if "://" in text:
+        return f"at {_host(text)}"
+    mail = MAIL.fullmatch(text)
+    if mail:
+        return f"@{mail[1].lower()}"
+    folder, slash, _ = text.rpartition("/")
+    return f"in {folder}/" if slash and " " not in folder else "text"
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,132 @@
+"""Several requests on one page: what differs between them in one table, one answer for all, what became of each."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from django.http import QueryDict
+
+from approvals.arguments import Argument, as_text
+from approvals.batch import MOST_ITEMS, Item, ItemResult, decide_many, obstacle
+from approvals.briefing import Briefing, brief
+from approvals.models import ApprovalRequest
+from approvals.selectors import requests_for, whole
+from approvals.states import RequestStatus, Verdict
+from catalog.definitions import Reversibility
+from catalog.errors import ToolgateError
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+class Several:
+    """What the page shows of the selected requests; `results` once they were answered, else why they were not."""
+
+    def __init__(self, viewer: "User", requests: Sequence[ApprovalRequest]) -> None:
+        self.viewer = viewer
+        self.requests = requests
+        self.results: list[Result] = []
+        self.setback = ""
+        self.asks_again = False
+        self.comment = ""
+
+    @cached_property
+    def briefings(self) -> list[Briefing]:
+        """The briefing on each."""
+        return [brief(request, self.viewer) for request in self.requests]
+
+    @cached_property
+    def waiting(self) -> list[ApprovalRequest]:
+        """Those that can be answered still."""
+        return [request for request in self.requests if request.status == RequestStatus.PENDING]
+
+    @property
+    def tool(self) -> str:
+        """The tool that all are of; empty when they are of several."""
+        tools = {request.call.tool_name for request in self.requests}
+        return next(iter(tools)) if len(tools) == 1 else ""
+
+    @cached_property
+    def obstacle(self) -> str | None:
+        """Why they cannot be approved together; None when they can."""
+        return obstacle(self.waiting, self.viewer, Verdict.APPROVE)
+
+    @property
+    def is_irreversible(self) -> bool:
+        """Whether approving takes a second press."""
+        return any(each.tool_version.reversibility == Reversibility.IRREVERSIBLE for each in self.waiting)
+
+    @property
+    def needs_reason(self) -> bool:
+        """Whether a rejection needs a reason."""
+        return any(each.bar.needs_reason for each in self.briefings)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The arguments that are not the same in all."""
+        every = dict.fromkeys(name for each in self.briefings for name in each.arguments)
+        return [name for name in every if not self._is_shared(name)]
+
+    @cached_property
+    def shared(self) -> list[Argument]:
+        """The arguments that are the same in all."""
+        first = self.briefings[0].arguments if self.briefings else {}
+        return [Argument(name, as_text(value)) for name, value in first.items() if self._is_shared(name)]
+
+    def _is_shared(self, name: str) -> bool:
+        values = [_key(each.arguments, name) for each in self.briefings]
+        return all(value == values[0] for value in values)
+
+    @cached_property
+    def rows(self) -> list[tuple[Briefing, list[Argument | None]]]:
+        """Each request with its values of the arguments that differ."""
+        return [(each, [_argument(each.arguments, name) for name in self.names]) for each in self.briefings]
+
+
+def _key(arguments: Mapping[str, Any], name: str) -> str:
+    return json.dumps(arguments[name], sort_keys=True) if name in arguments else ""
+
+
+def _argument(arguments: Mapping[str, Any], name: str) -> Argument | None:
+    return Argument(name, as_text(arguments[name])) if name in arguments else None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one request: its title and the answer of `approvals.batch`."""
+
+    title: str
+    item: ItemResult
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer was recorded."""
+        return not self.item.detail
+
+
+def several_of(viewer: "User", ids: Sequence[str]) -> Several:
+    """Return the requests of these ids that the viewer may see, oldest first."""
+    wanted = [public_id.replace("\x00", "")[:64] for public_id in ids[: MOST_ITEMS + 1]]
+    found = whole(requests_for(viewer).filter(public_id__in=wanted)).order_by("opened_at", "id")
+    return Several(viewer, list(found))
+
+
+def answer(viewer: "User", form: QueryDict) -> Several:
+    """Give one answer to the requests that are checked, each with the digest that was on the screen."""
+    items = [Item(*text.split(":", 1)) for text in form.getlist("item") if text.count(":") == 1]
+    several = several_of(viewer, [item.id for item in items])
+    several.comment = form.get("comment", "").replace("\r\n", "\n")
+    verdict = Verdict.APPROVE if form.get("verdict") == Verdict.APPROVE else Verdict.REJECT
+    if verdict == Verdict.APPROVE and several.is_irreversible and form.get("confirmed") != "1":
+        several.asks_again = True
+        return several
+    try:
+        results = decide_many(viewer, verdict, several.comment, items, channel="page")
+    except ToolgateError as error:
+        several.setback = error.message
+        return several
+    titles = {each.request.public_id: "".join(each.title) for each in several.briefings}
+    several.results = [Result(titles.get(result.id, result.id), result) for result in results]
+    return several

@@ -1,0 +1,94 @@
+/* Several at once: X selects the current request, Shift X all from the last one, boxes do the same by mouse. The choice
+   outlives a list that a socket replaced. What is new in a list that somebody points at is announced, never moved. */
+
+import { answer } from "./announce.js";
+import { changed, onChange } from "./changes.js";
+import { onKey, visible } from "./keys.js";
+import { release } from "./swaps.js";
+
+const picked = new Set();
+let last = "";
+
+function boxes() {
+  return [...document.querySelectorAll("[data-pick]")];
+}
+
+function pick(box, on) {
+  box.checked = on;
+  if (on) picked.add(box.value);
+  else picked.delete(box.value);
+}
+
+function tell() {
+  const form = document.getElementById("bulk");
+  if (!form) return;
+  const count = boxes().filter((box) => box.checked).length;
+  form.toggleAttribute("data-any", count > 0);
+  form.querySelector("[data-picked]").textContent = `${count} selected`;
+}
+
+function toggle(range) {
+  const all = boxes();
+  const current = visible("[data-list] [data-item][aria-current]")?.querySelector("[data-pick]");
+  if (!current) return false;
+  const from = all.findIndex((box) => box.value === last);
+  const to = all.indexOf(current);
+  if (range && from >= 0) for (const box of all.slice(Math.min(from, to), Math.max(from, to) + 1)) pick(box, true);
+  else pick(current, !current.checked);
+  last = current.value;
+  tell();
+  answer(`${picked.size} selected`);
+  return true;
+}
+
+function clear() {
+  picked.clear();
+  for (const box of boxes()) box.checked = false;
+  tell();
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-pick]")) {
+    pick(event.target, event.target.checked);
+    last = event.target.value;
+    tell();
+  }
+  const several = event.target.closest("[data-several]");
+  if (!several || event.target.name !== "item") return;
+  const count = several.querySelectorAll("[name=item]:checked").length;
+  for (const place of several.querySelectorAll("[data-checked]")) place.textContent = String(count);
+  for (const button of several.querySelectorAll("[name=verdict]")) button.disabled = count === 0;
+});
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-unpick]")) clear();
+  if (event.target.closest("#news")) showTheNew();
+});
+
+// After an answer the choice is used up.
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.target.matches?.("[data-several]") && event.detail.successful) clear();
+});
+
+function showTheNew() {
+  document.getElementById("news").hidden = true;
+  release("queue");
+  changed();
+}
+
+document.addEventListener("toolgate:held", (event) => {
+  if (event.detail.old.id !== "queue") return;
+  const now = new Set([...event.detail.root.querySelectorAll("[data-item]")].map((item) => item.id));
+  const old = [...event.detail.old.querySelectorAll("[data-item]")];
+  for (const item of old) item.toggleAttribute("data-over", !now.has(item.id));
+  const fresh = now.size - old.filter((item) => now.has(item.id)).length;
+  const news = document.getElementById("news");
+  if (!news) return;
+  news.hidden = false;
+  news.firstElementChild.textContent = fresh ? `${fresh} new, press` : "The list has changed, press";
+});
+
+onKey("x", (event) => toggle(event.shiftKey));
+onChange(() => {
+  for (const box of boxes()) if (picked.has(box.value)) box.checked = true;
+  tell();
+});

@@ -1,0 +1,208 @@
+"""The desk: claims that stop nobody, snoozes of one's own, delegation of one request, threads."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from approvals.decisions import decide
+from approvals.desk import CLAIM_SECONDS, claim, comment, delegate, release, snooze, wake
+from approvals.eligibility import decided_for, may_decide
+from approvals.models import ApprovalRequest, AuditEntry, Delegation, Snooze
+from approvals.selectors import request_for
+from approvals.verdicts import MAX_COMMENT
+from catalog import clock
+from catalog.access import NotAllowed, act_through
+from catalog.errors import Conflict, ParameterError
+from catalog.models import ApiToken, Call
+from tests.approvals.builders import approval, ask, rejection
+from tests.conftest import person
+
+
+@pytest.fixture
+def request_(ada) -> ApprovalRequest:
+    """A request of ada's."""
+    return ask(ada)
+
+
+def again(user: User) -> User:
+    """Return the person as the next request sees them."""
+    return User.objects.get(pk=user.pk)
+
+
+def age(request: ApprovalRequest, **moments: timedelta) -> None:
+    """Let moments of a request be so far from now."""
+    ApprovalRequest.objects.filter(pk=request.pk).update(**{name: clock.now() + by for name, by in moments.items()})
+
+
+def actions() -> list[str]:
+    """Return what the audit log says happened, oldest first."""
+    return list(AuditEntry.objects.order_by("seq").values_list("action", flat=True))
+
+
+def test_a_claim_is_a_lease_that_others_are_shown(request_, rosa, tomas):
+    """Who else claims it is told who has it and for how long; the holder may claim it again."""
+    held = claim(request_, by=rosa)
+    assert held.claimed_by == rosa
+    assert held.claimed_until is not None
+    assert timedelta(seconds=CLAIM_SECONDS - 60) < held.claimed_until - clock.now() <= timedelta(seconds=CLAIM_SECONDS)
+    with pytest.raises(Conflict, match=r"Rosa has claimed this, 14 min left\. You may decide it all the same\."):
+        claim(request_, by=tomas)
+    assert claim(request_, by=rosa).claimed_by == rosa
+
+
+def test_a_claim_stops_nobody_from_deciding(request_, rosa, tomas):
+    """It is said, not locked."""
+    claim(request_, by=rosa)
+    assert decide(request_, by=tomas, decision=approval(request_)).status == "approved"
+
+
+def test_a_claim_that_is_over_is_anyones(request_, rosa, tomas):
+    """By the clock; nobody has to end it."""
+    claim(request_, by=rosa)
+    age(request_, claimed_until=timedelta(seconds=-1))
+    assert claim(request_, by=tomas).claimed_by == tomas
+
+
+def test_a_claim_ends_with_the_time_to_answer(request_, rosa):
+    """At the latest."""
+    age(request_, expires_at=timedelta(seconds=90))
+    held = claim(request_, by=rosa)
+    assert held.claimed_until == held.expires_at
+
+
+def test_a_claim_is_given_back_by_who_has_it(request_, rosa, tomas):
+    """Others are told whose it is."""
+    with pytest.raises(Conflict, match="Nobody has claimed this"):
+        release(request_, by=rosa)
+    claim(request_, by=rosa)
+    with pytest.raises(Conflict, match=r"You have not claimed this\. Rosa has claimed this"):
+        release(request_, by=tomas)
+    assert release(request_, by=rosa).claimed_by is None
+    assert claim(request_, by=tomas).claimed_by == tomas
+    assert actions()[-3:] == ["approval.claimed", "approval.released", "approval.claimed"]
+
+
+def test_four_eyes_hold_at_the_claim_too(request_, ada, vera):
+    """Who may not decide claims nothing."""
+    ada.groups.add(Group.objects.get(name="reviewer"))
+    for somebody in (again(ada), vera):
+        with pytest.raises(NotAllowed):
+            claim(request_, by=somebody)
+
+
+def test_nothing_is_laid_over_what_was_answered_or_has_expired(ada, rosa, tomas):
+    """Who and when is said."""
+    answered, late = ask(ada), ask(ada)
+    decide(answered, by=rosa, decision=rejection(answered, "No."))
+    age(late, expires_at=timedelta(seconds=-1))
+    late.refresh_from_db()
+    later = clock.now() + timedelta(minutes=5)
+    for request, words in ((answered, "Rosa rejected this"), (late, "expired")):
+        for act in (
+            lambda held: claim(held, by=tomas),
+            lambda held: delegate(held, by=rosa, to=tomas),
+            lambda held: snooze(held, by=tomas, until=min(later, held.expires_at + timedelta(days=1))),
+        ):
+            with pytest.raises((Conflict, ParameterError), match=f"{words}|expires"):
+                act(request)
+
+
+def test_a_snooze_is_ones_own_and_ends_in_time(request_, rosa, tomas):
+    """Bounded by the time to answer; woken by hand too."""
+    until = clock.now() + timedelta(hours=1)
+    snooze(request_, by=rosa, until=until)
+    snooze(request_, by=rosa, until=until + timedelta(hours=1))
+    assert Snooze.objects.get().until == until + timedelta(hours=1)
+    seen = {name: request_for(user, request_.public_id) for name, user in (("rosa", rosa), ("tomas", tomas))}
+    assert [getattr(each, "snoozed_until", None) is not None for each in seen.values()] == [True, False]
+    wake(request_, by=rosa)
+    assert not Snooze.objects.exists()
+    assert "approval.snoozed" not in actions()
+
+
+@pytest.mark.parametrize("by", [timedelta(0), timedelta(days=2)])
+def test_a_snooze_to_another_time_is_refused(request_, rosa, by):
+    """Neither now nor after it expires."""
+    with pytest.raises(ParameterError, match="until the request expires"):
+        snooze(request_, by=rosa, until=clock.now() + by)
+
+
+def test_someone_answers_in_anothers_place(request_, rosa, vera):
+    """A person who may not decide by themselves does so then; the audit log says who asked them."""
+    assert may_decide(request_, vera) is not None
+    claim(request_, by=rosa)
+    given = delegate(request_, by=rosa, to=vera)
+    assert given.claimed_by is None
+    handed = request_for(vera, request_.public_id)
+    assert (may_decide(handed, vera), decided_for(handed, vera)) == (None, rosa)
+    entry = AuditEntry.objects.get(action="approval.delegated")
+    assert (entry.actor, entry.details_json["to"]) == (rosa, "vera")
+    assert decide(handed, by=vera, decision=approval(handed)).status == "approved"
+
+
+def test_who_has_no_role_sees_what_is_handed_to_them(request_, rosa):
+    """That one request, and no other."""
+    guest = person("guest")
+    with pytest.raises(ApprovalRequest.DoesNotExist):
+        request_for(guest, request_.public_id)
+    delegate(request_, by=rosa, to=guest)
+    assert may_decide(request_for(guest, request_.public_id), guest) is None
+
+
+def test_a_delegation_ends_with_the_right_behind_it(request_, rosa, vera):
+    """By losing the role, or by being taken back."""
+    delegate(request_, by=rosa, to=vera)
+    rosa.groups.clear()
+    assert may_decide(request_for(vera, request_.public_id), vera) is not None
+    rosa.groups.add(Group.objects.get(name="reviewer"))
+    assert may_decide(request_for(vera, request_.public_id), vera) is None
+    delegate(request_, by=again(rosa), to=None)
+    assert may_decide(request_for(vera, request_.public_id), vera) is not None
+    with pytest.raises(Conflict, match="have not asked anyone"):
+        delegate(request_, by=rosa, to=rosa)
+
+
+def test_one_delegate_at_a_time(request_, rosa, vera, tomas):
+    """A second one takes the first one's place."""
+    delegate(request_, by=rosa, to=vera)
+    delegate(request_, by=rosa, to=tomas)
+    assert [(each.by, each.to) for each in Delegation.objects.all()] == [(rosa, tomas)]
+
+
+def test_nobody_is_handed_what_they_asked_for(request_, ada, rosa, ben):
+    """Nor who has no account in use."""
+    ben.is_active = False
+    ben.save()
+    for somebody in (ada, ben):
+        with pytest.raises(ParameterError, match="cannot answer this in your place"):
+            delegate(request_, by=rosa, to=somebody)
+    assert not Delegation.objects.exists()
+
+
+def test_a_delegate_hands_nothing_on(request_, rosa, vera, ben):
+    """Only who has the right may; and nobody hands on what they may not decide."""
+    with pytest.raises(NotAllowed):
+        delegate(request_, by=vera, to=ben)
+    delegate(request_, by=rosa, to=vera)
+    with pytest.raises(NotAllowed, match="in the place of Rosa"):
+        delegate(request_for(vera, request_.public_id), by=vera, to=ben)
+
+
+def test_a_thread_is_anyones_and_says_what_an_agent_said(request_, ada, vera):
+    """Also of a request that was answered."""
+    token = ApiToken.objects.create(name="bot", user=ada, kind="agent", expires_at=clock.now())
+    Call.objects.filter(pk=request_.call_id).update(token=token)
+    first = comment(request_, by=vera, text="Why <b>now</b>?")
+    second = comment(request_, by=act_through(token), text="Because.")
+    assert [(each.text, each.is_agent) for each in (first, second)] == [("Why <b>now</b>?", False), ("Because.", True)]
+    entry = AuditEntry.objects.filter(action="approval.commented").latest("seq")
+    assert "Because" not in entry.details
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "a" * (MAX_COMMENT + 1), "a\x00b", "a\ud800"])
+def test_what_is_no_comment_is_refused(request_, vera, text):
+    """Blank, too long, or nothing that can be stored."""
+    with pytest.raises(ParameterError) as refused:
+        comment(request_, by=vera, text=text)
+    assert refused.value.details["field"] == "text"

@@ -1,0 +1,48 @@
+"""A request that another took the place of: what changed is kept with both sides, and those who wait are led on."""
+
+import pytest
+
+from approvals.errors import Drift
+from approvals.requests import change_before
+from catalog.results import Preview
+from plans.feed import _standing_in
+from plans.models import Plan
+from tests.builders import act, approve, call_of, make_plan, request_of, work_off
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def plan(stage, ada) -> Plan:
+    """A plan whose dangerous step waits for people."""
+    return work_off(make_plan(ada, act(1, "x", "dangerous")))
+
+
+def test_what_changed_is_kept_with_both_sides(plan, stage, rosa):
+    old = approve(plan, rosa)
+    stage.previews["dangerous"] = lambda value, context: Preview("Do x otherwise", "text", state_token="another")
+    work_off(plan)
+    change = change_before(request_of(plan))
+    assert change is not None
+    assert (change.what, change.was_approved, change.before.request) == (Drift.STATE, True, old)
+    assert "has itself changed" in change.reason
+    assert (change.before.state_token, change.after.state_token) == ("as it was", "another")
+    old.refresh_from_db()
+    assert (old.status, old.superseded_by, old.call.error_kind) == ("superseded", request_of(plan), "changed:state")
+
+
+def test_what_nothing_came_before_has_no_change(plan):
+    assert change_before(request_of(plan)) is None
+
+
+def test_who_waits_for_the_old_call_waits_for_the_new_one(plan, stage, rosa):
+    old = call_of(plan)
+    assert _standing_in(old.public_id) == (old.public_id, True)
+    approve(plan, rosa)
+    stage.previews["dangerous"] = lambda value, context: Preview("Do x otherwise", "text", state_token="another")
+    work_off(plan)
+    new = call_of(plan)
+    assert new.pk != old.pk and _standing_in(old.public_id) == (new.public_id, True)
+    approve(plan, rosa)
+    work_off(plan)
+    assert _standing_in(old.public_id) == (new.public_id, False)

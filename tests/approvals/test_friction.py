@@ -1,0 +1,174 @@
+"""What a policy asks against reflexes, on pages: to look for a while, to type, to have signed in lately."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from approvals.models import ApprovalRequest
+from approvals.policy import rule_of
+from approvals.requests import open_request
+from catalog import clock
+from catalog.canonical import canonical_text
+from catalog.doors import SIGNED_IN
+from catalog.results import Preview
+from tests.approvals.builders import add_policy, ask, held_call, set_rule
+from tests.builders import act, make_plan, request_of, work_off
+from tests.pages import Pages
+from tests.rest import Rest, wrong_paths
+
+pytestmark = pytest.mark.django_db
+
+
+def opened(by: User, ada: User, **terms: Any) -> tuple[Pages, ApprovalRequest]:
+    """Let someone open a request that a rule with these terms holds."""
+    set_rule(**terms)
+    request = ask(ada)
+    pages = Pages(by)
+    pages.open(f"/approvals/?item={request.public_id}")
+    return pages, request
+
+
+def approve(pages: Pages, request: ApprovalRequest, status: int = 200, **fields: str) -> str:
+    """Approve on the page, and return what it says."""
+    sent = {"verdict": "approve", "seen_digest": request.digest, **fields}
+    return pages.send(f"/approvals/{request.public_id}/decision/", sent, status=status)
+
+
+def status_of(request: ApprovalRequest) -> str:
+    """Return where the request stands."""
+    return ApprovalRequest.objects.get(pk=request.pk).status
+
+
+def test_what_the_call_is_about_is_typed(ada, rosa):
+    """Something else approves nothing."""
+    pages, request = opened(rosa, ada, typed_target=True)
+    assert "to approve" in approve(pages, request, 422, typed="yes")
+    assert status_of(request) == "pending"
+    approve(pages, request, typed="note.txt")
+    assert status_of(request) == "approved"
+
+
+def test_an_argument_that_repeats_the_summary_is_not_what_is_typed(ada, rosa):
+    """What the call is about says its tool, and never who asks: a longer text in the summary moves nothing."""
+    set_rule(typed_target=True)
+    decoy = Preview("Write note.txt, as you said", "text", after="x")
+    call = held_call(ada)
+    call.arguments = canonical_text({"path": "note.txt", "content": "note.txt, as you said"})
+    call.save()
+    request = open_request(call, rule=rule_of(set_rule()), preview=decoy)
+    pages = Pages(rosa)
+    pages.open(f"/approvals/?item={request.public_id}")
+    assert "type <code>note.txt</code>" in pages.html
+    approve(pages, request, 422, typed="note.txt, as you said")
+
+
+def test_where_the_summary_does_not_name_it_the_tool_is_typed(ada, rosa):
+    """Whatever else of the arguments the summary holds."""
+    set_rule(typed_target=True)
+    request = ask(ada, preview=Preview("Say hello", "text", after="x"))
+    pages = Pages(rosa)
+    pages.open(f"/approvals/?item={request.public_id}")
+    approve(pages, request, 422, typed="hello")
+    approve(pages, request, typed="write_note")
+
+
+def test_an_edit_is_approved_by_what_its_own_rule_asks(stage, ada, rosa):
+    """The rule that holds what was written in its place: what must be typed is asked for then."""
+    rule = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}], "typed_target": True}
+    rows = [{"path": "value", "operator": "equals", "value": "prod"}]
+    add_policy(5, safety_level="dangerous", conditions=rows, **rule)
+    request = request_of(work_off(make_plan(ada, act(1, "test", "dangerous"))))
+    form: dict[str, Any] = {"mode": "json", "json": '{"value": "prod"}'}
+    pages = Pages(rosa)
+    pages.open(f"/approvals/?item={request.public_id}")
+    assert "Type prod to approve" in approve(pages, request, 422, **form)
+    assert "type <code>prod</code>" in pages.html
+    assert status_of(request) == "pending"
+    approve(pages, request, typed="prod", **form)
+    assert status_of(request) == "approved"
+
+
+def test_it_is_looked_at_for_long_enough(ada, rosa, monkeypatch):
+    """From when the page first showed it, which no form can say by itself."""
+    pages, request = opened(rosa, ada, min_review_seconds=30)
+    shown = pages.field("since")
+    assert "s more" in approve(pages, request, 422, since=shown)
+    assert "s more" in approve(pages, request, 422, since="")
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(seconds=31))
+    approve(pages, request, since=shown)
+    assert status_of(request) == "approved"
+
+
+def sign_in(user: User) -> Client:
+    """Return a browser in which someone has signed in."""
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_a_session_must_be_fresh_and_another_ones_freshness_does_not_help(ada, rosa):
+    """It is about who sits there now."""
+    pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
+    session = pages.client.session
+    session[SIGNED_IN] = clock.now().timestamp() - 601
+    session.save()
+    sign_in(rosa)
+    assert "Sign in again" in approve(pages, request, 422)
+    assert status_of(request) == "pending"
+    session[SIGNED_IN] = clock.now().timestamp() - 5
+    session.save()
+    approve(pages, request)
+    assert status_of(request) == "approved"
+
+
+def test_a_session_over_rest_must_be_fresh_too_and_a_token_has_none(ada, rosa):
+    """The same browser sends both."""
+    _, request = opened(rosa, ada, fresh_sign_in_seconds=600)
+    rest, body = Rest(None), {"verdict": "approve", "seen_digest": request.digest}
+    rest.client = sign_in(rosa)
+    session = rest.client.session
+    session[SIGNED_IN] = clock.now().timestamp() - 601
+    session.save()
+    answer = rest.post(f"approvals/{request.public_id}/reviews/", body)
+    assert (answer.status_code, wrong_paths(answer)) == (422, ["sign_in"])
+    assert status_of(request) == "pending"
+    assert Rest(rosa).post(f"approvals/{request.public_id}/reviews/", body).status_code == 201
+
+
+def test_who_is_signed_in_can_sign_in_again(ada, rosa):
+    """The page leads there; it is the same session that is fresh then."""
+    rosa.set_password("quite-a-secret-word")
+    rosa.save()
+    pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
+    session = pages.client.session
+    session[SIGNED_IN] = 0.0
+    session.save()
+    pages.open(f"/approvals/?item={request.public_id}")
+    again = f"/sign-in/?again=1&amp;next=/approvals/%3Fitem={request.public_id}"
+    assert again in pages.html
+    pages.open(again.replace("&amp;", "&"))
+    sent = {"username": "rosa", "password": "quite-a-secret-word", "next": f"/approvals/?item={request.public_id}"}
+    pages.send("/sign-in/?again=1", sent)
+    approve(pages, request)
+    assert status_of(request) == "approved"
+
+
+def test_a_session_that_does_not_say_when_is_not_fresh(ada, rosa):
+    """One from before sessions kept it."""
+    pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
+    session = pages.client.session
+    del session[SIGNED_IN]
+    session.save()
+    assert "Sign in again" in approve(pages, request, 422)
+
+
+@pytest.mark.parametrize("terms", [{"typed_target": True}, {"min_review_seconds": 30}, {"fresh_sign_in_seconds": 1}])
+def test_rejecting_takes_none_of_it(ada, rosa, terms):
+    """Saying no is never made hard."""
+    pages, request = opened(rosa, ada, **terms)
+    pages.send(f"/approvals/{request.public_id}/decision/", {"verdict": "reject", "seen_digest": request.digest})
+    assert status_of(request) == "rejected"

@@ -1,0 +1,96 @@
+"""What people refused in a plan is refused there again at once, with the first reason; nothing else is."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals.decisions import Decision, decide
+from approvals.expiry import expire_due
+from approvals.models import ApprovalRequest, AuditEntry
+from approvals.refusals import refused_before
+from approvals.states import Verdict
+from plans import slices
+from plans.calls import CallOrder, create_call
+from plans.models import Plan
+from plans.services import Requester
+from tests.approvals.deciding import reject, send_back
+from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.invariants import assert_invariants
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def plan(stage, ada) -> Plan:
+    """A plan that asks for the same twice, the second time once the first was skipped, and for something else."""
+    again = act(2, "x", "dangerous", dependencies=[1])
+    return work_off(make_plan(ada, act(1, "x", "dangerous"), again, act(3, "z", "dangerous")))
+
+
+def test_the_same_is_refused_again_with_the_first_reason(plan, stage, rosa):
+    first = request_of(plan)
+    reject(plan, rosa, effect="skip", comment="Never on a Friday.")
+    work_off(plan)
+    call = call_of(plan, 2)
+    assert (call.status, call.error_kind, stage.played) == ("failed", "refused_before", [])
+    assert f"Rosa rejected exactly this in this plan before ({first.public_id}): Never on a Friday." in call.message
+    assert call.response_json["error"] == call.message == step_of(plan, 2).error
+    assert ApprovalRequest.objects.filter(plan_ref=plan.public_id).count() == 2
+    entry = AuditEntry.objects.get(action="call.refused", details__contains="refused_before")
+    assert (entry.object_ref, entry.details_json["call"]) == (first.public_id, call.public_id)
+    assert "2 step.failed" in events_of(plan)
+    assert_invariants()
+
+
+def test_something_else_is_asked(plan, rosa):
+    reject(plan, rosa, effect="skip")
+    work_off(plan)
+    assert request_of(plan, 3).status == "pending"
+
+
+def test_a_call_that_joins_the_plan_is_refused_too(plan, ada, rosa):
+    reject(plan, rosa, effect="skip")
+    call = create_call(CallOrder("dangerous", {"value": "x"}, plan_ref=plan.public_id), by=Requester(ada))
+    call.refresh_from_db()
+    assert (call.status, call.error_kind) == ("failed", "refused_before")
+    other = create_call(CallOrder("dangerous", {"value": "new"}, plan_ref=plan.public_id), by=Requester(ada))
+    other.refresh_from_db()
+    assert other.status == "held"
+    assert_invariants()
+
+
+def test_another_plan_asks_anew(plan, ada, rosa):
+    """A direct call is a plan of its own."""
+    reject(plan, rosa)
+    assert request_of(work_off(make_plan(ada, act(1, "x", "dangerous")))).status == "pending"
+    assert create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada)).status == "held"
+
+
+def test_what_was_not_answered_or_sent_back_is_no_refusal(stage, ada, rosa):
+    unanswered, sent_back = (work_off(make_plan(ada, act(1, "x", "dangerous"))) for _ in range(2))
+    send_back(sent_back, rosa)
+    expire_due(timezone.now() + timedelta(days=2))
+    for plan in (unanswered, sent_back):
+        assert refused_before(plan.public_id, "dangerous", '{"value":"x"}') is None
+
+
+def test_a_rejection_that_may_still_be_undone_is_none_yet(stage, ada, rosa):
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    reject(plan, rosa, channel="page")
+    assert refused_before(plan.public_id, "dangerous", '{"value":"x"}') is None
+
+
+def test_what_was_approved_early_does_not_run_once_the_same_was_rejected(stage, ada, rosa):
+    """A rejection counts for the whole plan, also for what somebody had approved before."""
+    later = act(3, "x", "dangerous", dependencies=[2])
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "a", "dangerous"), later))
+    early = slices.prepare(plan, 1, by=rosa).asked[0]
+    decide(early, by=rosa, decision=Decision(Verdict.APPROVE, early.digest))
+    reject(plan, rosa, "skip")
+    approve(plan, rosa, 2)
+    work_off(plan)
+    early.refresh_from_db()
+    assert (stage.values("dangerous"), early.status) == (["a"], "withdrawn")
+    assert (call_of(plan, 3).error_kind, step_of(plan, 3).status) == ("refused_before", "failed")
+    assert_invariants()

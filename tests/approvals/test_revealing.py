@@ -1,0 +1,103 @@
+"""Revealing a secret: by who may decide, one at a time, with an entry in the audit log that does not hold it."""
+
+from typing import Any
+
+import pytest
+
+from approvals.models import AuditEntry
+from tests.builders import make_plan, reject, request_of, step, work_off
+from tests.pages import Pages
+from tests.plans.keepers import PASSWORD
+from tests.rest import Rest
+
+KEY = "AKIA" + "Q7" * 8
+GIVEN: dict[str, Any] = {"host": "db1", "password": PASSWORD, "note": {"steps": [f"export KEY={KEY}"]}}
+
+
+@pytest.fixture
+def plan(keepers, ada):
+    """A plan of Ada's that waits for people."""
+    return work_off(make_plan(ada, step(1, "wipe", parameters=GIVEN)))
+
+
+@pytest.mark.parametrize("name", ["rosa", "admin"])
+def test_who_decides_or_administers_sees_one_value(plan, request, name):
+    """And the audit log says who, and which."""
+    viewer, held = request.getfixturevalue(name), request_of(plan)
+    answer = Rest(viewer).post(f"approvals/{held.public_id}/reveal/", {"path": "password"})
+    assert (answer.status_code, answer.json()) == (200, {"path": "password", "value": PASSWORD})
+    entry = AuditEntry.objects.get(action="call.revealed")
+    assert (entry.actor, entry.details_json["path"]) == (viewer, "password")
+    assert PASSWORD not in entry.details
+
+
+@pytest.mark.parametrize("name", ["ada", "ben", "vera"])
+def test_others_do_not(plan, request, name):
+    """Neither who asked nor who only looks on."""
+    held = request_of(plan)
+    answer = Rest(request.getfixturevalue(name)).post(f"approvals/{held.public_id}/reveal/", {"path": "password"})
+    assert answer.status_code == 403
+    assert not AuditEntry.objects.filter(action="call.revealed").exists()
+
+
+def test_a_text_is_revealed_whole(plan, rosa):
+    """Where only a part of it is secret."""
+    held = request_of(plan)
+    shown = Rest(rosa).get(f"approvals/{held.public_id}/").json()
+    assert shown["arguments"]["note"] == {"steps": ['export KEY={"$secret":"aws_access_key"}']}
+    answer = Rest(rosa).post(f"approvals/{held.public_id}/reveal/", {"path": "note.steps.0"})
+    assert answer.json()["value"] == GIVEN["note"]["steps"][0]
+
+
+def test_a_path_without_a_secret_names_those_that_there_are(plan, rosa):
+    """So that it can be asked again."""
+    answer = Rest(rosa).post(f"approvals/{request_of(plan).public_id}/reveal/", {"path": "host"})
+    assert answer.status_code == 422
+    assert "The secrets are at note.steps.0, password." in answer.json()["errors"][0]["message"]
+
+
+def test_what_is_gone_is_said_to_be(plan, rosa, admin):
+    """After the call has ended nobody sees it."""
+    reject(plan, rosa)
+    answer = Rest(admin).post(f"approvals/{request_of(plan).public_id}/reveal/", {"path": "password"})
+    assert answer.status_code == 409
+    assert "not kept any more" in answer.json()["detail"]
+
+
+def test_the_page_reveals_in_place(plan, rosa, vera):
+    """With scripts and without; who may not is offered nothing."""
+    held, pages = request_of(plan), Pages(rosa)
+    text = pages.open(f"/approvals/?item={held.public_id}")
+    assert PASSWORD not in pages.html
+    assert KEY not in pages.html
+    assert "Secrets, kept out of sight" in text
+    swapped = pages.swap(f"/approvals/{held.public_id}/reveal/", "secret-1", {"path": "password"})
+    assert PASSWORD in swapped.content.decode()
+    assert "no-store" in swapped["Cache-Control"]
+    pages.send(f"/approvals/{held.public_id}/reveal/", {"path": "password"})
+    assert PASSWORD in pages.html
+    other = Pages(vera)
+    other.open(f"/approvals/?item={held.public_id}")
+    assert "reveal/" not in other.html
+    other.send(f"/approvals/{held.public_id}/reveal/", {"path": "password"}, status=403)
+
+
+def test_an_edit_keeps_what_it_leaves_in_place_and_cuts_out_what_is_new(plan, keepers, rosa):
+    """Over REST, with the placeholder that was shown."""
+    held = request_of(plan)
+    hidden, asked = {"$secret": "password"}, Rest(rosa).get(f"approvals/{held.public_id}/").json()
+    body = {"verdict": "approve", "seen_digest": asked["digest"]}
+    edited = {**asked["arguments"], "host": "db2", "password": hidden}
+    answer = Rest(rosa).post(f"approvals/{held.public_id}/reviews/", body | {"arguments": edited})
+    assert answer.status_code == 201, answer.content
+    work_off(plan)
+    assert keepers[-1] == PASSWORD
+    assert Rest(rosa).get(f"approvals/{held.public_id}/").json()["arguments"]["host"] == "db2"
+
+
+def test_the_form_of_an_edit_holds_the_name_of_the_secret(plan, keepers, rosa):
+    """Sent back as it is, the call runs with the value."""
+    held, pages = request_of(plan), Pages(rosa)
+    pages.open(f"/approvals/?item={held.public_id}&view=edit")
+    assert PASSWORD not in pages.html
+    assert "{&quot;$secret&quot;:&quot;password&quot;}" in pages.html

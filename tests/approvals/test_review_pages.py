@@ -1,0 +1,200 @@
+"""The forms of the desk as browsers without scripts send them: edits, answers, actions, several at once, friction."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from approvals.decisions import decide
+from approvals.models import ApprovalRequest, Delegation, Review
+from plans.models import Plan
+from tests.approvals.builders import approval, ask, make_tool, set_rule
+from tests.builders import make_plan, request_of, step, work_off, write_step
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db
+
+
+def page_of(request: ApprovalRequest, action: str = "", **query: str) -> str:
+    """Return the address of a request's page, or of an action on it."""
+    more = "".join(f"&{name}={value}" for name, value in query.items())
+    return f"/approvals/{request.public_id}/{action}/" if action else f"/approvals/?item={request.public_id}{more}"
+
+
+@pytest.fixture
+def held(catalog: None, workspace: Path, ada: User, settings) -> ApprovalRequest:
+    """A call that waits before it writes a file."""
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    plan: Plan = work_off(make_plan(ada, write_step(1, "note.txt", "hello\n"), step(2, dependencies=[1])))
+    return request_of(plan)
+
+
+def edited(held: ApprovalRequest, **fields: str) -> dict[str, str]:
+    """Return what the form of an edit sends."""
+    arguments = {"value:path": "note.txt", "value:content": "hello\n"}
+    return {"mode": "form", "seen_digest": held.digest, "verdict": "approve", **arguments, **fields}
+
+
+def test_an_edit_is_what_runs(held, rosa):
+    """It is a round of its own, with who made it."""
+    pages = Pages(rosa)
+    pages.open(page_of(held, view="edit"))
+    pages.send(page_of(held, "decision"), edited(held, **{"value:content": "other\n"}))
+    held.refresh_from_db()
+    assert (held.status, held.round_number) == ("approved", 2)
+    assert held.rounds.get(number=2).editor == rosa
+
+
+def test_an_edit_that_changes_nothing_is_an_approval(held, rosa):
+    """No round is made of it."""
+    pages = Pages(rosa)
+    pages.open(page_of(held, view="edit"))
+    pages.send(page_of(held, "decision"), edited(held))
+    held.refresh_from_db()
+    assert (held.status, held.round_number) == ("approved", 1)
+
+
+def test_a_wrong_edit_is_kept_with_what_is_wrong(held, rosa):
+    """As JSON here; nothing is recorded."""
+    pages = Pages(rosa)
+    pages.open(page_of(held, view="edit"))
+    fields = {"mode": "json", "json": '{"path": 1}', "seen_digest": held.digest, "verdict": "approve"}
+    page = pages.send(page_of(held, "decision"), fields, status=422)
+    assert "problems" in page and '{"path": 1}' in page.replace("&quot;", '"')
+    assert not Review.objects.exists()
+
+
+def test_a_check_tells_the_change_and_the_rule(held, rosa):
+    """Without JavaScript by a button; htmx is sent the comparison alone."""
+    pages = Pages(rosa)
+    pages.open(page_of(held, view="edit"))
+    fields = edited(held, **{"value:content": "other\n", "do": "check"})
+    assert "Approve with 1 change" in pages.send(page_of(held, "edit"), fields)
+    part = pages.swap(page_of(held, "edit"), "edited", fields).content.decode()
+    assert part.lstrip().startswith('<section class="card" id="edited"')
+
+
+def test_rejecting_the_rest_of_the_plan(held, rosa):
+    """The effect is part of the button."""
+    pages = Pages(rosa)
+    pages.open(page_of(held))
+    fields = {"verdict": "reject:cancel_plan", "seen_digest": held.digest, "comment": "No more of this."}
+    pages.send(page_of(held, "decision"), fields)
+    assert Review.objects.get().effect == "cancel_plan"
+
+
+def test_an_answer_must_fit(ada, rosa):
+    """Text where there is no schema; an empty one is refused at its field."""
+    request, pages = ask(ada), Pages(rosa)
+    pages.open(page_of(request, view="respond"))
+    fields = {"verdict": "respond", "seen_digest": request.digest, "response": " ", "response_as": "text"}
+    page = pages.send(page_of(request, "decision"), fields, status=422)
+    assert "Write the answer" in page and 'id="response-e"' in pages.html
+    pages.send(page_of(request, "decision"), fields | {"response": "It is done."})
+    request.refresh_from_db()
+    assert request.status == "responded"
+
+
+def test_every_action_has_its_sentence(ada, rosa, tomas):
+    """They decide nothing."""
+    request, pages = ask(ada), Pages(rosa)
+    pages.open(page_of(request))
+    assert "you look after it" in pages.send(page_of(request, "claim"))
+    assert "Released" in pages.send(page_of(request, "release"))
+    assert "may answer in your place" in pages.send(page_of(request, "delegate"), {"to": "tomas"})
+    assert "Nobody answers in your place" in pages.send(page_of(request, "delegate"), {"to": ""})
+    assert "decides nothing" in pages.send(page_of(request, "comment"), {"comment": "Why?"})
+    until = (timezone.now() + timedelta(hours=1)).isoformat()
+    assert "Snoozed until" in pages.send(page_of(request, "snooze"), {"until": until})
+    assert "back in your list" in pages.send(page_of(request, "wake"))
+    request.refresh_from_db()
+    assert (request.status, Delegation.objects.count()) == ("pending", 0)
+
+
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [
+        ("snooze", {"until": "x"}),
+        ("snooze", {"until": "2026-13-45T00:00:00Z"}),
+        ("delegate", {"to": "nobody\x00"}),
+        ("comment", {"comment": " "}),
+    ],
+)
+def test_no_form_breaks_an_action(ada, rosa, action, fields):
+    """It is said what is wrong."""
+    request, pages = ask(ada), Pages(rosa)
+    pages.open(page_of(request))
+    pages.send(page_of(request, action), fields, status=422)
+    assert 'role="alert"' in pages.html
+
+
+def test_only_who_asked_withdraws(ada, rosa):
+    """With a reason, if they give one; there is no other action."""
+    request, mine, others = ask(ada), Pages(ada), Pages(rosa)
+    others.open(page_of(request))
+    assert "Only who asked" in others.send(page_of(request, "withdraw"), status=403)
+    mine.open(page_of(request))
+    assert "Withdrawn" in mine.send(page_of(request, "withdraw"), {"comment": "Not needed."})
+    mine.send(page_of(request, "explode"), status=404)
+
+
+def test_the_time_to_look_is_counted_by_the_server(ada, rosa):
+    """A form that is sent at once is refused, also one that makes its time up."""
+    set_rule(min_review_seconds=30)
+    request, pages = ask(ada), Pages(rosa)
+    pages.open(page_of(request))
+    fields = {"verdict": "approve", "seen_digest": request.digest, "since": pages.field("since")}
+    assert "more: the policy asks for that" in pages.send(page_of(request, "decision"), fields, status=422)
+    pages.send(page_of(request, "decision"), fields | {"since": "0"}, status=422)
+    assert not Review.objects.exists()
+
+
+def test_ones_own_request_is_said_each_time(ada):
+    """Where the policy lets people review themselves."""
+    set_rule(allow_self_review=True, stages=[{"group": "operator", "count": 1}])
+    request, pages = ask(ada), Pages(ada)
+    assert "You asked for this yourself" in pages.open(page_of(request))
+    decide(request, by=ada, decision=approval(request))
+    assert "Their own request: the policy allows that" in pages.open(page_of(request))
+
+
+def test_several_that_may_not_be_approved_together(ada, rosa):
+    """The reason is on the page, and the form cannot get around it."""
+    requests, pages = [ask(ada), ask(ada, make_tool("other_note"))], Pages(rosa)
+    page = pages.open("/approvals/several/?" + "&".join(f"item={each.public_id}" for each in requests))
+    assert "Only requests of one tool are approved together" in page
+    fields = {"verdict": "approve", "item": [f"{each.public_id}:{each.digest}" for each in requests]}
+    pages.send("/approvals/several/", fields, status=422)  # type: ignore[arg-type] # Django sends lists
+    assert not Review.objects.exists()
+
+
+def test_several_that_cannot_be_undone_take_a_second_press(ada, rosa):
+    """Nothing is recorded at the first."""
+    tool = make_tool("wipe_note", reversibility="irreversible")
+    set_rule(batchable=True, tool="wipe_note")
+    request, pages = ask(ada, tool), Pages(rosa)
+    pages.open(f"/approvals/several/?item={request.public_id}")
+    fields = {"verdict": "approve", "item": f"{request.public_id}:{request.digest}"}
+    assert "This cannot be undone" in pages.send("/approvals/several/", fields)
+    pages.send("/approvals/several/", fields | {"confirmed": "1"})
+    request.refresh_from_db()
+    assert request.status == "approved"
+
+
+@pytest.mark.parametrize("query", ["", "?item=x", "?item=%00", "?item=" + "a" * 5000])
+def test_no_selection_breaks_the_page(rosa, query):
+    """There is nothing to answer, and a way back."""
+    assert "Nothing is selected" in Pages(rosa).open(f"/approvals/several/{query}")
+
+
+def test_saved_views_keep_their_place(ada, rosa):
+    """After an answer one is in the view that one was in."""
+    first, second = ask(ada), ask(ada)
+    pages = Pages(rosa)
+    page = pages.open(f"/approvals/?status=needs_me&item={first.public_id}")
+    assert "Needs me 2" in page
+    fields = {"verdict": "approve", "seen_digest": first.digest, "status": "needs_me"}
+    page = pages.send(page_of(first, "decision"), fields)
+    assert "Needs me 1" in page and f'data-shown="q-{second.public_id}"' in pages.html

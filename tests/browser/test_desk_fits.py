@@ -1,0 +1,75 @@
+"""Every state of the desk on small screens, with forced colours and without motion: whole, named, nothing sideways."""
+
+import pytest
+from playwright.sync_api import expect
+
+from approvals.models import Round
+from catalog.canonical import canonical_text
+from tests.approvals.builders import ask, make_tool, set_rule
+from tests.approvals.deceptions import DECEPTIONS
+from tests.browser.conftest import PageAs
+from tests.browser.test_deciding import PHONE, SCROLLING, open_inbox
+from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
+from tests.browser.test_reviewing import look
+from tests.builders import make_plan, request_of, work_off, write_step
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+STATES = ["", "&view=edit", "&view=respond", "&view=json"]
+NAMELESS = """[...document.querySelectorAll("button, a[href], summary, input:not([type=hidden]), select, textarea")]
+    .filter((part) => part.checkVisibility() && !part.textContent.trim() && !part.labels?.length)
+    .filter((part) => !part.getAttribute("aria-label") && !part.getAttribute("aria-labelledby"))
+    .map((part) => part.outerHTML.slice(0, 120))"""
+MOVING = "document.getAnimations().filter((each) => each.playState === 'running').length"
+
+
+@pytest.mark.parametrize("width", [320, 390, 1440])
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.usefixtures("catalog", "workspace")
+def test_every_state_is_whole(ada, rosa, page_as: PageAs, state, width):
+    """No sideways scroll, large targets, ids once, every control has a name, every name leads somewhere."""
+    set_rule(typed_target=True)
+    request = request_of(work_off(make_plan(ada, write_step(1, "note.txt", "hello\n"))))
+    page = page_as(rosa, viewport={"width": width, "height": 800})
+    open_inbox(page, f"?item={request.public_id}{state}")
+    look(page, f"state{state.replace('&view=', '-')}-{width}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for rule in (SMALL_TARGETS, DOUBLE_IDS, LOST_NAMES, NAMELESS):
+        assert page.evaluate(rule) == [], rule[:60]
+    if not state:
+        page.locator("details.menu > summary").click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(SMALL_TARGETS) == []
+
+
+@pytest.mark.parametrize("width", [320, 1440])
+def test_several_fit(ada, rosa, page_as: PageAs, width):
+    """The table of what differs scrolls inside itself, as tables may."""
+    requests = [ask(ada), ask(ada, make_tool("other_note"))]
+    page = page_as(rosa, viewport={"width": width, "height": 800})
+    open_inbox(page, "several/?" + "&".join(f"item={each.public_id}" for each in requests))
+    look(page, f"several-{width}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for rule in (SMALL_TARGETS, DOUBLE_IDS, LOST_NAMES, NAMELESS):
+        assert page.evaluate(rule) == [], rule[:60]
+
+
+def test_forced_colours_and_no_motion(ada, rosa, page_as: PageAs):
+    """Nothing moves, and what is said by colour is said by words."""
+    ask(ada)
+    page = page_as(rosa, forced_colors="active", reduced_motion="reduce")
+    open_inbox(page)
+    expect(page.locator(".btn.go")).to_contain_text("Approve and run")
+    page.wait_for_function(f"{MOVING} === 0")
+
+
+def test_a_slice_of_deceptions_is_inert_in_a_browser(ada, rosa, page_as: PageAs):
+    """No script ran, nothing loaded, nothing sideways; the bar is where it was and says what it said."""
+    request, page = ask(ada), page_as(rosa, **PHONE)
+    for deception in DECEPTIONS[::9]:
+        Round.objects.update(arguments=canonical_text({"content": deception.value}), preview="")
+        page.goto(f"/approvals/?item={request.public_id}")
+        expect(page.locator(".btn.go")).to_have_count(1)
+        assert page.evaluate(SCROLLING) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, deception
+        assert page.locator("main form").count() == page.locator("main form[method]").count()
+    assert not request.reviews.exists()

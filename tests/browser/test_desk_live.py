@@ -1,0 +1,111 @@
+"""Two reviewers and one queue, in real browsers against a real server: what one does, the other sees at once."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from approvals import desk
+from approvals.models import ApprovalRequest
+from tests.browser.conftest import PageAs
+from tests.browser.test_deciding import becomes
+from tests.browser.test_main_job import served  # noqa: F401 (the fixture that serves)
+from tests.builders import make_plan, request_of, write_step
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+
+
+def asked(author: User, path: str) -> ApprovalRequest:
+    """Start a plan and return its request, once the server has asked for it."""
+    plan = make_plan(author, write_step(1, path, "hello\n"))
+    eventually(ApprovalRequest.objects.filter(plan_ref=plan.public_id).exists, what="the request")
+    return request_of(plan)
+
+
+def watch(page: Page, query: str = "") -> Page:
+    """Open the queue and mark the page: a reload would forget that."""
+    page.goto(f"/approvals/{query}")
+    expect(page.locator("#live")).to_contain_text("Live")
+    page.evaluate("window.neverReloaded = true")
+    return page
+
+
+def test_another_reviewers_list_changes_without_a_reload(ada, rosa, tomas, window_of: PageAs):
+    """The row goes, the counts follow, and who looks at it reads who answered."""
+    first, second = asked(ada, "one.txt"), asked(ada, "two.txt")
+    mine = watch(window_of(rosa))
+    theirs = watch(window_of(tomas), f"?item={first.public_id}")
+    expect(theirs.locator("form.decide")).to_be_visible()
+    mine.keyboard.press("a")
+    expect(theirs.locator(f"#q-{first.public_id}")).to_have_count(0)
+    expect(theirs.locator(f"#q-{second.public_id}")).to_be_visible()
+    expect(theirs.locator("#waiting-side")).to_contain_text("1")
+    expect(theirs.locator(".decided")).to_contain_text("Rosa approved this")
+    expect(theirs.locator("#views")).to_contain_text("All 1")
+    assert theirs.evaluate("window.neverReloaded") is True
+
+
+def test_a_row_never_moves_under_the_pointer(ada, rosa, window_of: PageAs):
+    """What is new is announced beside the list, and comes when it is asked for."""
+    first = asked(ada, "one.txt")
+    page = watch(window_of(rosa))
+    page.locator(f"#q-{first.public_id}").hover()
+    second = asked(ada, "two.txt")
+    expect(page.locator("#news")).to_contain_text("1 new, press")
+    expect(page.locator(f"#q-{second.public_id}")).to_have_count(0)
+    page.keyboard.press(".")
+    expect(page.locator(f"#q-{second.public_id}")).to_be_visible()
+    expect(page.locator("#news")).to_be_hidden()
+
+
+def test_a_selection_outlives_what_happens_meanwhile(ada, rosa, window_of: PageAs):
+    """The list was drawn anew; what was selected is selected still."""
+    first = asked(ada, "one.txt")
+    page = watch(window_of(rosa))
+    page.keyboard.press("x")
+    second = asked(ada, "two.txt")
+    expect(page.locator(f"#q-{second.public_id}")).to_be_visible()
+    expect(page.locator(f"#q-{first.public_id} [data-pick]")).to_be_checked()
+    expect(page.locator("[data-picked]")).to_have_text("1 selected")
+
+
+def test_a_decision_with_the_socket_down(ada, rosa, window_of: PageAs, complaints: list[str]):
+    """The page says that it is out of date, and deciding works."""
+    request = asked(ada, "one.txt")
+    page = window_of(rosa)
+    page.route_web_socket("**/ws/**", close)
+    page.goto("/approvals/")
+    expect(page.locator("#net")).to_contain_text("Decisions still work", timeout=15000)
+    page.keyboard.press("a")
+    becomes(request, "approved")
+    expect(page.locator(f"#q-{request.public_id}")).to_have_count(0)
+    complaints.clear()
+
+
+def close(socket: Any) -> None:
+    """End a socket as soon as it opens."""
+    socket.close(code=1011)
+
+
+def test_what_someone_writes_is_not_taken_from_them(ada, rosa, tomas, window_of: PageAs):
+    """They are told that the request has changed, look when they want to, and their words are still there."""
+    request = asked(ada, "one.txt")
+    page = watch(window_of(rosa), f"?item={request.public_id}")
+    page.locator("#note").fill("As agreed with")
+    desk.comment(request, by=tomas, text="Is this the right file?")
+    expect(page.locator("[data-newer]")).to_contain_text("has changed while you were writing")
+    expect(page.locator("#note")).to_have_value("As agreed with")
+    page.get_by_role("button", name="Show it as it is").click()
+    expect(page.locator("#pane")).to_contain_text("Is this the right file?")
+    expect(page.locator("#note")).to_have_value("As agreed with")
+
+
+def test_a_request_that_changes_leaves_the_list_as_it_is(ada, rosa, tomas, window_of: PageAs):
+    """Who works through one of the saved views goes on with it."""
+    request = asked(ada, "one.txt")
+    page = watch(window_of(rosa), f"?status=needs_me&item={request.public_id}")
+    desk.comment(request, by=tomas, text="Is this the right file?")
+    expect(page.locator("#pane")).to_contain_text("Is this the right file?")
+    expect(page.locator("form.decide [name=status]")).to_have_value("needs_me")
