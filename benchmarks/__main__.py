@@ -54,6 +54,7 @@ def _environment(figure: Figure, folder: Path, url: str) -> dict[str, str]:
     return {
         "SECRET_KEY": "for-benchmarks-only-" * 3,
         "TOOLGATE_AUDIT_KEY": "for-benchmarks-only-" * 3,
+        "TOOLGATE_SECRET_KEYS": "Zm9yLWJlbmNobWFya3Mtb25seS1mb3ItYmVuY2htYXI=",
         **{name: value for name, value in os.environ.items() if value},
         "DATABASE_URL": url,
         "TOOLGATE_TOOLS": "benchmarks.tools",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.hashers import make_password
@@ -13,9 +14,11 @@ from django.utils import timezone
 from approvals import gate
 from catalog import clock, registry, snapshot
 from catalog.registry import initialize_tools, register_tool
-from catalog.sync import sync_tools
 from plans.executor import Executor
 from plans.ticker import Ticker
+from tests.catalogs import fill_catalog
+from tests.plans.keepers import ACTS, GIVEN
+from tests.plans.keepers import TOOLS as KEEPERS
 from tests.tools_for_tests import STAGE, TOOLS, Stage
 
 
@@ -92,12 +95,21 @@ def workspace(tmp_path: Path, settings: object) -> Path:
     return root
 
 
+@pytest.fixture(autouse=True)
+def checkpoints(tmp_path: Path, settings: object, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty file of checkpoints: the one database of all tests is set back after each of them."""
+    path = tmp_path / "audit.checkpoints"
+    settings.TOOLGATE_AUDIT_CHECKPOINTS = path  # type: ignore[attr-defined]
+    monkeypatch.setenv("TOOLGATE_AUDIT_CHECKPOINTS", str(path))
+    return path
+
+
 @pytest.fixture
 def catalog(db: None) -> Iterator[None]:
     """The shipped tools, registered and synced into the database."""
     initialize_tools()
     forget_what_was_read()
-    sync_tools()
+    fill_catalog()
     yield
     forget_what_was_read()
 
@@ -113,10 +125,23 @@ def stage(catalog: None) -> Iterator[Stage]:
     """The tools of `tests.tools_for_tests` beside the shipped ones, and what their handlers do."""
     for each in TOOLS:
         register_tool(each)
-    sync_tools()
+    fill_catalog()
     yield STAGE
     STAGE.clear()
     for each in TOOLS:
+        registry._TOOLS.pop(each.name)
+
+
+@pytest.fixture
+def keepers(catalog: None, workspace: Path) -> Iterator[list[Any]]:
+    """The tools of `tests.plans.keepers`, and what their handlers were given."""
+    for each in KEEPERS:
+        register_tool(each)
+    fill_catalog()
+    yield GIVEN
+    GIVEN.clear()
+    ACTS.clear()
+    for each in KEEPERS:
         registry._TOOLS.pop(each.name)
 
 

@@ -37,6 +37,10 @@ class Rest:
         """Change what is at a path."""
         return self.client.patch(ROOT + path, json.dumps(body), content_type="application/json", headers=self.headers)
 
+    def delete(self, path: str) -> Any:
+        """End what is at a path."""
+        return self.client.delete(ROOT + path, headers=self.headers)
+
 
 def agent(user: User, *scopes: str) -> Rest:
     """Return the client of an agent that acts for the user."""

@@ -22,7 +22,7 @@ from tests.waiting import eventually
 
 VARIABLE = re.compile(r"\$\{(\w+)(:[-?])([^}]*)\}")
 SERVICES = {"postgres", "redis", "migrate", "web", "worker"}
-SECRETS = {"SECRET_KEY", "TOOLGATE_AUDIT_KEY", "POSTGRES_PASSWORD"}
+SECRETS = {"SECRET_KEY", "TOOLGATE_AUDIT_KEY", "TOOLGATE_SECRET_KEYS", "POSTGRES_PASSWORD"}
 COMPOSED: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 
 
@@ -74,7 +74,7 @@ def cluster(start: Start, redis: Redis, tmp_path: Path) -> dict[str, list[Servin
     redis.start()
     here = {"DATABASE_URL": database_url(), "REDIS_URL": redis.url, "TOOLGATE_WORKSPACE": str(tmp_path / "workspace")}
     here |= {"SECRET_KEY": settings.SECRET_KEY, "TOOLGATE_AUDIT_KEY": settings.TOOLGATE_AUDIT_KEY}
-    here |= {"TOOLGATE_TOOLS": "tests.chaos.tools"}
+    here |= {"TOOLGATE_SECRET_KEYS": ",".join(settings.TOOLGATE_SECRET_KEYS), "TOOLGATE_TOOLS": "tests.chaos.tools"}
 
     def composed(service: str) -> list[Serving]:
         command = COMPOSED[service]["command"][2:]

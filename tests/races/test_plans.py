@@ -94,16 +94,6 @@ def test_cancel_against_the_start(plans, rosa, stage):
     assert len(stage.values("dangerous")) == sum(call == "completed" for _, _, call, _ in outcomes)
 
 
-def test_approve_against_expiry(plans, rosa, stage, report_race):
-    """Either it is approved and runs, or it has expired; never both."""
-    requests = [request_of(plan) for plan in plans]
-    rounds_at_once([[partial(say, each, rosa), partial(expire, each)] for each in requests])
-    outcomes = [settled(plan) for plan in plans]
-    assert set(outcomes) <= {RAN, EXPIRED}
-    assert len(stage.values("dangerous")) == outcomes.count(RAN)
-    report_race("approve against expire", len(plans), approved=outcomes.count(RAN))
-
-
 def test_the_start_against_the_end_of_its_window(plans, rosa, stage):
     """Either it runs or it has expired, never both."""
     for plan in plans:

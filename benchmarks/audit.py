@@ -1,0 +1,67 @@
+"""`audit_append_ms`, `audit_verify_per_s`: what an entry costs the transaction it is part of; how fast a log is read.
+
+Appending is measured within a transaction, as entries are always written: its commit is that of what they tell.
+"""
+
+from collections.abc import Iterator
+from time import perf_counter
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from approvals.audit import Line, append
+from approvals.models import Instance
+from approvals.verification import verify
+from approvals.witness import note
+from benchmarks.ground import prepare
+
+ENTRIES = 1000
+LOG = 50_000
+
+
+def measure(runs: int) -> list[float]:
+    """Return the milliseconds of each of many entries."""
+    by = prepare()
+    with transaction.atomic():
+        return list(_appended([_line(by, number) for number in range(runs * ENTRIES)]))
+
+
+def verify_per_s(runs: int) -> list[float]:
+    """Return how many entries a second are verified, of a long log with checkpoints."""
+    by = prepare()
+    for part in range(10):
+        with transaction.atomic():
+            for number in range(LOG // 10):
+                append(_line(by, part * LOG + number))
+        note()
+    return [_verified() for _ in range(runs)]
+
+
+def _line(by: User, number: int) -> Line:
+    """Return what is kept of the start of a dangerous call."""
+    ids = {"call": f"call_{number:026}", "approval": f"apr_{number:026}", "level": "dangerous", "attempt": 1}
+    return Line(
+        action="call.started",
+        by=by,
+        object_ref=f"call_{number:026}",
+        tool_name="write_file",
+        plan_ref=f"plan_{number:026}",
+        digest="d" * 64,
+        details=ids,
+    )
+
+
+def _appended(lines: list[Line]) -> Iterator[float]:
+    for line in lines:
+        started = perf_counter()
+        append(line)
+        yield (perf_counter() - started) * 1000
+
+
+def _verified() -> float:
+    started = perf_counter()
+    found = verify()
+    seconds = perf_counter() - started
+    if not found.intact or found.entries != Instance.objects.get(pk=1).audit_seq or not found.checkpoints:
+        raise RuntimeError(f"The log is not intact: {found}.")
+    return found.entries / seconds
