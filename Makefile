@@ -9,9 +9,11 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 EMBEDDED := env DATABASE_URL= REDIS_URL=
 # On PostgreSQL the keys are never made up; those of a throw-away test database protect nothing.
 TEST_KEY := for-the-tests-only-for-the-tests-only-for-the-tests-only
+TEST_SECRET_KEY := Zm9yLXRoZS10ZXN0cy1vbmx5LWZvci10aGUtdGVzdHM=
 SERVICES := env DATABASE_URL="$${DATABASE_URL:-postgres://toolgate:toolgate@127.0.0.1:5432/toolgate}" \
 	REDIS_URL="$${REDIS_URL:-redis://127.0.0.1:6379/0}" \
-	SECRET_KEY="$${SECRET_KEY:-$(TEST_KEY)}" TOOLGATE_AUDIT_KEY="$${TOOLGATE_AUDIT_KEY:-$(TEST_KEY)}"
+	SECRET_KEY="$${SECRET_KEY:-$(TEST_KEY)}" TOOLGATE_AUDIT_KEY="$${TOOLGATE_AUDIT_KEY:-$(TEST_KEY)}" \
+	TOOLGATE_SECRET_KEYS="$${TOOLGATE_SECRET_KEYS:-$(TEST_SECRET_KEY)}"
 
 # One after the other: each of them wants the machine for itself.
 CHAOS := TOOLGATE_CHAOS=full $(PYTEST) -q tests/chaos tests/races
