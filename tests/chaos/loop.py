@@ -161,7 +161,7 @@ class Faults:
             ready = self.effects / "arm.new"
             ready.write_text(f"{point}:{moment}:{self.action}")
             ready.rename(self.effects / "arm")
-        self._revive()
+        revive(self.fleet)
 
     def wait_for_it(self, client: Client, once_more: Callable[[], object]) -> None:
         """Be a client until the fault has happened and everything lives again; give it another plan now and then."""
@@ -172,18 +172,20 @@ class Faults:
             if looks % 20 == 0 and places(self.fleet):
                 once_more()
             _tend(client, self.fleet)
-            self._revive()
-        self._revive()
+            revive(self.fleet)
+        revive(self.fleet)
 
     def _has_happened(self) -> bool:
         if self.proxy is not None:
             return not self.proxy.order.point
         return self.effects is not None and not (self.effects / "arm").exists()
 
-    def _revive(self) -> None:
-        for process in self.fleet:
-            if not process.is_alive():
-                process.start()
+
+def revive(fleet: Sequence[Serving]) -> None:
+    """Start again what has ended."""
+    for process in fleet:
+        if not process.is_alive():
+            process.start()
 
 
 def until_quiet(client: Client, fleet: Sequence[Serving]) -> float:
@@ -191,6 +193,8 @@ def until_quiet(client: Client, fleet: Sequence[Serving]) -> float:
     began = monotonic()
     while monotonic() - began < 2 * QUIET_SECONDS and (client.open or unsettled() or _is_held()):
         _tend(client, fleet, settle=False)
+        # A process that was told to exit may do so a moment after its fault was seen to happen.
+        revive(fleet)
     until_settled(since=monotonic())
     return monotonic() - began
 
