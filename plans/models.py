@@ -55,6 +55,8 @@ class Plan(models.Model):
     seconds_used = models.FloatField(default=0.0)
     last_seq = models.BigIntegerField(default=0)
     traceparent = models.CharField(max_length=55, blank=True, help_text="The W3C trace that asked for it.")
+    request = models.TextField(blank=True, help_text="The words it was drafted from; empty when it was written.")
+    reply = models.TextField(blank=True, help_text="What whoever asked is told in the end, composed from the results.")
 
     class Meta:
         indexes: ClassVar = [
@@ -212,6 +214,39 @@ class Event(models.Model):
         """The data as JSON values."""
         data: dict[str, Any] = json.loads(self.data)
         return data
+
+
+class ModelUse(models.Model):
+    """One time a language model was asked, for a call: what it read, what it answered, and what that took.
+
+    Prompts may hold what only some may see; secrets are never in them.
+    """
+
+    class Purpose(models.TextChoices):
+        DRAFT = "draft"
+        REPAIR = "repair"
+        CONTINUE = "continue"
+        REPLY = "reply"
+        AGENT = "agent"
+
+    call = models.ForeignKey(Call, models.PROTECT, related_name="model_uses")
+    plan = models.ForeignKey(Plan, models.CASCADE, related_name="model_uses")
+    purpose = models.CharField(max_length=16, choices=Purpose.choices)
+    model = models.CharField(max_length=128, help_text="As its provider names it.")
+    prompt = models.TextField(help_text="JSON: the messages it read.")
+    answer = models.TextField(blank=True, help_text="JSON: the messages it answered; empty when it did not.")
+    input_tokens = models.PositiveIntegerField(default=0)
+    output_tokens = models.PositiveIntegerField(default=0)
+    cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, help_text="US dollars; null: not known.")
+    latency_ms = models.PositiveIntegerField()
+    error = models.TextField(blank=True, help_text="Why there is no answer, for a person.")
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.purpose} by {self.model}"
 
 
 class Executor(models.Model):
