@@ -249,6 +249,7 @@ SPECTACULAR_SETTINGS = {
 
 # --- Toolgate ------------------------------------------------------------------------------------------------
 TOOLGATE_TOOLS: list[str] = env.list("TOOLGATE_TOOLS", [])
+TOOLGATE_MODEL = env.str("TOOLGATE_MODEL", "").strip()
 TOOLGATE_WORKSPACE = Path(env.str("TOOLGATE_WORKSPACE", str(VAR_DIR / "workspace")))
 TOOLGATE_LEASE_SECONDS = env.float("TOOLGATE_LEASE_SECONDS", 30.0)
 TOOLGATE_UNDO_SECONDS = env.float("TOOLGATE_UNDO_SECONDS", 5.0)

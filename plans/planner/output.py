@@ -1,0 +1,32 @@
+"""What the planner answers: tools to call, searches, a question to the user, or a whole plan."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class PlannedCall(BaseModel):
+    """One tool call that the planner wants, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+    reason: str = ""
+
+
+class PlannerOutput(BaseModel):
+    """One answer of the planner, as it gave it: nothing in it has been checked against the catalog.
+
+    `plan` is a plan document as it is submitted, for goals that need steps which depend on each other.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    intent: str
+    needs_tools: bool = False
+    tool_calls: list[PlannedCall] = Field(default_factory=list)
+    queries: list[str] = Field(default_factory=list)
+    needs_user_input: bool = False
+    input_request: str | None = None
+    plan: dict[str, Any] | None = None
