@@ -34,6 +34,12 @@ logger = logging.getLogger("toolgate.tools")
 _TOOLS: dict[str, Tool[Any, Any]] = {}
 _IMPLEMENTATIONS: dict[str, dict[str, LoadedImplementation]] = {}
 _BROKEN: dict[str, str] = {}
+_ABOVE: dict[str, Callable[[], bool]] = {}
+
+
+def also_ships(module: str, when: Callable[[], bool]) -> None:
+    """Let a module of the layers above register its tools at start-up, like the toolsets, while `when` says so."""
+    _ABOVE[module] = when
 
 
 def register_tool(tool: ToolT) -> ToolT:
@@ -126,6 +132,9 @@ def initialize_tools() -> None:
     """
     for toolset in SHIPPED:
         _register_from(importlib.import_module(f"catalog.toolsets.{toolset}"))
+    for module, when in _ABOVE.items():
+        if when():
+            _register_from(importlib.import_module(module))
     _BROKEN.clear()
     for name in settings.TOOLGATE_TOOLS:
         _take_on(name, partial(importlib.import_module, name))

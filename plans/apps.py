@@ -2,7 +2,11 @@
 
 from django.apps import AppConfig
 
+from catalog import registry
 from catalog.facts import fact
+
+PLANNER_TOOLS = ("plans.planner.drafting",)
+"""The modules whose tools are there where a model is configured."""
 
 
 class PlansConfig(AppConfig):
@@ -19,6 +23,9 @@ class PlansConfig(AppConfig):
             reports,
         )
         from plans.events import on_fact  # noqa: PLC0415 (as above)
+        from plans.planner.provider import is_configured  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="plans.events")
         fact.connect(reports.on_fact, dispatch_uid="plans.reports")
+        for module in PLANNER_TOOLS:
+            registry.also_ships(module, is_configured)
