@@ -14,6 +14,12 @@ from tests.invariants import assert_invariants
 ROUNDS = counts.count(500)
 
 
+@pytest.fixture(autouse=True)
+def no_bounds(settings: object) -> None:
+    """Let one person's plans wait for as many answers as there are rounds."""
+    settings.TOOLGATE_MAX_PENDING_PER_REQUESTER = 0  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def checked() -> Iterator[None]:
     """Check every invariant when the test is over."""
