@@ -190,6 +190,10 @@ class Tool(Generic[ParamsT, ResultT]):
         if self._alias is not None:
             judge_types(self, get_args(self._alias), self._result_type)
 
+    def judge_examples(self) -> None:
+        """Raise ToolDefinitionError for an example that is not what the tool takes and gives."""
+        judge_examples(self, self._result_type)
+
     @property
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments."""

@@ -15,6 +15,7 @@ Exception
     │   ├── StorageUnavailable         what the tool stores its data in is away
     │   └── FilesystemError            a path or file the workspace refuses
     ├── DeadlineExceededError          the time of a call is over
+    ├── PromptValidationError          .section_path: a prompt that cannot be rendered as it is written
     ├── PromptEvaluationError          ends a whole evaluation, not one call
     ├── VisibilityExpansionRequired    the caller must show the model more first
     ├── MalformedJSON                  .code, .path, .line, .column                    → 400
@@ -169,6 +170,16 @@ class DeadlineExceededError(ToolgateError):
     """The time of a call is over."""
 
     kind = "timeout"
+
+
+class PromptValidationError(ToolgateError, ValueError):
+    """A prompt that cannot be as it is written; `section_path` has the keys of the sections down to the wrong one."""
+
+    kind = "prompt_invalid"
+
+    def __init__(self, message: str, section_path: Sequence[str] = ()) -> None:
+        super().__init__(f"{message} (section {'.'.join(section_path)})" if section_path else message)
+        self.section_path = tuple(section_path)
 
 
 class PromptEvaluationError(ToolgateError):

@@ -1,0 +1,210 @@
+"""Prompts made of sections that own tools: what a model reads and what it may call come from one tree.
+
+A section that is switched off takes its text, its tools and its children with it. What others wrote is put into a
+prompt by `fenced` only: as data between fences that the text itself cannot close.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from string import Template
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from catalog.base_tool import BaseTool
+from catalog.definitions import Tool
+from catalog.errors import PromptValidationError, ToolDefinitionError
+
+ParamsT = TypeVar("ParamsT")
+AnyTool = Tool[Any, Any]
+Enabled = bool | Callable[[Any], bool]
+
+TOP_LEVEL, DEEPEST_LEVEL = 2, 6
+MAX_DEPTH = 20
+_NAME = re.compile(r"[a-z0-9][a-z0-9_./-]{0,127}")
+_BACKTICKS = re.compile(r"`{3,}")
+
+
+@dataclass(eq=False)
+class MarkdownSection(Generic[ParamsT]):
+    """A heading, a text and the tools it is about; `children` are the sections below it.
+
+    `template` is markdown in which `${name}` stands for a field of the parameters, `$$` for a dollar sign. `enabled`
+    may be a function of the parameters.
+    """
+
+    title: str
+    key: str
+    template: str
+    tools: Sequence[AnyTool | BaseTool] = ()
+    children: Sequence["MarkdownSection[Any]"] = ()
+    enabled: Enabled = True
+
+    def __post_init__(self) -> None:
+        self.tools = tuple(self.tools)
+        self.children = tuple(self.children)
+
+    @property
+    def own_tools(self) -> tuple[AnyTool, ...]:
+        """The section's own tools as the pipeline knows them."""
+        return tuple(each.as_tool() if isinstance(each, BaseTool) else each for each in self.tools)
+
+    def is_enabled(self, params: ParamsT | None = None) -> bool:
+        """Say whether the section is part of the prompt with these parameters."""
+        return bool(self.enabled(params)) if callable(self.enabled) else self.enabled
+
+    def text(self, values: Mapping[str, Any]) -> str:
+        """Return the section's own text, without its heading. Raises KeyError and ValueError for a wrong template."""
+        return Template(self.template).substitute(values).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """A prompt as it is written: its name in two parts, and its sections in their order."""
+
+    ns: str
+    key: str
+    sections: Sequence[MarkdownSection[Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPrompt:
+    """What a model is given: the markdown it reads, and the tools of the sections that are part of it, in order."""
+
+    text: str
+    tools: tuple[AnyTool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A section in its place in the tree; `path` has the keys down to it."""
+
+    section: MarkdownSection[Any]
+    path: tuple[str, ...]
+
+    @property
+    def heading(self) -> str:
+        """The heading as markdown: the deeper the section, the smaller."""
+        return f"{'#' * min(TOP_LEVEL + len(self.path) - 1, DEEPEST_LEVEL)} {self.section.title.strip()}"
+
+
+class Prompt:
+    """A template that has been checked as a whole. Raises PromptValidationError, with the path of the wrong section."""
+
+    def __init__(self, template: PromptTemplate) -> None:
+        self.template = template
+        self._placed = tuple(_walk(template.sections))
+        self._check()
+
+    @property
+    def tools(self) -> tuple[AnyTool, ...]:
+        """Every tool of the tree, depth first, those of sections that are switched off included."""
+        return tuple(tool for placed in self._placed for tool in placed.section.own_tools)
+
+    def render(self, params: object = None) -> RenderedPrompt:
+        """Return the prompt for these parameters: a dataclass, a model or a mapping, None for a prompt without any.
+
+        Raises PromptValidationError where a template asks for what the parameters do not have.
+        """
+        values = _values_of(params)
+        shown = list(self._enabled(params))
+        parts = (part for placed in shown for part in (placed.heading, _text_of(placed, values)))
+        tools = tuple(tool for placed in shown for tool in placed.section.own_tools)
+        return RenderedPrompt("\n\n".join(part for part in parts if part), tools)
+
+    def _enabled(self, params: object) -> Iterator[Placed]:
+        left_out: tuple[str, ...] | None = None
+        for placed in self._placed:
+            if left_out is not None and placed.path[: len(left_out)] == left_out:
+                continue
+            left_out = None if placed.section.is_enabled(params) else placed.path
+            if left_out is None:
+                yield placed
+
+    def _check(self) -> None:
+        for name in (self.template.ns, self.template.key):
+            _check_name(name, ())
+        names: dict[str, tuple[str, ...]] = {}
+        paths: set[tuple[str, ...]] = set()
+        for placed in self._placed:
+            _check_section(placed)
+            if placed.path in paths:
+                raise PromptValidationError(f"The key '{placed.section.key}' is there twice.", placed.path)
+            paths.add(placed.path)
+            for tool in placed.section.own_tools:
+                if tool.name in names:
+                    first = ".".join(names[tool.name])
+                    message = f"The tool '{tool.name}' is there twice in one prompt: section {first} has it already."
+                    raise PromptValidationError(message, placed.path)
+                names[tool.name] = placed.path
+
+
+def _walk(sections: Iterable[MarkdownSection[Any]], above: tuple[str, ...] = ()) -> Iterator[Placed]:
+    """Yield the sections depth first: each before its children."""
+    if len(above) >= MAX_DEPTH:
+        raise PromptValidationError(f"Sections may lie {MAX_DEPTH} deep, no deeper.", above)
+    for section in sections:
+        path = (*above, section.key)
+        yield Placed(section, path)
+        yield from _walk(section.children, path)
+
+
+def _check_name(name: str, path: Sequence[str]) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        message = f"A key has small letters, digits and . _ - / only, at most 128 of them, not {name!r}."
+        raise PromptValidationError(message, path)
+
+
+def _check_section(placed: Placed) -> None:
+    section = placed.section
+    _check_name(section.key, placed.path)
+    if not section.title.strip() or "\n" in section.title.strip():
+        raise PromptValidationError("A section needs a title of one line.", placed.path)
+    if not Template(section.template).is_valid():
+        raise PromptValidationError("The template has a $ that names nothing; write $$ for a dollar sign.", placed.path)
+    for tool in section.own_tools:
+        _check_tool(tool, placed.path)
+
+
+def _check_tool(tool: AnyTool, path: Sequence[str]) -> None:
+    """Judge a tool's types and examples, as they are now, against each other."""
+    if not isinstance(tool, Tool):
+        raise PromptValidationError(f"A section's tools are tools, not {type(tool).__name__}.", path)
+    try:
+        tool.judge_types()
+        tool.judge_examples()
+    except ToolDefinitionError as problem:
+        raise PromptValidationError(problem.message, path) from problem
+
+
+def _values_of(params: object) -> Mapping[str, Any]:
+    if params is None:
+        return {}
+    if isinstance(params, Mapping):
+        return params
+    if isinstance(params, BaseModel):
+        return dict(params)
+    if is_dataclass(params) and not isinstance(params, type):
+        return {field.name: getattr(params, field.name) for field in fields(params)}
+    raise PromptValidationError(f"A prompt takes a dataclass, a model or a mapping, not {type(params).__name__}.")
+
+
+def _text_of(placed: Placed, values: Mapping[str, Any]) -> str:
+    try:
+        return placed.section.text(values)
+    except KeyError as missing:
+        message = f"The template asks for ${{{missing.args[0]}}}, which the parameters do not have."
+        raise PromptValidationError(message, placed.path) from None
+
+
+def as_template(text: str) -> str:
+    """Return a text as a template in which it stands for itself."""
+    return text.replace("$", "$$")
+
+
+def fenced(text: str, kind: str = "") -> str:
+    """Return a text that others wrote between fences it cannot close: data for the model, never instructions."""
+    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{kind}\n{text}\n{fence}"
