@@ -20,6 +20,7 @@ urlpatterns = [
     path("tools/", include("catalog.urls")),
     path("tools/", include("plans.trying_urls")),
     path("", include("approvals.urls")),
+    path("ask/", include("plans.ask_urls")),
     path("plans/", include("plans.urls")),
     path("api/v1/", include("config.api")),
     path("admin/", admin.site.urls),

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from catalog.converters import PUBLIC_ID, STEP_ID
-from plans import changes_views, inputs_views, slice_views, views
+from plans import changes_views, inputs_views, model_uses_views, slice_views, views
 
 STEP = f"{PUBLIC_ID}/steps/{STEP_ID}"
 urlpatterns = [
@@ -16,6 +16,7 @@ urlpatterns = [
     path(f"{PUBLIC_ID}/retry/", changes_views.retry, name="plan-retry"),
     path(f"{PUBLIC_ID}/clone/", changes_views.clone, name="plan-clone"),
     path(f"{PUBLIC_ID}/change/", changes_views.change, name="plan-change"),
+    path(f"{PUBLIC_ID}/prompts/", model_uses_views.prompts, name="plan-prompts"),
     path(f"{PUBLIC_ID}/slice/", slice_views.plan_slice, name="plan-slice"),
     path(f"{PUBLIC_ID}/cancel/", views.cancel, name="plan-cancel"),
     path(f"{PUBLIC_ID}/values/<str:key>/", views.value, name="plan-value"),

@@ -12,6 +12,7 @@ from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
 from plans.browse import PlanQuery, plan_list
 from plans.controls import at_stake, cancel_plan, pause_plan, resume_plan
+from plans.draft_page import Editing, editing_of, start_edited
 from plans.drafting import Writing
 from plans.drawing import sketch_of
 from plans.masked import reveal_on_page
@@ -167,28 +168,37 @@ def _raw(text: str | None) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def new(request: PageRequest) -> HttpResponse:
-    """Show a plan being written; check it, or store and start it."""
+    """Show a plan being written, a draft of one's own among them; check it, or store and start it."""
+    editing = editing_of(request.user, request.POST.get("draft", request.GET.get("draft", "")))
     starter = STARTERS.get(request.GET.get("starter", ""))
-    text = request.POST.get("text", starter.text if starter else "").replace("\r\n", "\n")
+    begun = editing.text if editing else starter.text if starter else ""
+    writing = Writing(request.POST.get("text", begun).replace("\r\n", "\n"))
     if request.POST.get("do") == "start":
-        return _started(request, Writing(text))
-    return _written(request, Writing(text))
+        return _started(request, writing, editing)
+    return _written(request, writing, editing)
 
 
-def _started(request: PageRequest, writing: Writing) -> HttpResponse:
+def _started(request: PageRequest, writing: Writing, editing: Editing | None) -> HttpResponse:
     if not may_write(request):
-        return _written(request, writing, setback=NEEDS_ROLE.message, status=403)
+        return _written(request, writing, editing, NEEDS_ROLE.message, 403)
     if writing.errors:
-        return _written(request, writing, status=422)
-    stored = create_plan(writing.document(), by=Requester(request.user))
+        return _written(request, writing, editing, status=422)
+    by, document = Requester(request.user), writing.document()
+    try:
+        stored = start_edited(editing, document, by=by) if editing else create_plan(document, by=by)
+    except ToolgateError as error:
+        return _written(request, writing, editing, error.message, status_of(error))
     return redirect(f"/plans/{stored.public_id}/")
 
 
-def _written(request: PageRequest, writing: Writing, *, setback: str = "", status: int = 200) -> HttpResponse:
+def _written(
+    request: PageRequest, writing: Writing, editing: Editing | None, setback: str = "", status: int = 200
+) -> HttpResponse:
     template = "plans/_checked.html" if wants_part(request, "findings") else "plans/new.html"
     shown = {
         "section": "plans",
         "writing": writing,
+        "editing": editing,
         "drawing": sketch_of(writing) if writing.text.strip() else None,
         "starters": STARTERS.values(),
         "may_write": may_write(request),

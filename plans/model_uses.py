@@ -1,0 +1,132 @@
+"""Each time a model was asked for a plan, as its page shows it: to the plan's owner and administrators alone."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Q, QuerySet
+from rest_framework.exceptions import ValidationError
+
+from catalog.access import NotAllowed, name_of
+from catalog.pages import Cursor, PageAt, page_of
+from plans.models import ModelUse, Plan
+from plans.planner import drafts
+from plans.selectors import may_control
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+PAGE_SIZE = 10
+LONG = 1500
+"""Characters of a message beyond which it is folded."""
+PURPOSES = {
+    ModelUse.Purpose.DRAFT: "Drafted a plan",
+    ModelUse.Purpose.REPAIR: "Mended the draft",
+    ModelUse.Purpose.CONTINUE: "Planned on with an answer",
+    ModelUse.Purpose.REPLY: "Composed the reply",
+    ModelUse.Purpose.AGENT: "Worked as an agent",
+}
+SPEAKERS = {"instructions": "Instructions", "user": "To the model", "model": "From the model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as the model read or wrote it, whole."""
+
+    by: str
+    text: str
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is folded until somebody opens it."""
+        return len(self.text) > LONG
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One time a model was asked: what it read, what it said, and what that took."""
+
+    use: ModelUse
+
+    @property
+    def purpose(self) -> str:
+        """What it was asked for."""
+        return PURPOSES.get(ModelUse.Purpose(self.use.purpose), self.use.purpose)
+
+    @property
+    def read(self) -> Sequence[Message]:
+        """What the model read."""
+        return list(_messages(self.use.prompt, "user"))
+
+    @property
+    def said(self) -> Sequence[Message]:
+        """What the model answered; nothing where it did not."""
+        return list(_messages(self.use.answer, "model"))
+
+
+@dataclass(frozen=True, slots=True)
+class Askings:
+    """A page of them, oldest first; `later` is the cursor of the next page."""
+
+    plan: Plan
+    rows: Sequence[Asking]
+    later: str
+    is_first: bool
+
+
+def may_read_prompts(viewer: "User", plan: Plan) -> bool:
+    """Say whether the viewer may read what models were asked for this plan: its owner and administrators."""
+    return may_control(viewer, None, plan)
+
+
+def has_prompts(plan: Plan) -> bool:
+    """Say whether a model was asked for the plan; one query."""
+    return _uses(plan).exists()
+
+
+def askings_of(viewer: "User", plan: Plan, cursor: str) -> Askings:
+    """Return what models were asked for the plan, its draft included. Raises NotAllowed."""
+    if not may_read_prompts(viewer, plan):
+        raise NotAllowed(f"Only {name_of(plan.author)} and administrators may read the prompts of this plan.")
+    at = _cursor(cursor)
+    page = page_of(_uses(plan).select_related("call"), order="id", at=PageAt(PAGE_SIZE, at))
+    return Askings(plan, [Asking(use) for use in page.rows], page.next.text() if page.next else "", at is None)
+
+
+def _uses(plan: Plan) -> QuerySet[ModelUse]:
+    draft = drafts.draft_of(plan) if plan.request else None
+    return ModelUse.objects.filter(Q(plan=plan) | Q(call=draft) if draft else Q(plan=plan))
+
+
+def _cursor(text: str) -> Cursor | None:
+    """Read a cursor; one that is not ours is the beginning."""
+    try:
+        found = Cursor.read(text[:400])
+    except ValidationError:
+        return None
+    return found if found is None or isinstance(found.value, int) else None
+
+
+def _messages(text: str, by: str) -> Iterator[Message]:
+    """Read stored messages: objects that say who speaks and what; anything else is shown as it is stored."""
+    if not text:
+        return
+    try:
+        stored = json.loads(text)
+    except ValueError:
+        yield Message(SPEAKERS[by], text)
+        return
+    for each in stored if isinstance(stored, list) else [stored]:
+        yield _message(each, by)
+
+
+def _message(stored: Any, by: str) -> Message:
+    if not isinstance(stored, dict):
+        return Message(SPEAKERS[by], _text(stored))
+    speaker = str(stored.get("by", by))
+    return Message(SPEAKERS.get(speaker, speaker), _text(stored.get("text", stored)))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
