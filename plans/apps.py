@@ -7,6 +7,8 @@ from catalog.facts import fact
 
 PLANNER_TOOLS = ("plans.planner.drafting",)
 """The modules whose tools are there where a model is configured."""
+QUESTIONS = "plans.planner.ask_user"
+"""The module whose tool asks people: it needs no model."""
 
 
 class PlansConfig(AppConfig):
@@ -27,5 +29,6 @@ class PlansConfig(AppConfig):
 
         fact.connect(on_fact, dispatch_uid="plans.events")
         fact.connect(reports.on_fact, dispatch_uid="plans.reports")
+        registry.also_ships(QUESTIONS, lambda: True)
         for module in PLANNER_TOOLS:
             registry.also_ships(module, is_configured)

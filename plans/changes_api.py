@@ -85,14 +85,14 @@ class PlanInput(PlanEndpoint):
 
     @extend_schema("plans_input", request=InputBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Give a step that was sent back what it is to run with; 409 when none waits for that."""
+        """Answer a step's question with text, or give one that was sent back its arguments; 409 when none waits."""
         return answer_once(request, lambda: self._give(public_id), self.shown)
 
     def _give(self, public_id: str) -> Response:
         body = self.body(InputBody)
         plan = self.own_plan(public_id)
         try:
-            give_input(plan, body["step_id"], body.get("arguments"), by=self.requester)
+            give_input(plan, body["step_id"], body.get("arguments"), text=body["text"], by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
         return self.shown(public_id)

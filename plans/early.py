@@ -6,7 +6,7 @@ would run is still what was asked, and asks anew otherwise. Everything here happ
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
@@ -29,6 +29,7 @@ from plans import claims
 from plans.claims import Claimed, Parking
 from plans.events import Recording, carry_out
 from plans.models import Step, StepDependency
+from plans.order import descendants
 from plans.states import StepStatus, WaitingFor
 from plans.work import Order
 
@@ -153,16 +154,6 @@ def take_back_after(batch: Recording, step_id: int) -> None:
     if not asked:
         return
     arrows = StepDependency.objects.filter(step__plan=batch.plan_pk)
-    after = _after(step_id, list(arrows.values_list("needs__step_id", "step__step_id")))
+    after = descendants(step_id, arrows.values_list("needs__step_id", "step__step_id"))
     reason = f"Step {step_id}, which it needs, has failed."
     take_back([call for call in asked if int(call.step_ref) in after], reason)
-
-
-def _after(first: int, arrows: Sequence[tuple[int, int]]) -> set[int]:
-    """Return the numbers of the steps that need this one, directly or not."""
-    found: set[int] = set()
-    new = {first}
-    while new:
-        new = {step for needed, step in arrows if needed in new} - found
-        found |= new
-    return found

@@ -1,10 +1,11 @@
 """Steps that wait for their person: reviewers wanted the call changed, and what it is to run with is asked for.
 
 What a person gives is taken as it stands: nothing in it refers to the plan's memory. The step's own parameters stay as
-they were planned, so that what in them was private stays so.
+they were planned, so that what in them was private stays so. Steps that ask a question wait likewise, and are answered
+at the same address: `plans.questions` has them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from approvals.outcomes import SENT_BACK
@@ -19,6 +20,7 @@ from plans import carriers, starting
 from plans.askers import ask_for
 from plans.events import Recording, recording
 from plans.models import Plan, Step
+from plans.questions import answer, waits_for_answer
 from plans.services import Requester
 from plans.states import StepStatus, WaitingFor
 from plans.work import Order
@@ -47,12 +49,22 @@ def waiting_step(plan: Plan, step_id: int | None) -> Step:
 
     Raises Step.DoesNotExist for a number that the plan does not have, and Conflict where nothing waits.
     """
+    return _the_one(plan, step_id, is_sent_back)
+
+
+def asking_step(plan: Plan, step_id: int | None) -> Step:
+    """Return the step that waits for the answer to its question; raises as `waiting_step` does."""
+    return _the_one(plan, step_id, waits_for_answer)
+
+
+def _the_one(plan: Plan, step_id: int | None, waits: Callable[[Step], bool]) -> Step:
+    steps = plan.steps.select_related("call__version")
     if step_id is not None:
-        step = plan.steps.select_related("call__version").get(step_id=step_id)
-        if not is_sent_back(step):
+        step = steps.get(step_id=step_id)
+        if not waits(step):
             raise Conflict(f"Step {step_id} waits for no input.")
         return step
-    found = [each for each in plan.steps.filter(**WAITS).select_related("call__version") if is_sent_back(each)]
+    found = [each for each in steps.filter(**WAITS) if waits(each)]
     if len(found) != 1:
         raise Conflict("Several steps wait for input: name one by step_id." if found else "Nothing waits for input.")
     return found[0]
@@ -64,12 +76,22 @@ def is_sent_back(step: Step) -> bool:
     return waits and step.call is not None and step.call.error_kind == SENT_BACK
 
 
-def give_input(plan: Plan, step_id: int | None, arguments: Mapping[str, Any] | None, *, by: Requester) -> None:
-    """Answer a plan that waits for its person. Raises ParameterError without what it waits for, and as below."""
-    if arguments is None:
-        waiting_step(plan, step_id)
+def give_input(
+    plan: Plan, step_id: int | None, arguments: Mapping[str, Any] | None, *, text: str = "", by: Requester
+) -> None:
+    """Give a plan what it waits for: `text` for a question, `arguments` for a step that was sent back.
+
+    Raises ParameterError without the one it waits for, and as `give_arguments` and `questions.answer` do.
+    """
+    step = _the_one(plan, step_id, lambda each: waits_for_answer(each) or is_sent_back(each))
+    if waits_for_answer(step):
+        if arguments is not None:
+            raise refused("arguments", "not_wanted", "This step asks a question: answer it with text.")
+        answer(plan, step, text, by=by)
+    elif arguments is None:
         raise refused("arguments", "required", "Reviewers wanted the call changed: give it the arguments to run with.")
-    give_arguments(plan, step_id, arguments, by=by)
+    else:
+        give_arguments(plan, step.step_id, arguments, by=by)
 
 
 def give_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:

@@ -159,6 +159,31 @@ class StepAsker(models.Model):
         return f"{self.person_id} asked for {self.step_id}"
 
 
+class Question(models.Model):
+    """What a step asks the person whose plan it is, as they were asked; their answer becomes the step's result.
+
+    Both may be personal: who sees them is who sees the plan's private values.
+    """
+
+    step = models.ForeignKey(Step, models.CASCADE, related_name="questions")
+    text = models.TextField()
+    asked_at = models.DateTimeField()
+    answer = models.TextField(blank=True)
+    answered_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False
+    )
+    answered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["step"], condition=Q(answered_at=None), name="one_open_question")
+        ]
+
+    def __str__(self) -> str:
+        return f"question of {self.step_id}"
+
+
 class MemoryItem(models.Model):
     """A plan's memory: a `value` under its key, or a note that a step was skipped or failed.
 

@@ -1,6 +1,6 @@
 """The order that dependencies ask for: circles, and what is over before a step starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 MAX_CYCLES = 10
@@ -25,6 +25,19 @@ def ancestors(graph: Mapping[int, Sequence[int]]) -> dict[int, frozenset[int]]:
     for step in TopologicalSorter(graph).static_order():
         needed = graph[step]
         found[step] = frozenset(needed).union(*(found[each] for each in needed))
+    return found
+
+
+def descendants(first: int, arrows: Iterable[tuple[int, int]]) -> set[int]:
+    """Return the steps that need this one, directly or not; an arrow is a step and one that needs it."""
+    dependents: dict[int, list[int]] = {}
+    for needed, step in arrows:
+        dependents.setdefault(needed, []).append(step)
+    found, new = set[int](), [first]
+    while new:
+        more = set(dependents.get(new.pop(), ())) - found
+        found |= more
+        new += more
     return found
 
 

@@ -92,7 +92,7 @@ class InputBody(StrictSerializer):
     """What a plan that waits for its person is given."""
 
     step_id = Whole(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
-    text = Text(required=False, allow_blank=True, default="")
+    text = Text(required=False, allow_blank=True, default="", help_text="The answer to what a step asks.")
     arguments = JsonObject(required=False, help_text="What a step that was sent back is to run with.")
 
 

@@ -26,7 +26,8 @@ from catalog.registry import unknown_tool
 from catalog.secrets import Sealed
 from catalog.states import TERMINAL, CallStatus
 from catalog.vault import Place
-from plans import budgets, caps, carriers, claims, conditions, drift, early, finishing, granted, limits, references
+from plans import budgets, caps, carriers, claims, conditions, drift, early, finishing, granted, limits, questions
+from plans import references
 from plans.budgets import BudgetExceeded
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
@@ -72,7 +73,8 @@ def _begin(start: Start) -> Work | None:
     try:
         if step.call_pk is not None:
             return _continue(start)
-        note = _skip_reason(start)
+        answered = step.tool == questions.TOOL and questions.is_answered(step.pk)
+        note = _NOT_DONE if answered else _skip_reason(start)
         start.batch.add("step.started", step.step_id, attempt=step.attempt, **note.event)
         if note.done:
             finishing.skip(start.batch, step)
@@ -80,7 +82,10 @@ def _begin(start: Start) -> Work | None:
         if not step.tool:
             finishing.complete_note(start.batch, step)
             return None
-        return admit(start, order_of_step(start.plan, start.step))
+        order = order_of_step(start.plan, start.step)
+        if step.tool == questions.TOOL and not answered:
+            return _ask(start, order)
+        return admit(start, order)
     except ToolError as error:
         if not (isinstance(error, ToolDrifted) and drift.leave(start.batch, step)):
             finishing.refuse(start.batch, step, error)
@@ -98,10 +103,23 @@ class _Check:
     event: dict[str, str]
 
 
+_NOT_DONE = _Check(done=False, event={})
+
+
+def _ask(start: Start, order: Order) -> None:
+    """Let the step wait for the answer to its question. Raises ToolError where policies do not let it be asked."""
+    verdict = gate(facts_for(order, start.plan))
+    if isinstance(verdict, dispatch.Deny):
+        raise ToolError(verdict.message)
+    if isinstance(verdict, dispatch.Hold):
+        raise ToolError("A rule holds questions for approval, which they do not wait for. Let it allow or deny them.")
+    questions.ask(start.batch, start.step, str(order.shown["question"]))
+
+
 def _skip_reason(start: Start) -> _Check:
     step = start.step
     if not step.done_check:
-        return _Check(done=False, event={})
+        return _NOT_DONE
     memory = dict(Memory(step.plan_pk))
     verdict = conditions.evaluate(step.done_check, memory, expected_key=step.expected_key or None)
     return _Check(done=verdict.done, event={} if verdict.done else {"check": verdict.reason})

@@ -1,0 +1,108 @@
+"""Steps that ask the person whose plan it is, and wait for the answer: it is the step's result, as a tool's would be.
+
+The step waits before its call, so it costs nothing but rows. The answer lets it be claimed again; its call then passes
+the gate as any other, and gives the answer back. A question that policies refuse is never asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from approvals.verdicts import refused
+from catalog.access import name_of
+from catalog.errors import Conflict
+from catalog.retries import retried
+from catalog.secrets import scrub_words
+from plans import carriers, claims
+from plans.askers import ask_for
+from plans.claims import Claimed, Parking
+from plans.events import Recording, recording
+from plans.models import Plan, Question, Step, StepDependency
+from plans.order import descendants
+from plans.services import Requester
+from plans.states import StepStatus, WaitingFor
+
+TOOL = "ask_user"
+MAX_QUESTION = 2000
+MAX_ANSWER = 4000
+
+
+def waits_for_answer(step: Step) -> bool:
+    """Say whether the step at hand waits for the answer to its question."""
+    waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.INPUT
+    return waits and step.tool == TOOL and step.call_id is None
+
+
+def is_answered(step_pk: int) -> bool:
+    """Say whether somebody has answered what the step asks."""
+    latest = Question.objects.filter(step=step_pk).order_by("-pk").values_list("answered_at", flat=True).first()
+    return latest is not None
+
+
+def ask(batch: Recording, step: Claimed, text: str) -> None:
+    """Let a claimed step wait for an answer, holding nothing. Raises Conflict when its lease was lost."""
+    if not claims.park_step(batch.cursor, step, Parking(WaitingFor.INPUT, None, batch.now)):
+        raise Conflict("The step was taken over before its question was asked.")
+    asked = {"text": text, "asked_at": batch.now}
+    Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=asked)
+    batch.add("step.waiting", step.step_id, waiting_for="input", question=True)
+    batch.add("input.requested", step.step_id, question=True)
+
+
+def answer(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
+    """Answer what a step asks. Raises ParameterError for a text that is no answer, Conflict when it does not wait."""
+    _store(plan, step, _checked(text), by)
+
+
+def _checked(text: str) -> str:
+    said = text.replace("\r\n", "\n").strip()
+    if not said:
+        raise refused("text", "required", "Write an answer.")
+    if len(said) > MAX_ANSWER:
+        raise refused("text", "too_long", f"This has {len(said):,} characters; an answer has at most {MAX_ANSWER:,}.")
+    if "\0" in said:
+        raise refused("text", "invalid", "This holds the NUL character, which no answer may.")
+    return scrub_words(said)
+
+
+@retried
+def _store(plan: Plan, step: Step, text: str, by: Requester) -> None:
+    with recording(plan.pk, plan.public_id) as batch:
+        waiting = Step.objects.filter(
+            pk=step.pk, call=None, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.INPUT, claimed_by=""
+        )
+        if not waiting.update(waiting_for="", waiting_since=None, ready_at=batch.now):
+            raise Conflict(f"Step {step.step_id} waits for no answer any more.")
+        given = {"answer": text, "answered_by": by.user, "answered_at": batch.now}
+        Question.objects.filter(step=step.pk, answered_at=None).update(**given)
+        _ask_for_what_follows(plan, step, by)
+        batch.add("input.received", step.step_id, by=name_of(by.user), question=True)
+        carriers.hint(plan.pk)
+
+
+def _ask_for_what_follows(plan: Plan, step: Step, by: Requester) -> None:
+    """Who answers for someone else asked for what is made of it, and does not decide about that."""
+    if by.user.pk == plan.author_id:
+        return
+    arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs__step_id", "step__step_id")
+    ask_for(plan, {step.step_id} | descendants(step.step_id, arrows), by=by)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A question of a plan, with its answer; None while nobody has answered."""
+
+    step_id: int
+    question: str
+    answer: str | None
+
+
+def exchanges_of(plan_pk: int) -> Sequence[Exchange]:
+    """Return what was asked in a plan so far, in order."""
+    rows = Question.objects.filter(step__plan=plan_pk).order_by("pk")
+    found = rows.values_list("step__step_id", "text", "answer", "answered_at")
+    return [Exchange(step, text, said if at else None) for step, text, said, at in found]
+
+
+def open_question(step: Step) -> Question | None:
+    """Return the question that the step at hand waits with."""
+    return step.questions.filter(answered_at=None).first() if waits_for_answer(step) else None
