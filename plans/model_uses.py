@@ -81,8 +81,8 @@ def may_read_prompts(viewer: "User", plan: Plan) -> bool:
 
 
 def has_prompts(plan: Plan) -> bool:
-    """Say whether a model was asked for the plan; one query."""
-    return _uses(plan).exists()
+    """Say whether a model was asked for the plan: one that was drafted, or else one query."""
+    return bool(plan.request) or ModelUse.objects.filter(plan=plan).exists()
 
 
 def askings_of(viewer: "User", plan: Plan, cursor: str) -> Askings:

@@ -14,6 +14,7 @@ from plans.cloning import NO_KIN, Kin, kin_of
 from plans.controls import AtStake
 from plans.drawing import Drawing, drawing_of
 from plans.masked import MaskedField
+from plans.model_uses import has_prompts, may_read_prompts
 from plans.models import Plan, Step
 from plans.picture import Picture, draw
 from plans.private import sees_through
@@ -56,6 +57,7 @@ class PlanPage:
     stake: AtStake | None = None
     may_write: bool = False
     kin: Kin = NO_KIN
+    has_prompts: bool = False
     tabs = TABS
 
     @property
@@ -151,6 +153,7 @@ def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str)
         tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
         may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),
         kin=kin_of(plan, viewer),
+        has_prompts=may_read_prompts(viewer, plan) and has_prompts(plan),
         setback=said.get("setback", ""),
         comment=said.get("comment", ""),
     )
