@@ -123,7 +123,11 @@ def _page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[Appro
     """Return one page of a view: what waits stands oldest first, what was decided newest first."""
     order = "-id" if view == DECIDED else "opened_at"
     place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
-    return page_of(_lean(queues.of(view)), order=order, at=PageAt(MOST_LISTED, place))
+    narrow = queues.of(view).only("pk", "opened_at")  # what is sorted is narrow, what is shown is then fetched by key
+    page = page_of(narrow, order=order, at=PageAt(MOST_LISTED, place))
+    keys = [row.pk for row in page.rows]
+    rows = {row.pk: row for row in _lean(ApprovalRequest.objects.filter(pk__in=keys))} if keys else {}
+    return replace(page, rows=[rows[key] for key in keys if key in rows])
 
 
 def next_after(requests: Sequence[ApprovalRequest], public_id: str) -> str:

@@ -6,13 +6,15 @@ same folder, at the same host, for the same domain. Never writes.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.db.models import Prefetch
+
 from approvals.models import ApprovalRequest, Review
-from approvals.selectors import last_review, whole
+from approvals.selectors import last_review
 from approvals.states import RequestStatus
 from catalog.models import ToolVersion
 from catalog.states import TERMINAL
@@ -58,8 +60,15 @@ def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
     shape = shape_of(request.call.arguments)
     alike = {pk: shape is not None and shape_of(text) == shape for pk, text in _last_answered(request)}
     chosen = sorted(alike, key=lambda pk: (alike[pk], pk), reverse=True)[:limit]
-    found = {each.pk: each for each in whole(ApprovalRequest.objects.filter(pk__in=chosen))} if chosen else {}
+    found = _with_reviews(chosen) if chosen else {}
     return [Precedent(found[pk], last_review(found[pk]), alike[pk]) for pk in chosen if pk in found]
+
+
+def _with_reviews(keys: Sequence[int]) -> dict[int, ApprovalRequest]:
+    """Load what is told of earlier requests: how each was answered, and how its run ended."""
+    reviews = Review.objects.select_related("person").order_by("id")
+    earlier = ApprovalRequest.objects.select_related("call").prefetch_related(Prefetch("reviews", reviews))
+    return earlier.defer("call__arguments", "call__response", "call__late_evidence").in_bulk(keys)
 
 
 def _last_answered(request: ApprovalRequest) -> list[tuple[int, str]]:

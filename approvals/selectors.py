@@ -67,7 +67,7 @@ def whole(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     related = ("call__requested_by", "call__token", "tool_version__tool", "policy_revision__policy", "superseded_by")
     return requests.select_related(*related, "claimed_by").prefetch_related(
         "call__requesters",
-        "rounds",
+        Prefetch("rounds", Round.objects.select_related("editor")),
         Prefetch("reviews", reviews),
         Prefetch("delegations", delegations),
         Prefetch("comments", comments),

@@ -94,7 +94,7 @@ def _counting(request: ApprovalRequest) -> list[Review]:
 
 
 def timeline_of(request: ApprovalRequest) -> list[Moment]:
-    """Return what happened to a request, loaded whole, oldest first; two queries more."""
+    """Return what happened to a request, loaded whole, oldest first; no query more."""
     return sorted(_moments(request), key=lambda moment: moment.at)
 
 
@@ -104,14 +104,14 @@ def _moments(request: ApprovalRequest) -> Iterator[Moment]:
     yield Moment(
         at=request.opened_at, who=by, did="asked", icon="bot" if asked_by else "human", is_agent=bool(asked_by)
     )
-    for each in request.rounds.select_related("editor").order_by("number"):
+    for each in sorted(request.rounds.all(), key=lambda round_: round_.number):
         if each.number > 1:
             who = name_of(each.editor) if each.editor else ""
             did = "changed what is asked" if who else "What was asked before stands again"
             yield Moment(at=each.created_at, who=who, did=did, icon="edit", note="Earlier answers count no more.")
     for review in request.reviews.all():
         yield from _of_review(request, review)
-    for said in request.comments.select_related("person").order_by("id"):
+    for said in request.comments.all():
         yield Moment(
             at=said.at,
             who=name_of(said.person),

@@ -4,7 +4,9 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.http import QueryDict
+from django.test.utils import CaptureQueriesContext
 
 from approvals.decisions import decide, undo
 from approvals.desk import claim, delegate, release, snooze, wake
@@ -215,3 +217,13 @@ def _agree(viewer: User) -> None:
         and not (each.claimed_until and each.claimed_until > now and each.claimed_by != viewer)
     }
     assert {each.pk for each in queues.of("needs_me")} == needs
+
+
+def test_what_is_sorted_is_narrow(ada, rosa):
+    """Ten thousand that wait are sorted by their keys; the texts of previews are read of those that are shown."""
+    asked = [ask(ada), ask(ada)]
+    with CaptureQueriesContext(connection) as captured:
+        assert [each.pk for each in queue_of(rosa).requests] == [each.pk for each in asked]
+    in_order = [query["sql"] for query in captured if '"opened_at" ASC' in query["sql"]]
+    assert len(in_order) == 1
+    assert "preview" not in in_order[0] and "catalog_call" not in in_order[0]
