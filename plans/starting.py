@@ -26,8 +26,20 @@ from catalog.registry import unknown_tool
 from catalog.secrets import Sealed
 from catalog.states import TERMINAL, CallStatus
 from catalog.vault import Place
-from plans import budgets, caps, carriers, claims, conditions, drift, early, finishing, granted, limits, questions
-from plans import references
+from plans import (
+    budgets,
+    caps,
+    carriers,
+    claims,
+    conditions,
+    drift,
+    early,
+    finishing,
+    granted,
+    limits,
+    questions,
+    references,
+)
 from plans.budgets import BudgetExceeded
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
@@ -71,21 +83,7 @@ def _begin(start: Start) -> Work | None:
     """Take one claimed step as far as it goes without leaving the transaction."""
     step = start.step
     try:
-        if step.call_pk is not None:
-            return _continue(start)
-        answered = step.tool == questions.TOOL and questions.is_answered(step.pk)
-        note = _NOT_DONE if answered else _skip_reason(start)
-        start.batch.add("step.started", step.step_id, attempt=step.attempt, **note.event)
-        if note.done:
-            finishing.skip(start.batch, step)
-            return None
-        if not step.tool:
-            finishing.complete_note(start.batch, step)
-            return None
-        order = order_of_step(start.plan, start.step)
-        if step.tool == questions.TOOL and not answered:
-            return _ask(start, order)
-        return admit(start, order)
+        return _begin_anew(start) if step.call_pk is None else _continue(start)
     except ToolError as error:
         if not (isinstance(error, ToolDrifted) and drift.leave(start.batch, step)):
             finishing.refuse(start.batch, step, error)
@@ -95,6 +93,23 @@ def _begin(start: Start) -> Work | None:
         log_unexpected(error)
         finishing.refuse(start.batch, step, ToolError(f"The step could not begin: {type(error).__name__}."))
     return None
+
+
+def _begin_anew(start: Start) -> Work | None:
+    """Take a step that has no call as far as it goes: skipped, done, asked, or with its call."""
+    step = start.step
+    is_question = step.tool == questions.TOOL
+    answered = is_question and questions.is_answered(step.pk)
+    note = _NOT_DONE if answered else _skip_reason(start)
+    start.batch.add("step.started", step.step_id, attempt=step.attempt, **note.event)
+    if note.done:
+        finishing.skip(start.batch, step)
+        return None
+    if not step.tool:
+        finishing.complete_note(start.batch, step)
+        return None
+    order = order_of_step(start.plan, step)
+    return _ask(start, order) if is_question and not answered else admit(start, order)
 
 
 @dataclass(frozen=True, slots=True)
