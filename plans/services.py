@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from django.contrib.auth.models import User
 
@@ -36,6 +36,17 @@ class Requester:
     session: str = ""
 
 
+class Origin(Protocol):
+    """What a plan is made from beside its document: a request in words."""
+
+    @property
+    def request(self) -> str:
+        """The words."""
+
+    def become(self, plan: Plan) -> None:
+        """Become the plan, in the transaction that stores it. Raises Conflict when it is another one already."""
+
+
 class PlanProblems(ToolError):
     """The plan cannot be stored; `problems` has every one of them."""
 
@@ -52,14 +63,19 @@ def problems_of(document: Json | PlanDocument) -> list[Problem]:
 
 
 @retried
-def create_plan(document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None) -> Plan:
-    """Store a plan with its steps and memory, and start it unless it says otherwise. Raises PlanProblems."""
+def create_plan(
+    document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None, origin: Origin | None = None
+) -> Plan:
+    """Store a plan with its steps and memory, and start it unless it says otherwise. Raises PlanProblems.
+
+    One with an origin keeps its words, and raises what that raises.
+    """
     problems = [problem for problem in problems_of(document) if problem.severity == "error"]
     if problems:
         raise PlanProblems(problems)
     plan = new_plan(scrub_words(document.goal), by)
     plan.owner, plan.can_modify = document.owner or "agent", document.can_modify
-    plan.cloned_from = cloned_from
+    plan.cloned_from, plan.request = cloned_from, origin.request if origin else ""
     if document.deadline_seconds:
         plan.deadline_seconds = document.deadline_seconds
         plan.deadline_at = plan.created_at + timedelta(seconds=document.deadline_seconds)
@@ -68,19 +84,25 @@ def create_plan(document: PlanDocument, *, by: Requester, cloned_from: Plan | No
     with recording_new(plan) as batch:
         _store_steps(plan, document.steps)
         keep_secrets(plan.public_id, document.steps)
-        memory = vault.sealed(None, document.memory or {})
-        vault.keep(Place(plan.public_id), memory.secrets)
-        MemoryItem.objects.bulk_create(
-            MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=batch.now)
-            for key, value in json.loads(memory.text).items()
-        )
-        if document.memory:
-            keep_given(plan, document.steps)
+        _store_memory(plan, document, batch)
+        if origin:
+            origin.become(plan)
         told: dict[str, Any] = {"cloned_from": cloned_from.public_id} if cloned_from else {}
         batch.add("plan.created", **told)
         if document.start:
             start(plan, batch)
     return plan
+
+
+def _store_memory(plan: Plan, document: PlanDocument, batch: Recording) -> None:
+    memory = vault.sealed(None, document.memory or {})
+    vault.keep(Place(plan.public_id), memory.secrets)
+    MemoryItem.objects.bulk_create(
+        MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=batch.now)
+        for key, value in json.loads(memory.text).items()
+    )
+    if document.memory:
+        keep_given(plan, document.steps)
 
 
 def new_plan(

@@ -1,1 +1,119 @@
-"""The tool that drafts: a request becomes the planner's answer and, checked and repaired, the document of a plan."""
+"""The tool that drafts: a request becomes the planner's answer and, checked and repaired, the document of a plan.
+
+Nothing that a model answers is executed here, or stored as a plan: a draft is a result that people look at.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from catalog.context import ToolContext
+from catalog.models import Call
+from catalog.secrets import scrub_words
+from catalog.tools import tool
+from plans.models import Plan
+from plans.planner import asking, prompt
+from plans.planner.asking import Answer, AnswerUnreadable, Said
+from plans.planner.database import in_database
+from plans.planner.drafts import LONGEST_REQUEST, TOOL
+from plans.planner.judging import Judged, judge
+from plans.planner.offered import CATEGORY
+from plans.planner.output import PlannerOutput
+from plans.services import Requester
+from plans.strategies import PlanningStrategy
+
+REPAIRS = 2
+SECONDS = 120.0
+
+
+@tool(name=TOOL, categories=[CATEGORY], retry_safe=True, timeout=SECONDS)
+async def draft_plan(
+    request: Annotated[str, Field(min_length=1, max_length=LONGEST_REQUEST)],
+    strategy: PlanningStrategy = PlanningStrategy.REACT,
+    *,
+    context: ToolContext,
+) -> dict[str, Any]:
+    """Turn a request in words into a plan that people can look at, change and start."""
+    drafting = Drafting(context, scrub_words(request), strategy, await in_database(requester_of, context))
+    return await drafting.result()
+
+
+def requester_of(context: ToolContext) -> Requester:
+    """Return in whose name a call asks the planner."""
+    call = Call.objects.select_related("requested_by", "token__user").get(public_id=context.call_id)
+    plan = Plan.objects.only("via", "session").get(public_id=context.plan_id)
+    return Requester(call.requested_by, call.token, via=plan.via, session=plan.session)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One answer of the model, and what was found in it; an answer that cannot be read has no output."""
+
+    answer: Answer
+    judged: Judged
+
+    @property
+    def output(self) -> PlannerOutput:
+        """What the planner answered."""
+        assert isinstance(self.answer.data, PlannerOutput)  # noqa: S101 (it was asked for in this shape)
+        return self.answer.data
+
+
+@dataclass(slots=True)
+class Drafting:
+    """One request on its way to a plan; `request` holds no secret."""
+
+    context: ToolContext
+    request: str
+    strategy: PlanningStrategy
+    by: Requester
+    rounds: int = 0
+    tokens: int = 0
+
+    async def result(self) -> dict[str, Any]:
+        """Ask, and let the planner mend its answer at most twice. Raises what asking raises."""
+        instructions = await in_database(self._instructions)
+        said: Sequence[Said] = prompt.opening(self.request)
+        last: _Round | AnswerUnreadable | None = None
+        while self.rounds <= REPAIRS:
+            last = await self._ask(instructions, said)
+            if isinstance(last, AnswerUnreadable):
+                said = [*said, *prompt.correction(last.text, [last.message])]
+                continue
+            if not last.judged.errors:
+                break
+            said = [*said, *prompt.correction(last.answer.text, last.judged.errors, last.judged.document)]
+        if not isinstance(last, _Round):
+            assert last is not None  # noqa: S101 (it was asked at least once)
+            raise last
+        return self._told(last)
+
+    async def _ask(self, instructions: str, said: Sequence[Said]) -> _Round | AnswerUnreadable:
+        self.rounds += 1
+        purpose: asking.Purpose = "draft" if self.rounds == 1 else "repair"
+        try:
+            answer = await asking.ask(
+                purpose, context=self.context, instructions=instructions, messages=said, answer=PlannerOutput
+            )
+        except AnswerUnreadable as problem:
+            return problem
+        self.tokens += answer.input_tokens + answer.output_tokens
+        return _Round(answer, await in_database(self._judged, answer.data))
+
+    def _instructions(self) -> str:
+        return prompt.instructions_for(self.request, self.strategy, by=self.by)
+
+    def _judged(self, output: PlannerOutput) -> Judged:
+        return judge(output, self.request, by=self.by)
+
+    def _told(self, last: _Round) -> dict[str, Any]:
+        return {
+            "output": last.output.model_dump(mode="json"),
+            "plan": last.judged.document,
+            "problems": [asdict(problem) for problem in last.judged.problems],
+            "model": last.answer.model,
+            "tokens": self.tokens,
+            "rounds": self.rounds,
+        }

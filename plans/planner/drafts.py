@@ -1,18 +1,32 @@
 """Drafts: a request in words, what the planner made of it, and the plan that people start from it.
 
-A draft is a call of the tool `draft_plan`, and is addressed by that call's id.
+A draft is a call of the tool `draft_plan`, and is addressed by that call's id. What its model was asked moves to the
+plan that is started from it; that is how a draft is known to have been started.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from catalog.models import Call
-from plans.models import Plan
+from django.db.models import F, QuerySet
+from pydantic import ValidationError
+
+from catalog.access import NotAllowed
+from catalog.errors import Conflict
+from catalog.models import ApiToken, Call
+from catalog.secrets import scrub_words
+from catalog.states import CallStatus
+from plans import services
+from plans.calls import CallOrder, create_call
+from plans.models import ModelUse, Plan
+from plans.planner import provider
 from plans.planner.output import PlannerOutput
-from plans.services import Requester
+from plans.planner.provider import NotConfigured
+from plans.services import PlanProblems, Requester
+from plans.spec import PlanDocument
 
 TOOL = "draft_plan"
+LONGEST_REQUEST = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +40,108 @@ class Drafted:
     tokens: int = 0
     request: str = ""
     strategy: str = ""
-    rounds: int = field(default=1)
+    rounds: int = 1
+
+    @property
+    def can_start(self) -> bool:
+        """Whether nothing keeps its plan from being stored as it is."""
+        return self.document is not None and not any(each["severity"] == "error" for each in self.problems)
 
 
-def ask(request: str, strategy: str | None, *, by: Requester) -> Call:
+def ask(request: str, strategy: str | None = None, *, by: Requester) -> Call:
     """Ask the planner: store the call that drafts, and let it start. Raises NotConfigured and what calls raise."""
-    raise NotImplementedError
+    if not provider.is_configured():
+        raise NotConfigured
+    arguments = {"request": request} | ({"strategy": strategy} if strategy else {})
+    return create_call(CallOrder(TOOL, arguments), by=by)
 
 
 def drafted(call: Call) -> Drafted | None:
     """Return what a call drafted; None while it runs, and when it failed."""
-    raise NotImplementedError
+    if call.tool_name != TOOL or call.status != CallStatus.COMPLETED or not call.response:
+        return None
+    results = call.response_json.get("results") or [{}]
+    given, asked = results[0], call.arguments_json
+    try:
+        output = PlannerOutput.model_validate(given.get("output"))
+    except ValidationError:  # a person answered in the tool's place
+        return None
+    return Drafted(
+        output,
+        given.get("plan"),
+        given.get("problems", ()),
+        given.get("model", ""),
+        given.get("tokens", 0),
+        request_of(call),
+        str(asked.get("strategy", "")),
+        given.get("rounds", 1),
+    )
+
+
+def request_of(call: Call) -> str:
+    """Return the words that a draft was asked for with, without the secrets in them."""
+    return str(call.arguments_json.get("request", ""))
+
+
+def plan_of(call: Call) -> Plan | None:
+    """Return the plan that was started from a draft."""
+    return plans_of([call]).get(call.pk)
+
+
+def plans_of(calls: Iterable[Call], among: QuerySet[Plan] | None = None) -> Mapping[int, Plan]:
+    """Return the plans that were started from these drafts, by the drafts' keys, in two queries."""
+    moved = ModelUse.objects.filter(call__in=list(calls)).exclude(plan__public_id=F("call__plan_ref"))
+    started = dict(moved.values_list("call_id", "plan_id"))
+    plans = (Plan.objects.all() if among is None else among).in_bulk(started.values()) if started else {}
+    return {call: plans[plan] for call, plan in started.items() if plan in plans}
+
+
+def draft_of(plan: Plan) -> Call | None:
+    """Return the draft that a plan was started from."""
+    drafts = Call.objects.filter(tool_name=TOOL, model_uses__plan=plan).exclude(plan_ref=plan.public_id)
+    return drafts.order_by("pk").first()
 
 
 def start(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
-    """Store the drafted plan, or what people made of it, and start it unless it says otherwise.
+    """Store the drafted plan, or what people made of it, and start it unless it says otherwise: once for each draft.
 
-    Raises Conflict where there is no plan yet or it was started as it is already, and PlanProblems.
+    Raises NotAllowed for another's draft, Conflict where there is no plan yet or it was started already, and
+    PlanProblems.
     """
-    raise NotImplementedError
+    if not _is_own(call, by):
+        raise NotAllowed("Only who asked for a draft may start its plan.")
+    found = drafted(call)
+    if found is None:
+        raise Conflict("There is no plan to start: the draft is not finished, or came to nothing.")
+    wanted = document if document is not None else found.document
+    if wanted is None:
+        raise Conflict("The planner made no plan of this request: write one, or ask in other words.")
+    try:
+        checked = PlanDocument.model_validate(wanted)
+    except ValidationError:
+        raise PlanProblems(services.problems_of(dict(wanted))) from None
+    return services.create_plan(checked, by=by, origin=Origin(call))
+
+
+def _is_own(call: Call, by: Requester) -> bool:
+    if by.token is not None and by.token.kind == ApiToken.Kind.AGENT:
+        return call.token_id == by.token.pk
+    return call.requested_by_id == by.user.pk
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The draft that a plan is made from."""
+
+    call: Call
+
+    @property
+    def request(self) -> str:
+        """The words it was asked for with."""
+        return scrub_words(request_of(self.call))
+
+    def become(self, plan: Plan) -> None:
+        """Give the plan what the draft's model was asked, in its transaction. Raises Conflict the second time."""
+        own = ModelUse.objects.filter(call=self.call, plan__public_id=self.call.plan_ref)
+        if not own.update(plan=plan):
+            raise Conflict("This draft was started already. Clone its plan, or ask again.")

@@ -1,0 +1,120 @@
+"""Which tools a planner is shown: those its requester may call, as many as fit, the likeliest for the request first."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from approvals.gate import gate
+from catalog import snapshot
+from catalog.definitions import SafetyLevel
+from catalog.dispatch import CallFacts, Deny
+from catalog.search import words_of
+from catalog.signatures import identifier_in
+from catalog.snapshot import CallableTool
+from plans.services import Requester
+
+CATEGORY = "planner"
+"""The category of the planner's own tools: they make plans, and stand in none that a model writes."""
+MOST_CHARACTERS = 40_000
+LONGEST_DESCRIPTION = 1_200
+LONGEST_SCHEMA = 6_000
+LONGEST_REQUEST = 4_000
+SHORTEST_WORD = 3
+NAME_COUNTS = 4
+"""How much more a word of the request weighs in a tool's name than in its description."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools a planner is shown, one line of JSON each, and how many more its requester may call."""
+
+    lines: Sequence[str]
+    left_out: int
+
+    @property
+    def text(self) -> str:
+        """The lines."""
+        return "\n".join(self.lines)
+
+
+def callable_by(by: Requester) -> Mapping[str, CallableTool]:
+    """Return the tools that somebody may call right now, by name: in use, served, and refused by no policy."""
+    return {name: target for name, target in snapshot.all_current().items() if _may_call(target, by)}
+
+
+def offer(request: str, *, by: Requester, most: int = MOST_CHARACTERS) -> Offer:
+    """Return as many of the requester's tools as fit into `most` characters, sorted by name.
+
+    Where not all fit, those stay that share most words with the request.
+    """
+    entries = {name: line_of(target) for name, target in callable_by(by).items()}
+    chosen: list[str] = []
+    room = most
+    for name in entries if sum(map(len, entries.values())) <= most else _ranked(entries, request):
+        if len(entries[name]) > room:
+            break
+        room -= len(entries[name])
+        chosen.append(name)
+    return Offer([entries[name] for name in sorted(chosen)], len(entries) - len(chosen))
+
+
+def line_of(target: CallableTool) -> str:
+    """Return a tool as one line of JSON, so that nothing in its description can look like another line."""
+    tool = target.tool
+    entry: dict[str, Any] = {"name": tool.name, "level": str(tool.safety_level)}
+    if tool.safety_level == SafetyLevel.DANGEROUS:
+        entry["level"] += " (waits until a person approves)"
+    if tool.requires_identifier:
+        entry["requires_identifier"] = identifier_in(tool.input_schema, tool.identifier) or True
+    if tool.categories:
+        entry["categories"] = list(tool.categories)
+    entry["description"] = tool.description[:LONGEST_DESCRIPTION]
+    entry["arguments"] = _schema_of(tool.input_schema)
+    return json.dumps(entry, ensure_ascii=False, separators=(", ", ": "))
+
+
+def _schema_of(schema: Mapping[str, Any]) -> Any:
+    """Return the schema of arguments; of one that is too long what it says of its parameters' names."""
+    if len(json.dumps(schema)) <= LONGEST_SCHEMA:
+        return schema
+    names = list(schema.get("properties", {}))[:100]
+    return {"type": "object", "properties": {name[:64]: {} for name in names}, "required": schema.get("required", [])}
+
+
+def _may_call(target: CallableTool, by: Requester) -> bool:
+    tool = target.tool
+    is_served = target.implementation_pk is not None or any(target.bounds)
+    if not target.enabled or target.drifted or not is_served or CATEGORY in tool.categories:
+        return False
+    facts = CallFacts(
+        tool_name=tool.name,
+        safety_level=tool.safety_level,
+        categories=tool.categories,
+        arguments={},
+        requested_by=by.user.pk,
+        source=target.source,
+    )
+    return not isinstance(gate(facts), Deny)
+
+
+def _ranked(entries: Mapping[str, str], request: str) -> list[str]:
+    """Return the names of tools, those first that share most with the request."""
+    wanted = [word for word in words_of(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
+    return sorted(entries, key=lambda name: (-_likeness(wanted, name, entries[name]), name))
+
+
+def _likeness(wanted: Iterable[str], name: str, line: str) -> int:
+    in_name, in_line = _words(name), _words(line)
+    return sum(NAME_COUNTS * _has(in_name, word) + _has(in_line, word) for word in wanted)
+
+
+def _has(words: frozenset[str], word: str) -> bool:
+    """Say whether a word is among these, or one of them that it only differs from in its ending."""
+    return word in words or word.removesuffix("s") in words or f"{word}s" in words
+
+
+@lru_cache(maxsize=20_000)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(words_of(text))

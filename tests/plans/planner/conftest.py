@@ -1,0 +1,73 @@
+"""A model that tests script, and the tools that are there when one is configured."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from catalog import registry
+from plans.apps import PLANNER_TOOLS
+from plans.planner import provider
+from tests.catalogs import fill_catalog
+from tests.plans.planner.server import MODEL, ModelServer, model_server
+
+Said = str | dict[str, Any] | Exception
+
+
+@pytest.fixture
+def configured(settings: Any, monkeypatch: pytest.MonkeyPatch, catalog: None) -> Iterator[None]:
+    """A catalog with the planner's own tools, as an installation with a model has it; there is no such model."""
+    settings.TOOLGATE_MODEL = f"openai:{MODEL}"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-key")
+    monkeypatch.setattr(provider, "_made", {})
+    before = set(registry._TOOLS)
+    registry.initialize_tools()
+    fill_catalog()
+    yield
+    for name in set(registry._TOOLS) - before:
+        registry._TOOLS.pop(name)
+
+
+@pytest.fixture
+def server(configured: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    """A local server that speaks OpenAI's language, and is the configured model."""
+    with model_server() as scripted:
+        monkeypatch.setenv("OPENAI_BASE_URL", scripted.url)
+        yield scripted
+
+
+class Scripted:
+    """A model in this process: what it is to answer, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.script: list[Said] = []
+        self.asked: list[list[ModelMessage]] = []
+
+    def says(self, *script: Said) -> None:
+        """Answer this next, one after the other: a text, an object as JSON, or an error."""
+        self.script += script
+
+    def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        """Take the next answer."""
+        self.asked.append(messages)
+        said = self.script.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return ModelResponse(parts=[TextPart(said if isinstance(said, str) else json.dumps(said))])
+
+    def read(self, index: int = -1) -> str:
+        """Return all that one request told the model, instructions and messages."""
+        sent = [str(getattr(part, "content", "")) for each in self.asked[index] for part in each.parts]
+        return "\n".join([str(getattr(self.asked[index][-1], "instructions", "")), *sent])
+
+
+@pytest.fixture
+def scripted(configured: None, monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    """A model in this process that is the configured one."""
+    model = Scripted()
+    made = FunctionModel(model.answer, model_name=MODEL)
+    monkeypatch.setattr(provider, "model", lambda wanted="": made)
+    return model
