@@ -122,6 +122,11 @@ class Resources:
         if callable(take):
             self._taken[kind] = take()
 
+    def adopt(self, thing: object) -> None:
+        """Take in something that a call changes beside its resources, so that it is undone as they are."""
+        if hasattr(thing, "snapshot") and type(thing) not in self._opened:
+            self._keep(type(thing), thing)
+
     def get(self, kind: type[ResourceT]) -> ResourceT:
         """Return the resource of this type; raise LookupError when the call has none."""
         found = self.get_optional(kind)

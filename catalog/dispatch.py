@@ -40,6 +40,7 @@ from catalog.storable import reason_of, storable, storable_message, words
 MAX_ARGUMENTS = 256 * 1024
 HIDDEN_ERROR = "Tool '{name}' encountered an error"
 HIDDEN_ERROR_FOR_USERS = "I ran into a problem looking that up. Could you try again?"
+NOT_TAKEN_IN = "Reducer errors prevented applying tool result: {errors}"
 STOPPED, NOT_BEGUN = "stopped", "cancelled"
 """The kinds of error of calls that were told to stop: while their handler ran, and before it began."""
 # Whatever a handler raises fails its call; it does not end the thread that runs it.
@@ -175,6 +176,7 @@ def _run(
     if context.deadline is not None and context.deadline.expired():
         return _settled(not_begun(tool) if context.deadline.stopped else too_late(tool), context, may_undo)
     limit = _limit(tool, context)
+    context.resources.adopt(context.session)
     try:
         outcome = _accepted(tool, settle(tool.call(arguments, context), limit))
     except HANDLER_FAILURES as error:
@@ -275,8 +277,11 @@ def too_late(tool: Tool[Any, Any]) -> Outcome:
 
 
 def _settled(outcome: Outcome, context: ToolContext, may_undo: Callable[[], bool]) -> Outcome:
-    """Undo a failed call's changes, then close what it opened."""
-    if not outcome.success:
+    """Undo a failed call's changes, also where its session could not take them in; then close what it opened."""
+    refused: tuple[str, ...] = getattr(context.session, "reducer_errors", ()) if outcome.success else ()
+    if refused:
+        outcome = replace(outcome, message=words(NOT_TAKEN_IN.format(errors="; ".join(refused))))
+    if refused or not outcome.success:
         undone = context.resources.restore(may_undo)
         outcome = replace(outcome, restored=undone.all, not_restored=undone.failed)
         if undone.failed:

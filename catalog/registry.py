@@ -48,12 +48,21 @@ def register_tool(tool: ToolT) -> ToolT:
     Raises ToolDefinitionError for a reserved name, and for types that are not the handler's.
     """
     held = tool.as_tool() if isinstance(tool, BaseTool) else tool
-    held.judge_types()
-    if held.name in RESERVED_NAMES or held.name.startswith(RESERVED_PREFIX):
+    if is_reserved(held.name):
         raise ToolDefinitionError(f"The tool name '{held.name}' is reserved; choose another.")
-    _TOOLS[held.name] = held
-    logger.debug("tool_registered name=%s", held.name)
+    _hold(held)
     return tool
+
+
+def is_reserved(name: str) -> bool:
+    """Say whether only Toolgate itself may have a tool of this name."""
+    return name in RESERVED_NAMES or name.startswith(RESERVED_PREFIX)
+
+
+def _hold(tool: Tool[Any, Any]) -> None:
+    tool.judge_types()
+    _TOOLS[tool.name] = tool
+    logger.debug("tool_registered name=%s", tool.name)
 
 
 def register_implementation(tool_name: str, handler: Handler, *, reference: str | None = None) -> LoadedImplementation:
@@ -62,7 +71,7 @@ def register_implementation(tool_name: str, handler: Handler, *, reference: str 
     `reference` names the code; without one it is called "module:qualname". Keep what is returned in the module, so
     that it is found there with the tools. Raises ToolDefinitionError without the tool, or when the code does not fit.
     """
-    tool = _TOOLS.get(tool_name)
+    tool = None if is_reserved(tool_name) else _TOOLS.get(tool_name)
     if tool is None:
         raise ToolDefinitionError(f"There is no tool '{tool_name}' to implement: register the tool first.")
     return _register_code(implementation_of(tool, handler, reference))
@@ -134,7 +143,7 @@ def initialize_tools() -> None:
         _register_from(importlib.import_module(f"catalog.toolsets.{toolset}"))
     for module, when in _ABOVE.items():
         if when():
-            _register_from(importlib.import_module(module))
+            _register_from(importlib.import_module(module), take=_hold)
     _BROKEN.clear()
     for name in settings.TOOLGATE_TOOLS:
         _take_on(name, partial(importlib.import_module, name))
@@ -169,8 +178,8 @@ def _put_back(tools: Mapping[str, Tool[Any, Any]], codes: Mapping[str, dict[str,
     _IMPLEMENTATIONS.update(codes)
 
 
-def _register_from(source: object) -> None:
-    """Register every tool found in a module, in a list of tools, or the tool itself."""
+def _register_from(source: object, take: Callable[[Any], object] = register_tool) -> None:
+    """Register every tool found in a module, in a list of tools, or the tool itself; what ships may `take` any name."""
     found: Iterable[object] = [source]
     if isinstance(source, ModuleType):
         found = list(vars(source).values())
@@ -181,6 +190,6 @@ def _register_from(source: object) -> None:
         if isinstance(each, Tool | BaseTool):
             if tools.setdefault(each.name, each) is not each:
                 raise ToolDefinitionError(f"The tool '{each.name}' is there twice in one set of tools; rename one.")
-            register_tool(each)
+            take(each)
         elif isinstance(each, LoadedImplementation):
             _register_code(each)

@@ -5,6 +5,8 @@ from django.apps import AppConfig
 from catalog import registry
 from catalog.facts import fact
 
+PLANNING_TOOLS = "plans.planning_tools.tools"
+"""The module whose tools keep the list of a session."""
 PLANNER_TOOLS = ("plans.planner.drafting",)
 """The modules whose tools are there where a model is configured."""
 QUESTIONS = "plans.planner.ask_user"
@@ -29,6 +31,7 @@ class PlansConfig(AppConfig):
 
         fact.connect(on_fact, dispatch_uid="plans.events")
         fact.connect(reports.on_fact, dispatch_uid="plans.reports")
+        registry.also_ships(PLANNING_TOOLS, lambda: True)
         registry.also_ships(QUESTIONS, lambda: True)
         for module in PLANNER_TOOLS:
             registry.also_ships(module, is_configured)

@@ -1,0 +1,102 @@
+"""The rules of a session's list: what each command makes of it, and why it is refused. Pure functions.
+
+Everything is checked before anything changes. A refusal is a ToolValidationError, whose text the model reads.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from catalog.errors import ToolValidationError
+from plans.planning_tools.documents import AddStep, Command, Plan, PlanStep, SetupPlan, UpdateStep
+
+MAX_TEXT = 500
+MAX_STEPS = 500
+
+
+def carry_out(plan: Plan | None, command: Command) -> tuple[Plan, str]:
+    """Return the plan after a command, and the message for the model. Raises ToolValidationError."""
+    match command:
+        case SetupPlan():
+            return _set_up(command)
+        case AddStep():
+            return _add(_active(plan), command)
+        case UpdateStep():
+            return _update(_active(plan), command)
+
+
+def after(plan: Plan | None, command: Command) -> Plan:
+    """Return the plan after a command: the reducer of sessions."""
+    return carry_out(plan, command)[0]
+
+
+def read(plan: Plan | None) -> tuple[Plan, str]:
+    """Return the plan as it is, and the message for the model. Raises ToolValidationError without one."""
+    found = initialised(plan)
+    if not found.steps:
+        return found, "Retrieved the current plan (no steps recorded)."
+    return found, f"Retrieved the current plan with {_counted(len(found.steps))}."
+
+
+def initialised(plan: Plan | None) -> Plan:
+    """Return the plan. Raises ToolValidationError where none was set up."""
+    if plan is None:
+        raise ToolValidationError("No plan is currently initialised.")
+    return plan
+
+
+def _active(plan: Plan | None) -> Plan:
+    found = initialised(plan)
+    if found.status != "active":
+        raise ToolValidationError(f"Plan must be active. Current status: {found.status}.")
+    return found
+
+
+def _set_up(command: SetupPlan) -> tuple[Plan, str]:
+    objective = _text(command.objective, "Objective")
+    steps = _numbered(command.initial_steps, first=1)
+    return Plan(objective, "active", steps), f"Plan initialised with {_counted(len(steps))}."
+
+
+def _add(plan: Plan, command: AddStep) -> tuple[Plan, str]:
+    added = _numbered(command.steps, first=max((step.step_id for step in plan.steps), default=0) + 1)
+    if not added:
+        raise ToolValidationError("Provide at least one step to add.")
+    steps = _few_enough((*plan.steps, *added))
+    return replace(plan, steps=steps), f"Added {_counted(len(added))}."
+
+
+def _update(plan: Plan, command: UpdateStep) -> tuple[Plan, str]:
+    title = None if command.title is None else _text(command.title, "Title")
+    if title is None and command.status is None:
+        raise ToolValidationError("Provide a new title or status to update a step.")
+    found = next((step for step in plan.steps if step.step_id == command.step_id), None)
+    if found is None:
+        raise ToolValidationError(f"Step {command.step_id} does not exist.")
+    changed = replace(found, title=title or found.title, status=command.status or found.status)
+    steps = tuple(changed if step is found else step for step in plan.steps)
+    is_done = all(step.status == "done" for step in steps)
+    return replace(plan, steps=steps, status="completed" if is_done else "active"), f"Step {found.step_id} updated."
+
+
+def _numbered(titles: Iterable[str], *, first: int) -> tuple[PlanStep, ...]:
+    texts = [_text(title, "Title") for title in titles]
+    return _few_enough(tuple(PlanStep(number, text, "pending") for number, text in enumerate(texts, first)))
+
+
+def _text(text: str, name: str) -> str:
+    stripped = text.strip()
+    if not stripped:
+        raise ToolValidationError(f"{name} must not be empty.")
+    if len(stripped) > MAX_TEXT:
+        raise ToolValidationError(f"{name} must be <= {MAX_TEXT} characters.")
+    return stripped
+
+
+def _few_enough(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+    if len(steps) > MAX_STEPS:
+        raise ToolValidationError(f"A plan has at most {MAX_STEPS} steps.")
+    return steps
+
+
+def _counted(number: int) -> str:
+    return "1 step" if number == 1 else f"{number} steps"
