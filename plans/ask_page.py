@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
-MAX_REQUEST = 4000
 PAGE_SIZE = 20
 NEEDS_ROLE = NotAllowed("Asking for plans needs the role operator or administrator. Nothing was asked.")
 SAID = {
@@ -107,7 +106,7 @@ class AskForm:
     wrong: str = ""
     status: int = 200
     strategies = STRATEGIES
-    most = MAX_REQUEST
+    most = drafts.LONGEST_REQUEST
 
     @property
     def is_configured(self) -> bool:
@@ -143,8 +142,10 @@ def ask(form: AskForm, *, by: Requester) -> str:
 def _check(form: AskForm) -> None:
     if not form.request:
         raise ParameterError("Say in a sentence or two what you would like to have done.")
-    if len(form.request) > MAX_REQUEST:
-        raise ParameterError(f"This has {len(form.request):,} characters; a request has at most {MAX_REQUEST:,}.")
+    if len(form.request) > drafts.LONGEST_REQUEST:
+        raise ParameterError(
+            f"This has {len(form.request):,} characters; a request has at most {drafts.LONGEST_REQUEST:,}."
+        )
     if form.strategy not in {each.name for each in STRATEGIES}:
         raise ParameterError("Choose one of the ways to go about it.")
     if not KEY.fullmatch(form.key):
@@ -201,7 +202,7 @@ def _page(calls: QuerySet[Call], cursor: str) -> tuple[Page[Call], bool]:
 
 
 def _asked(call: Call, plan: Plan | None) -> Asked:
-    return Asked(call, request_of(call), _word_of(plan) if plan else word_of(call), plan)
+    return Asked(call, drafts.request_of(call), _word_of(plan) if plan else word_of(call), plan)
 
 
 def _word_of(plan: Plan) -> Word:
@@ -212,8 +213,3 @@ def _word_of(plan: Plan) -> Word:
 def word_of(call: Call) -> Word:
     """Say where a draft stands."""
     return SAID.get(call.public_status) or status_word(call.public_status, call.waiting_for)
-
-
-def request_of(call: Call) -> str:
-    """Return the words that a draft was asked for with."""
-    return str(call.arguments_json.get("request", ""))

@@ -14,7 +14,7 @@ from catalog.models import Call
 from catalog.privacy import asked_for
 from catalog.words import Word
 from plans import selectors
-from plans.ask_page import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, request_of, word_of
+from plans.ask_page import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, word_of
 from plans.drafting import SEVERITIES, Writing
 from plans.drawing import Drawing, sketch_of
 from plans.models import ModelUse, Plan
@@ -77,6 +77,11 @@ class Spent:
     cost: Decimal | None = None
     latency_ms: int = 0
 
+    @property
+    def tokens(self) -> str:
+        """How much the model read and wrote, in words."""
+        return f"{self.input_tokens:,} read, {self.output_tokens:,} written"
+
 
 @dataclass(frozen=True)
 class DraftPage:
@@ -93,7 +98,7 @@ class DraftPage:
     @property
     def request(self) -> str:
         """The words it was asked for with."""
-        return request_of(self.call)
+        return drafts.request_of(self.call)
 
     @property
     def strategy(self) -> str:
@@ -222,7 +227,9 @@ def draft_page(viewer: "User", public_id: str, setback: str = "") -> DraftPage:
         plan=drafts.plan_of(call),
         spent=_spent(call),
         setback=setback,
-        form=AskForm(request=request_of(call), strategy=call.arguments_json.get("strategy") or STRATEGIES[0].name),
+        form=AskForm(
+            request=drafts.request_of(call), strategy=call.arguments_json.get("strategy") or STRATEGIES[0].name
+        ),
     )
 
 
@@ -270,7 +277,7 @@ class Editing:
     @property
     def request(self) -> str:
         """The words it was asked for with."""
-        return request_of(self.call)
+        return drafts.request_of(self.call)
 
 
 def editing_of(viewer: "User", public_id: str) -> Editing | None:

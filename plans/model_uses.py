@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Q, QuerySet
 from rest_framework.exceptions import ValidationError
 
 from catalog.access import NotAllowed, name_of
@@ -38,6 +37,11 @@ class Message:
     text: str
 
     @property
+    def size(self) -> str:
+        """How long it is, in words."""
+        return f"{len(self.text):,} characters"
+
+    @property
     def is_long(self) -> bool:
         """Whether it is folded until somebody opens it."""
         return len(self.text) > LONG
@@ -53,6 +57,16 @@ class Asking:
     def purpose(self) -> str:
         """What it was asked for."""
         return PURPOSES.get(ModelUse.Purpose(self.use.purpose), self.use.purpose)
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether it was asked for a draft, which has a page of its own."""
+        return self.use.call.tool_name == drafts.TOOL
+
+    @property
+    def tokens(self) -> str:
+        """How much it read and wrote, in words."""
+        return f"{self.use.input_tokens:,} tokens read, {self.use.output_tokens:,} written"
 
     @property
     def read(self) -> Sequence[Message]:
@@ -81,22 +95,17 @@ def may_read_prompts(viewer: "User", plan: Plan) -> bool:
 
 
 def has_prompts(plan: Plan) -> bool:
-    """Say whether a model was asked for the plan: one that was drafted, or else one query."""
-    return bool(plan.request) or ModelUse.objects.filter(plan=plan).exists()
+    """Say whether a model was asked for the plan; one query."""
+    return ModelUse.objects.filter(plan=plan).exists()
 
 
 def askings_of(viewer: "User", plan: Plan, cursor: str) -> Askings:
-    """Return what models were asked for the plan, its draft included. Raises NotAllowed."""
+    """Return what models were asked for the plan, and for the draft it was started from. Raises NotAllowed."""
     if not may_read_prompts(viewer, plan):
         raise NotAllowed(f"Only {name_of(plan.author)} and administrators may read the prompts of this plan.")
-    at = _cursor(cursor)
-    page = page_of(_uses(plan).select_related("call"), order="id", at=PageAt(PAGE_SIZE, at))
+    uses, at = ModelUse.objects.filter(plan=plan).select_related("call").defer("call__response"), _cursor(cursor)
+    page = page_of(uses, order="id", at=PageAt(PAGE_SIZE, at))
     return Askings(plan, [Asking(use) for use in page.rows], page.next.text() if page.next else "", at is None)
-
-
-def _uses(plan: Plan) -> QuerySet[ModelUse]:
-    draft = drafts.draft_of(plan) if plan.request else None
-    return ModelUse.objects.filter(Q(plan=plan) | Q(call=draft) if draft else Q(plan=plan))
 
 
 def _cursor(text: str) -> Cursor | None:
