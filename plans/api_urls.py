@@ -3,12 +3,15 @@
 from django.urls import path
 
 from catalog.converters import PUBLIC_ID, STEP_ID
-from plans import api, calls_api, changes_api
+from plans import api, calls_api, changes_api, drafts_api
 
 PLAN = f"plans/{PUBLIC_ID}/"
 urlpatterns = [
     path("plans/", api.PlanList.as_view(), name="api-plans"),
     path("plans/check/", api.PlanCheck.as_view(), name="api-plan-check"),
+    path("plans/draft/", drafts_api.DraftList.as_view(), name="api-plan-drafts"),
+    path(f"plans/draft/{PUBLIC_ID}/", drafts_api.DraftDetail.as_view(), name="api-plan-draft"),
+    path(f"plans/draft/{PUBLIC_ID}/start/", drafts_api.DraftStart.as_view(), name="api-plan-draft-start"),
     path(PLAN, changes_api.ChangeablePlan.as_view(), name="api-plan"),
     path(f"{PLAN}memory/", api.PlanMemory.as_view(), name="api-plan-memory"),
     path(f"{PLAN}events/", api.PlanEvents.as_view(), name="api-plan-events"),

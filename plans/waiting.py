@@ -6,10 +6,13 @@ call as it is then.
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 WAIT_HEADER = "Toolgate-Wait"
-CALL_PATH = "/api/v1/calls/{}/"
+CALL, DRAFT = "call", "draft"
+PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/"}
+"""What may be waited for, and where it is read then; each is addressed by its call."""
 KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", b"x-request-id"})
 KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
 
@@ -40,15 +43,17 @@ class WaitForCall:
         await self.app(scope, receive, answer.take)
         if answer.wait is None:
             return
-        call_id, seconds = answer.wait
-        found = await self._wait(call_id, seconds, receive)
+        found = await self._wait(answer.wait, receive)
         if found is not None:
-            later = await self._read(found, scope)
-            await (later if later.status == 200 else answer).give(send, status=answer.status)
+            later = await self._read(PATHS[answer.wait.what].format(found), scope)
+            if later.status != 200 and answer.wait.what == DRAFT:  # it came to nothing, and says why
+                await later.give(send, status=later.status)
+            else:
+                await (later if later.status == 200 else answer).give(send, status=answer.status)
 
-    async def _wait(self, call_id: str, seconds: float, receive: Receive) -> str | None:
+    async def _wait(self, wait: "Wait", receive: Receive) -> str | None:
         """Wait for the call; return which one to answer with, None when the client has left."""
-        waiting = asyncio.ensure_future(self.settled(call_id, seconds))
+        waiting = asyncio.ensure_future(self.settled(wait.call_id, wait.seconds))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -57,9 +62,9 @@ class WaitForCall:
             waiting.cancel()
             leaving.cancel()
 
-    async def _read(self, call_id: str, scope: Scope) -> "Answer":
-        """Read the call as the same caller would."""
-        path = scope.get("root_path", "") + CALL_PATH.format(call_id)
+    async def _read(self, path: str, scope: Scope) -> "Answer":
+        """Read what was waited for as the same caller would."""
+        path = scope.get("root_path", "") + path
         headers = [(name, value) for name, value in scope["headers"] if name.lower() in KEPT_HEADERS]
         inner = {
             **scope,
@@ -79,7 +84,7 @@ class Answer:
 
     def __init__(self, send: Send | None) -> None:
         self.send = send
-        self.wait: tuple[str, float] | None = None
+        self.wait: Wait | None = None
         self.messages: list[Message] = []
 
     @property
@@ -102,15 +107,24 @@ class Answer:
             await send({**message, "status": status} if message["type"] == "http.response.start" else message)
 
 
-def _wait_of(start: Message) -> tuple[str, float] | None:
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a view asks this layer to wait for: a call, for how many seconds, and what is read when it has ended."""
+
+    call_id: str
+    seconds: float
+    what: str = CALL
+
+
+def _wait_of(start: Message) -> Wait | None:
     """Take the wait out of a response's headers."""
     name = WAIT_HEADER.lower().encode()
     found = [value for key, value in start["headers"] if key.lower() == name]
     if not found:
         return None
     start["headers"] = [(key, value) for key, value in start["headers"] if key.lower() != name]
-    call_id, _, seconds = found[0].decode().partition(";")
-    return call_id, float(seconds)
+    call_id, seconds, *what = found[0].decode().split(";")
+    return Wait(call_id, float(seconds), *what[:1])
 
 
 async def _left(receive: Receive) -> None:

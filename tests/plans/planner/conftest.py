@@ -9,7 +9,6 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from catalog import registry
-from plans.apps import PLANNER_TOOLS
 from plans.planner import provider
 from tests.catalogs import fill_catalog
 from tests.plans.planner.server import MODEL, ModelServer, model_server

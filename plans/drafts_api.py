@@ -1,0 +1,187 @@
+"""The draft paths of the REST API: a request in words becomes the planner's answer and a plan that can be started.
+
+A view waits a moment at most; the outer layer waits for the model, and reads the draft as it is then.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from catalog.idempotency import answer_once
+from catalog.intake import Choice, JsonObject, Seconds, StrictSerializer, Text
+from catalog.models import Call
+from catalog.problems import Problem as Refusal
+from plans.api import PlanEndpoint, refused
+from plans.bells import wait_a_moment
+from plans.calls_api import OPEN, CallEndpoint
+from plans.planner import drafts
+from plans.planner.drafts import LONGEST_REQUEST, TOOL, Drafted
+from plans.planner.output import PlannerOutput
+from plans.planner.provider import NotConfigured
+from plans.private import hidden_of_call
+from plans.serializers import CALL_STATUSES, MAX_WAIT, PlanDetailSerializer
+from plans.services import PlanProblems
+from plans.strategies import PlanningStrategy
+from plans.waiting import DRAFT, WAIT_HEADER
+
+FAILURES: Mapping[str, int] = {
+    "no_model": 503,
+    "model_rate_limited": 429,
+    "model_unavailable": 502,
+    "model_refused": 502,
+    "model_unreadable": 502,
+    "model_timeout": 504,
+    "timeout": 504,
+    "deadline_exceeded": 504,
+    "unknown_error": 500,
+}
+AGAIN_SECONDS = "30"
+
+
+class DraftBody(StrictSerializer):
+    """A request in words, and how the planner is to go about it."""
+
+    request = Text(max_length=LONGEST_REQUEST)
+    strategy = Choice(choices=[str(each) for each in PlanningStrategy], required=False)
+    wait_seconds = Seconds(required=False, min_value=0, max_value=MAX_WAIT, help_text="60 unless said otherwise.")
+
+
+class DraftStartBody(StrictSerializer):
+    """The plan as people changed it; without one the drafted plan starts as it is."""
+
+    plan = JsonObject(required=False)
+
+
+class DraftSerializer(serializers.Serializer[Any]):
+    """A draft: what the planner answered, the plan that makes, and what is wrong with it."""
+
+    id = serializers.CharField(help_text="The call that drafts.")
+    status = serializers.ChoiceField(choices=CALL_STATUSES)
+    request = serializers.CharField()
+    strategy = serializers.CharField(allow_blank=True)
+    output = serializers.JSONField(allow_null=True, help_text="As the planner gave it, read into its fields.")
+    plan = serializers.JSONField(allow_null=True, help_text="A plan document; null while there is none.")
+    problems = serializers.ListField(child=serializers.DictField())
+    model = serializers.CharField(allow_blank=True)
+    tokens = serializers.IntegerField()
+    started_plan = serializers.CharField(allow_null=True, help_text="The plan that was started from it.")
+
+
+class DraftEndpoint(CallEndpoint):
+    """What the draft paths share."""
+
+    def draft(self, public_id: str) -> Call:
+        """Return a draft that the caller may see whole; raise Http404."""
+        call = self.call(public_id)
+        if call.tool_name != TOOL or hidden_of_call(self.user, call) is not None:
+            raise Http404
+        return call
+
+    def answered(self, public_id: str, status: int = 200) -> Response:
+        """Answer with the draft as it is now, or with why there is none."""
+        call = self.draft(public_id)
+        found = drafts.drafted(call)
+        if found is None and call.public_status not in OPEN:
+            return _failed(call)
+        plan = drafts.plan_of(call) if found else None
+        return Response(_shown(call, found) | {"started_plan": plan.public_id if plan else None}, status)
+
+
+class DraftList(DraftEndpoint):
+    """Drafts."""
+
+    required_scopes: ClassVar = {"POST": ["plans:write", "calls:create"]}
+
+    @extend_schema("plans_draft", request=DraftBody, responses={201: DraftSerializer})
+    def post(self, request: Request) -> Response:
+        """Let the planner draft a plan of a request in words. Nothing of it runs before it is started.
+
+        503 names the setting to fill when no model is configured; 429, 502 and 504 say what the model's provider did.
+        """
+        body = self.body(DraftBody)
+        seconds = body.pop("wait_seconds", MAX_WAIT)
+        return _waiting(answer_once(request, lambda: self._ask(body), self._of_plan), seconds)
+
+    def _ask(self, body: dict[str, Any]) -> Response:
+        try:
+            call = drafts.ask(body["request"], body.get("strategy"), by=self.requester)
+        except NotConfigured as missing:
+            return Refusal(503, missing.message, missing.kind).response()
+        wait_a_moment(call)
+        return self.answered(call.public_id, 201)
+
+    def _of_plan(self, plan_ref: str) -> Response:
+        return self.answered(Call.objects.filter(plan_ref=plan_ref).latest("pk").public_id, 201)
+
+
+class DraftDetail(DraftEndpoint):
+    """One draft."""
+
+    required_scopes: ClassVar = {"GET": ["plans:read", "calls:create"]}
+
+    @extend_schema("plans_draft_read", responses=DraftSerializer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """Show one draft; one that came to nothing is answered as its POST was, and is a call like any other."""
+        return self.answered(public_id)
+
+
+class DraftStart(DraftEndpoint):
+    """Starts what was drafted."""
+
+    def shown_plan(self, plan_ref: str) -> Response:
+        """Answer with the plan that was made."""
+        return PlanEndpoint.shown(self, plan_ref, 201)
+
+    required_scopes: ClassVar = {"POST": ["plans:write"]}
+
+    @extend_schema("plans_draft_start", request=DraftStartBody, responses={201: PlanDetailSerializer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Start the drafted plan, or what was made of it, once; 409 when it was started, 422 names every problem."""
+        return answer_once(request, lambda: self._start(public_id), self.shown_plan)
+
+    def _start(self, public_id: str) -> Response:
+        document = self.body(DraftStartBody).get("plan")
+        try:
+            plan = drafts.start(self.draft(public_id), by=self.requester, document=document)
+        except PlanProblems as refusal:
+            return refused(refusal.problems, "")
+        return self.shown_plan(plan.public_id)
+
+
+def _shown(call: Call, found: Drafted | None) -> dict[str, Any]:
+    asked = call.arguments_json
+    return {
+        "id": call.public_id,
+        "status": call.public_status,
+        "request": drafts.request_of(call),
+        "strategy": str(asked.get("strategy", "")),
+        "output": _output(found.output) if found else None,
+        "plan": found.document if found else None,
+        "problems": list(found.problems) if found else [],
+        "model": found.model if found else "",
+        "tokens": found.tokens if found else 0,
+    }
+
+
+def _output(output: PlannerOutput) -> dict[str, Any]:
+    return output.model_dump(mode="json")
+
+
+def _failed(call: Call) -> Response:
+    """Answer with why a draft came to nothing."""
+    status = FAILURES.get(call.error_kind, 409)
+    headers = {"Retry-After": AGAIN_SECONDS} if status == 429 else None
+    detail = call.message or "The draft ended before there was an answer. Ask again."
+    return Refusal(status, detail, call.error_kind, headers=headers).response()
+
+
+def _waiting(response: Response, seconds: float) -> Response:
+    """Ask the outer layer to wait for a draft that the model is still asked for."""
+    if seconds and response.data.get("status") in OPEN:
+        response[WAIT_HEADER] = f"{response.data['id']};{seconds};{DRAFT}"
+    return response
