@@ -90,6 +90,7 @@ class Outcome:
     """How a call ended; `message` is for the model, `error` for a person, `fields` join the response.
 
     `restored` says that what it changed was undone, `not_restored` names the resources where that failed.
+    `retry_after` is how many seconds whoever was asked wants to be left alone before the next try.
     `late` is what a handler gave after its time was over: evidence for whoever asks, and nothing else. With
     `left_running` the handler could not be stopped and has not come back.
     """
@@ -104,6 +105,7 @@ class Outcome:
     restored: bool = False
     not_restored: tuple[str, ...] = ()
     retryable: bool = False
+    retry_after: float = 0.0
     exclude_value_from_context: bool = False
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     late: "Outcome | None" = None
@@ -360,6 +362,7 @@ def _failed(tool: Tool[Any, Any], error: BaseException) -> Outcome:
         error_kind=kind,
         warning=isinstance(error, DataNotFound),
         retryable=not isinstance(error, ToolError | PromptEvaluationError | VisibilityExpansionRequired),
+        retry_after=float(getattr(error, "retry_after", 0.0)) if isinstance(error, ToolgateError) else 0.0,
         cause=error,
     )
 
