@@ -1,7 +1,7 @@
 """A model that tests script, and the tools that are there when one is configured."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +9,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from catalog import registry
+from catalog.context import Deadline
+from catalog.runners.python import settle
 from plans.planner import provider
 from tests.catalogs import fill_catalog
 from tests.plans.planner.server import MODEL, ModelServer, model_server
@@ -36,6 +38,13 @@ def server(configured: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     with model_server() as scripted:
         monkeypatch.setenv("OPENAI_BASE_URL", scripted.url)
         yield scripted
+        for made in provider._made.values():  # their connections would outlive the server
+            on_the_loop(made.client.close())
+
+
+def on_the_loop(work: Coroutine[Any, Any, Any], seconds: float = 60.0) -> Any:
+    """Do something on the loop on which async tools run."""
+    return settle(work, Deadline.after(seconds))
 
 
 class Scripted:
