@@ -7,7 +7,7 @@ from catalog.facts import fact
 
 PLANNING_TOOLS = "plans.planning_tools.tools"
 """The module whose tools keep the list of a session."""
-PLANNER_TOOLS = ("plans.planner.drafting",)
+PLANNER_TOOLS = ("plans.planner.drafting", "plans.planner.continuing", "plans.planner.replying")
 """The modules whose tools are there where a model is configured."""
 QUESTIONS = "plans.planner.ask_user"
 """The module whose tool asks people: it needs no model."""
@@ -27,6 +27,7 @@ class PlansConfig(AppConfig):
             reports,
         )
         from plans.events import on_fact  # noqa: PLC0415 (as above)
+        from plans.planner import outcomes  # noqa: F401, PLC0415 (importing connects)
         from plans.planner.provider import is_configured  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="plans.events")

@@ -18,7 +18,7 @@ from approvals.models import ApprovalRequest
 from approvals.states import OPEN
 from catalog import dispatch, facts, vault
 from catalog.definitions import SafetyLevel
-from catalog.errors import ToolDrifted, ToolError
+from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import output_key_of
 from catalog.secrets import holds_secret
@@ -26,7 +26,7 @@ from catalog.states import CallStatus
 from catalog.storable import words
 from catalog.transitions import try_move
 from catalog.vault import Place
-from plans import carriers, claims, early, reports
+from plans import carriers, claims, early, meanings, reports, session_writes
 from plans.budgets import BudgetExceeded
 from plans.claims import CallEnding, Claimed, Parking
 from plans.events import Recording, tell
@@ -56,6 +56,7 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     if _is_unknown(run, outcome):
         parked = park_as_unknown(batch, run.step, run.call)
         return _left_to_others(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
+    outcome = session_writes.taken_in(run, outcome) if run.sent else outcome
     outcome = _marked(outcome, run.edited) if run.edited else outcome
     response = dispatch.standard_response(run.order.target.tool, run.order.shown, outcome)
     ending = CallEnding(
@@ -176,7 +177,8 @@ def harmless(order: Order) -> bool:
 
 def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
     """Let the call start once more after a delay; False when its lease was lost."""
-    delay = 2 ** (run.call.attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter, not a secret)
+    usual = 2 ** (run.call.attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter, not a secret)
+    delay = max(usual, outcome.retry_after)
     ready_at = batch.now + timedelta(seconds=delay)
     if not claims.park_step(batch.cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
         return False
@@ -225,8 +227,17 @@ def _keep_as_evidence(call: Call, evidence: str) -> None:
 
 
 def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call: Call) -> int:
-    """Complete a step with its response: memory, dependents, event. Returns how many steps became ready."""
+    """Complete a step with its response: memory, dependents, event. Returns how many steps became ready.
+
+    Where what it gave means more for its plan, and that cannot be, the step fails with why.
+    """
+    refusal = meanings.carry_out(batch, step, response)
+    if refusal:
+        fail(batch, step, refusal, call=call)
+        return 0
     if not claims.complete_step(batch.cursor, step, now=batch.now, skipped=False):
+        if meanings.has_meaning(step.tool):
+            raise Conflict("The step was taken over before what came of it was kept.")
         return 0
     key = _remember(batch, step, response)
     ready = claims.ready_dependents(batch.cursor, step.pk, now=batch.now)

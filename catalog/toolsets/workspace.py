@@ -40,7 +40,7 @@ def read_file(path: FilePath, *, context: ToolContext) -> dict[str, Any]:
     return {"path": path, "text": text, "size": len(seen.data), "state_token": seen.token}
 
 
-@tool(categories=["filesystem"], retry_safe=True)
+@tool(categories=["filesystem", "search"], retry_safe=True)
 def search_files(text: SearchText, path: FolderPath = ".", *, context: ToolContext) -> list[dict[str, Any]]:
     """Find the lines that contain a text in the files below a workspace folder."""
     matches = _workspace(context).search(text, path)

@@ -48,7 +48,7 @@ def requester_of(context: ToolContext) -> Requester:
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class Round:
     """One answer of the model, and what was found in it; an answer that cannot be read has no output."""
 
     answer: Answer
@@ -71,12 +71,13 @@ class Drafting:
     by: Requester
     rounds: int = 0
     tokens: int = 0
+    purpose: asking.Purpose = "draft"
 
     async def result(self) -> dict[str, Any]:
         """Ask, and let the planner mend its answer at most twice. Raises what asking raises."""
         instructions = await in_database(self._instructions)
-        said: Sequence[Said] = prompt.opening(self.request)
-        last: _Round | AnswerUnreadable | None = None
+        said = await in_database(self._opening)
+        last: Round | AnswerUnreadable | None = None
         while self.rounds <= REPAIRS:
             last = await self._ask(instructions, said)
             if isinstance(last, AnswerUnreadable):
@@ -85,14 +86,14 @@ class Drafting:
             if not last.judged.errors:
                 break
             said = [*said, *prompt.correction(last.answer.text, last.judged.errors, last.judged.document)]
-        if not isinstance(last, _Round):
+        if not isinstance(last, Round):
             assert last is not None  # noqa: S101 (it was asked at least once)
             raise last
         return self._told(last)
 
-    async def _ask(self, instructions: str, said: Sequence[Said]) -> _Round | AnswerUnreadable:
+    async def _ask(self, instructions: str, said: Sequence[Said]) -> Round | AnswerUnreadable:
         self.rounds += 1
-        purpose: asking.Purpose = "draft" if self.rounds == 1 else "repair"
+        purpose = self.purpose if self.rounds == 1 else "repair"
         try:
             answer = await asking.ask(
                 purpose, context=self.context, instructions=instructions, messages=said, answer=PlannerOutput
@@ -100,15 +101,18 @@ class Drafting:
         except AnswerUnreadable as problem:
             return problem
         self.tokens += answer.input_tokens + answer.output_tokens
-        return _Round(answer, await in_database(self._judged, answer.data))
+        return Round(answer, await in_database(self._judged, answer.data))
 
     def _instructions(self) -> str:
         return prompt.instructions_for(self.request, self.strategy, by=self.by)
 
+    def _opening(self) -> Sequence[Said]:
+        return prompt.opening(self.request)
+
     def _judged(self, output: PlannerOutput) -> Judged:
         return judge(output, self.request, by=self.by)
 
-    def _told(self, last: _Round) -> dict[str, Any]:
+    def _told(self, last: Round) -> dict[str, Any]:
         return {
             "output": last.output.model_dump(mode="json"),
             "plan": last.judged.document,

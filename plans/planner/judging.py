@@ -38,6 +38,20 @@ def judge(output: PlannerOutput, request: str, *, by: Requester) -> Judged:
     return Judged(document, tuple(found))
 
 
+def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by: Requester) -> Judged:
+    """Say what is wrong with the last `new` steps of a plan that goes on, which an answer adds; the rest stands."""
+    first = len(document["steps"]) - new
+    found = [*_refused(document, set(_named_in(output)), by), *problems_of(document)]
+    return Judged(document, tuple(each for each in found if _is_new(each, first)))
+
+
+def _is_new(problem: Problem, first: int) -> bool:
+    """Say whether a problem is one of the steps from this place on, or of the plan as a whole."""
+    part, _, rest = problem.path.partition(".")
+    index = rest.partition(".")[0]
+    return part != "steps" or not index.isdigit() or int(index) >= first
+
+
 def _refused(document: Mapping[str, Any], named: set[str], by: Requester) -> Iterator[Problem]:
     """Name the tools that the model chose, that exist, and that the requester may not call."""
     there, allowed = snapshot.all_current(), callable_by(by)

@@ -1,17 +1,46 @@
-"""What follows from what the planner answered: tools to call, a question to the user, or searches."""
+"""What follows from what the planner answered: tools to call, a question to the user, or searches.
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+`document_of` makes a plan of it, which is what Toolgate runs. `should_execute_tools` and `execute_tools` are contract
+C's nodes, for programs that route by themselves: there a state goes from one to the next, and no plan is made.
+"""
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any, Literal
+
+from catalog.base_tool import answer_of, safe_execute
+from catalog.dispatch import Outcome
+from catalog.errors import RateLimited, ToolError, ToolgateError
+from catalog.models import Call, new_call_id
+from catalog.registry import get_tool, unknown_tool
+from catalog.states import PUBLIC_STATUS
+from plans.calls import CallOrder, create_call
+from plans.planner.database import in_database
+from plans.planner.offered import callable_by
+from plans.planner.output import PlannedCall, PlannerOutput
+from plans.planner.steps import (
+    Place,
+    has_plan,
+    search_parameter,
+    steps_of_calls,
+    steps_of_plan,
+    steps_of_queries,
+    steps_of_question,
+)
 from plans.services import Requester
-
-if TYPE_CHECKING:
-    from plans.planner.output import PlannerOutput
+from plans.spec import extract_value
 
 Route = Literal["execute_tools", "generate_response", "execute_queries"]
+State = Mapping[str, Any]
+WAITS = "A person has to approve this before it runs. Nothing has been done yet."
+RUNS_ON = "This is not done yet. It goes on, and its call will have the result."
+LOOK_SECONDS = 0.05
+MARGIN_SECONDS = 5.0
+LONGEST_GOAL = 200
 
 
-def should_execute_tools(state: Mapping[str, Any]) -> Route:
+def should_execute_tools(state: State) -> Route:
     """Say what comes next: tool calls before a question to the user, and searches when there is neither."""
     if state.get("tool_calls"):
         return "execute_tools"
@@ -20,11 +49,114 @@ def should_execute_tools(state: Mapping[str, Any]) -> Route:
     return "execute_queries"
 
 
-async def execute_tools(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the planner's tool calls one after the other, whatever becomes of each."""
-    raise NotImplementedError
+async def execute_tools(state: State) -> dict[str, Any]:
+    """Run the planner's tool calls one after the other, whatever becomes of each; never raises for what one does.
+
+    `tool_results` has contract C's result of each tool by its name, the last one where a tool was called twice;
+    `results` has all of them in order, each with its call's id. With a `requester` (a `Requester`) in the state each is
+    a call through the gate, and one that waits for people says so; without one only what needs nobody's approval runs.
+    """
+    calls = state.get("tool_calls") or []
+    if not calls:
+        return {"tool_results": {}}
+    ordered = [await _one(call, state) for call in calls]
+    return {"tool_results": {each["tool"]: each["result"] for each in ordered}, "results": ordered}
 
 
-def document_of(output: "PlannerOutput", request: str, *, by: Requester) -> dict[str, Any]:
-    """Return the plan document that a checked answer of the planner makes."""
-    raise NotImplementedError
+async def _one(call: Any, state: State) -> dict[str, Any]:
+    """Run one tool call, and say what came of it."""
+    asked = call.model_dump() if isinstance(call, PlannedCall) else call
+    name, args, by = str(asked.get("tool") or ""), asked.get("args") or {}, state.get("requester")
+    tool = get_tool(name)
+    if tool is None:
+        unknown_tool(name)  # logs the miss
+        return _told(name, new_call_id(), _failed(f"Unknown tool: {name}", None))
+    if isinstance(by, Requester):
+        return await _through_the_gate(name, args, str(asked.get("reason") or ""), by)
+    return _told(name, new_call_id(), await safe_execute(tool, args, _context(state)))
+
+
+def _context(state: State) -> dict[str, Any]:
+    """Return the context that contract C gives each tool of a state."""
+    conversation, user = state.get("conversation_context") or {}, state.get("user_context") or {}
+    return {
+        "trace_id": state.get("trace_id"),
+        "conversation_id": conversation.get("conversation_id"),
+        "conference_id": user.get("conference_id"),
+    }
+
+
+async def _through_the_gate(name: str, args: Any, reason: str, by: Requester) -> dict[str, Any]:
+    """Store the call as its requester's, and return its result, or that it waits."""
+    try:
+        call = await in_database(lambda: create_call(CallOrder(name, args, reason=reason), by=by))
+    except (ToolError, RateLimited) as refusal:
+        return _told(name, new_call_id(), _failed(refusal.message, _user_message(refusal)))
+    tool = get_tool(name)
+    until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
+    while (ended := await in_database(_ended, call.pk)) is None and monotonic() < until:
+        await asyncio.sleep(LOOK_SECONDS)
+    return _told(name, call.public_id, ended or _failed("running", RUNS_ON))
+
+
+def _user_message(refusal: ToolgateError) -> str:
+    return refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
+
+
+def _ended(call_pk: int) -> dict[str, Any] | None:
+    """Return contract C's result of a call that has ended or waits for people; None while it runs."""
+    call = Call.objects.get(pk=call_pk)
+    status = PUBLIC_STATUS[call.status]
+    if status == "running":
+        return None
+    if status == "waiting":
+        return _failed("waiting_for_approval", WAITS)
+    response = call.response_json or {}
+    told = {"user_message": response["user_message"]} if response.get("user_message") else {}
+    results = response.get("results") or []
+    value = results[0] if len(results) == 1 else results or None
+    text = response.get("error") or response.get("warning") or call.message
+    success = status == "completed" and bool(response.get("success"))
+    return answer_of(Outcome(success=success, message=call.message or str(text), value=value, error=text, fields=told))
+
+
+def _failed(error: str, user_message: str | None) -> dict[str, Any]:
+    return {"success": False, "data": None, "error": error, "user_message": user_message}
+
+
+def _told(name: str, call_id: str, result: dict[str, Any]) -> dict[str, Any]:
+    return {"tool": name, "call": call_id, "result": result}
+
+
+def document_of(output: PlannerOutput, request: str, *, by: Requester) -> dict[str, Any]:
+    """Return the plan document that the planner's answer makes; whether it is in order is for its check to say."""
+    return {"goal": goal_of(output), "steps": steps_for(output, by, Place())}
+
+
+def steps_for(output: PlannerOutput, by: Requester, place: Place) -> list[Any]:
+    """Return the steps that the planner's answer makes, at their place in a plan."""
+    if has_plan(output):
+        return steps_of_plan(output.plan or {}, place)
+    route = should_execute_tools(output.model_dump())
+    if route == "execute_tools":
+        return steps_of_calls(output, place)
+    if route == "generate_response":
+        return steps_of_question(output, place)
+    return steps_of_queries(output.queries, _search_tools(by) if output.queries else (), place)
+
+
+def _search_tools(by: Requester) -> Sequence[tuple[str, str]]:
+    """Return the tools that a query runs over, those that its requester may call, each with its parameter."""
+    found = ((name, search_parameter(target.tool)) for name, target in sorted(callable_by(by).items()))
+    return [(name, parameter) for name, parameter in found if parameter is not None]
+
+
+def goal_of(output: PlannerOutput) -> str:
+    """Return the goal of the plan: what the planner wrote, else the intent in words.
+
+    Never the request itself: a goal is read by everyone who may read the plan, and a request may hold who asks.
+    """
+    said = extract_value(output.plan, ["goal"]) if has_plan(output) else None
+    text = said if isinstance(said, str) and said.strip() else output.intent.replace("_", " ")
+    line = " ".join(text.replace("\0", " ").split())[:LONGEST_GOAL] or "Answer a request"
+    return line[0].upper() + line[1:]

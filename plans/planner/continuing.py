@@ -1,0 +1,136 @@
+"""The tool that plans on: after an answer the planner is asked again, and what it says becomes steps of the same plan.
+
+The steps are only a result here. They are added in the transaction that completes the step (`plans.planner.outcomes`).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.context import ToolContext
+from catalog.errors import ToolError
+from catalog.tools import tool
+from plans.documents import documents_of, removed_from
+from plans.models import MemoryItem, Plan
+from plans.planner import prompt
+from plans.planner.asking import Purpose, Said
+from plans.planner.database import in_database
+from plans.planner.drafting import SECONDS, Drafting, Round
+from plans.planner.drafts import draft_of
+from plans.planner.judging import Judged, judge_steps
+from plans.planner.offered import CATEGORY
+from plans.planner.output import PlannerOutput
+from plans.planner.routing import should_execute_tools, steps_for
+from plans.planner.steps import PLAN_ON, Place, has_plan
+from plans.problems import Problem
+from plans.questions import Exchange, exchanges_of
+from plans.services import Requester
+from plans.strategies import PlanningStrategy
+
+MOST_QUESTIONS = 3
+NAMED = 3
+ENOUGH = f"You have asked {MOST_QUESTIONS} questions, and may ask no more. Answer with what you have been told."
+UNUSABLE = "The planner's answer could not be used, and asking it to mend that twice did not help: "
+ONE_MORE = "Answer with one JSON object again: what is to be done now."
+KEPT = "It is kept under `{key}`: where a parameter needs it, write `${{{key}}}`."
+NO_ANSWER = (
+    "Nobody answered this question: it was skipped. Do what can be done without the answer, or say that it cannot."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A plan as it is planned on: its own steps, the keys that are taken, and where new steps go."""
+
+    plan: Plan
+    documents: Mapping[int, dict[str, Any]]
+    exchanges: Sequence[Exchange]
+    keys: frozenset[str]
+    first: int
+    step_id: int
+
+    def place(self) -> Place:
+        """Return a new place for the steps to come; the first of them need the step that plans on."""
+        return Place(self.first, (self.step_id,), set(self.keys))
+
+
+@tool(name=PLAN_ON, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
+async def plan_on(*, context: ToolContext) -> dict[str, Any]:
+    """Ask the planner what is to be done now that its question is answered; the plan gets the steps it names."""
+    standing = await in_database(standing_of, context)
+    return await (await in_database(_continuing, context, standing)).result()
+
+
+def standing_of(context: ToolContext) -> Standing:
+    """Return how the plan of a call stands. Raises ToolError where it must not be changed."""
+    plan = Plan.objects.select_related("author", "token__user").get(public_id=context.plan_id)
+    if not plan.can_modify:
+        raise ToolError("This plan may not be changed: it was submitted with can_modify false.")
+    documents = documents_of(plan, opened=True)
+    written = plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
+    named = {str(each["expected_key"]) for each in documents.values() if "expected_key" in each}
+    last = max({*documents, *removed_from(plan)}, default=0)
+    return Standing(plan, documents, exchanges_of(plan.pk), named.union(written), last + 1, context.step_id or 0)
+
+
+def _continuing(context: ToolContext, standing: Standing) -> "Continuing":
+    plan, draft = standing.plan, draft_of(standing.plan)
+    said = draft.arguments_json.get("strategy") if draft else None
+    strategy = PlanningStrategy(said) if said else PlanningStrategy.REACT
+    by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
+    return Continuing(context, plan.request or plan.goal, strategy, by, standing=standing)
+
+
+@dataclass(slots=True)
+class Continuing(Drafting):
+    """One request that goes on after an answer."""
+
+    standing: Standing = field(kw_only=True)
+    purpose: Purpose = "continue"
+
+    def _opening(self) -> Sequence[Said]:
+        return [*prompt.opening(self.request), *conversation(self.standing)]
+
+    def _judged(self, output: PlannerOutput) -> Judged:
+        asks = not has_plan(output) and should_execute_tools(output.model_dump()) == "generate_response"
+        if asks and len(self.standing.exchanges) >= MOST_QUESTIONS:
+            return Judged(None, (Problem("needs_user_input", "too_many_questions", "error", ENOUGH),))
+        steps = steps_for(output, self.by, self.standing.place())
+        return judge_steps(output, len(steps), self._whole(steps), by=self.by)
+
+    def _whole(self, steps: Sequence[Any]) -> dict[str, Any]:
+        """Return the plan as it would be."""
+        memory = dict.fromkeys(
+            self.standing.plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
+        )
+        return {"goal": self.standing.plan.goal, "steps": [*self.standing.documents.values(), *steps], "memory": memory}
+
+    def _told(self, last: Round) -> dict[str, Any]:
+        """Return the steps to add. Raises ToolError where the answer cannot be used."""
+        errors, document = last.judged.errors, last.judged.document
+        if errors or document is None:
+            raise ToolError(UNUSABLE + " ".join(errors[:NAMED]))
+        return {
+            "output": last.output.model_dump(mode="json"),
+            "steps": document["steps"][len(self.standing.documents) :],
+            "model": last.answer.model,
+            "tokens": self.tokens,
+            "rounds": self.rounds,
+        }
+
+
+def conversation(standing: Standing) -> Iterator[Said]:
+    """Yield what was asked and answered so far."""
+    for each in standing.exchanges:
+        asked = {"intent": standing.plan.goal, "needs_user_input": True, "input_request": each.question}
+        yield Said("model", json.dumps(asked, ensure_ascii=False))
+        key = str(standing.documents.get(each.step_id, {}).get("expected_key", ""))
+        yield Said("user", f"{_answered(each, key)}\n\n{ONE_MORE}")
+
+
+def _answered(exchange: Exchange, key: str) -> str:
+    if exchange.answer is None:
+        return NO_ANSWER
+    said = prompt.fenced(exchange.answer, "The user's answer")
+    return f"{said}\n\n{KEPT.format(key=key)}" if key else said

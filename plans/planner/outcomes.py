@@ -1,0 +1,91 @@
+"""What the planner's steps mean for their plan, carried out in the transaction that completes them.
+
+After `plan_on` the plan has the steps that the planner named; after `compose_reply` it has its reply.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from plans import finishing, meanings
+from plans.claims import Claimed
+from plans.documents import fields_of, keep_secrets, removed_from
+from plans.events import Recording
+from plans.models import MemoryItem, Plan, Step, StepAsker, StepDependency
+from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
+from plans.spec import MAX_STEPS, StepDocument, extract_value
+from plans.states import StepStatus
+
+Response = Mapping[str, Any]
+PLANNER = "the planner"
+CHANGED = "The plan was changed while the planner was asked. Retry this step, and it is asked again."
+UNREADABLE = "What came in place of the planner's answer names no steps. Retry this step, or change the plan."
+TOO_MANY = f"The planner's steps would give the plan more than {MAX_STEPS}. Clone it without what is done."
+STEPS: TypeAdapter[list[StepDocument]] = TypeAdapter(list[StepDocument])
+
+
+def add_steps(batch: Recording, step: Claimed, response: Response) -> str:
+    """Add the steps that the planner named; return why they cannot be, or nothing.
+
+    A plan that has ended meanwhile gets none.
+    """
+    if finishing.plan_is_over(batch):
+        return ""
+    try:
+        wanted = STEPS.validate_python(extract_value(response, ["results", "0", "steps"]))
+    except ValidationError:
+        return UNREADABLE
+    plan = Plan.objects.get(pk=batch.plan_pk)
+    refusal = _objection(plan, wanted)
+    if not refusal and wanted:
+        _add(plan, step, wanted)
+        batch.add("plan.changed", by=PLANNER, added=[each.step_id for each in wanted])
+    return refusal
+
+
+def _objection(plan: Plan, wanted: Sequence[StepDocument]) -> str:
+    """Say why the steps cannot be added to the plan as it is now, or nothing."""
+    there = set(plan.steps.values_list("step_id", flat=True))
+    if len(there) + len(wanted) > MAX_STEPS:
+        return TOO_MANY
+    written = plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
+    keys = {*written, *plan.steps.exclude(expected_key="").values_list("expected_key", flat=True)}
+    numbers = [each.step_id for each in wanted]
+    used = there | removed_from(plan)
+    needed = {number for each in wanted for number in each.dependencies}
+    is_free = len(set(numbers)) == len(numbers) and not used.intersection(numbers)
+    is_whole = needed <= there.union(numbers)
+    return "" if is_free and is_whole and not keys.intersection(each.expected_key for each in wanted) else CHANGED
+
+
+def _add(plan: Plan, after: Claimed, wanted: Sequence[StepDocument]) -> None:
+    """Store steps with what they need; those that need the completed step alone are made ready with its dependents."""
+    done = set(plan.steps.filter(status=StepStatus.COMPLETED).values_list("step_id", flat=True))
+    Step.objects.bulk_create(
+        Step(plan=plan, step_id=each.step_id, dependencies_left=len(set(each.dependencies) - done), **fields_of(each))
+        for each in wanted
+    )
+    keep_secrets(plan.public_id, wanted)
+    pks = dict(plan.steps.values_list("step_id", "pk"))
+    StepDependency.objects.bulk_create(
+        StepDependency(step_id=pks[each.step_id], needs_id=pks[needed])
+        for each in wanted
+        for needed in set(each.dependencies)
+    )
+    askers = StepAsker.objects.filter(step=after.pk).values_list("person_id", flat=True)
+    StepAsker.objects.bulk_create(
+        StepAsker(step_id=pks[each.step_id], person_id=person) for person in askers for each in wanted
+    )
+
+
+def keep_reply(batch: Recording, step: Claimed, response: Response) -> str:
+    """Keep the reply on the plan; always possible."""
+    reply = extract_value(response, ["results", "0"])
+    if isinstance(reply, str):
+        Plan.objects.filter(pk=batch.plan_pk).update(reply=reply)
+    return ""
+
+
+meanings.on_completion(PLAN_ON, add_steps)
+meanings.on_completion(COMPOSE_REPLY, keep_reply)

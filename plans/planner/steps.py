@@ -1,0 +1,175 @@
+"""The planner's answer as the steps of a plan: calls in their order, a question, searches, or a plan of its own.
+
+What a model wrote is taken as text: only in a plan of its own, where references are what it was told to write, and in
+the arguments of its calls, is `${key}` one.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.definitions import Tool
+from plans.planner.output import PlannerOutput
+from plans.questions import MAX_QUESTION
+from plans.questions import TOOL as ASK_USER
+from plans.spec import extract_value
+
+PLAN_ON, COMPOSE_REPLY = "plan_on", "compose_reply"
+SEARCH = "search"
+FIRST_RESULT = ["results", "0"]
+LONGEST_DESCRIPTION = 200
+WHAT_ELSE = "What else do I need to know to do this?"
+
+StepDocument = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where steps go in a plan: their first number, what the first of them need, and the keys that are taken."""
+
+    first: int = 1
+    needs: tuple[int, ...] = ()
+    taken: set[str] = field(default_factory=set)
+
+    def key(self, wish: str) -> str:
+        """Take a key that is free and looks like this."""
+        name = re.sub(r"\W", "_", wish, flags=re.ASCII)[:100] or "result"
+        name = f"_{name}" if name[0].isdigit() else name
+        number, found = 1, name
+        while found in self.taken:
+            number += 1
+            found = f"{name}_{number}"
+        self.taken.add(found)
+        return found
+
+
+def has_plan(output: PlannerOutput) -> bool:
+    """Say whether the planner wrote a whole plan that is not waiting for an answer first."""
+    asks_first = output.needs_user_input and not output.tool_calls
+    return bool(output.plan) and not asks_first
+
+
+def steps_of_plan(plan: Mapping[str, Any], place: Place) -> list[Any]:
+    """Return the steps of a plan that the planner wrote, numbered on from the place, with a reply at the end.
+
+    What has the wrong shape stays as it is: the check of the whole plan says so.
+    """
+    said = plan.get("steps")
+    steps = [deepcopy(each) for each in said] if isinstance(said, list) else []
+    for step in steps:
+        if isinstance(step, dict):
+            _move(step, place)
+    if any(isinstance(step, dict) and step.get("tool") == COMPOSE_REPLY for step in steps):
+        return steps
+    return [*steps, reply_after(steps, place)]
+
+
+def _move(step: StepDocument, place: Place) -> None:
+    """Number a step on, and let one that needs nothing need what the place says."""
+    shift, number, needed = place.first - 1, step.get("step_id"), step.get("dependencies") or []
+    if type(number) is int:
+        step["step_id"] = number + shift
+    if isinstance(needed, list):
+        moved = [each + shift if type(each) is int else each for each in needed]
+        if moved or place.needs:
+            step["dependencies"] = moved or list(place.needs)
+
+
+def steps_of_calls(output: PlannerOutput, place: Place) -> list[StepDocument]:
+    """Return a step for each call, one after the other; the result of each is kept under its tool's name."""
+    steps: list[StepDocument] = []
+    needs = place.needs
+    for number, call in enumerate(output.tool_calls, place.first):
+        steps.append({
+            "step_id": number,
+            "description": _line(call.reason) or f"Call {_line(call.tool) or 'a tool'}",
+            "tool": call.tool,
+            "parameters": deepcopy(call.args),
+            "dependencies": list(needs),
+            "expected_key": place.key(call.tool),
+        })  # fmt: skip
+        needs = (number,)
+    return [*steps, reply_after(steps, place)]
+
+
+def steps_of_question(output: PlannerOutput, place: Place) -> list[StepDocument]:
+    """Return the step that asks the user, and the one that plans on when they have answered."""
+    question = (output.input_request or "").strip() or WHAT_ELSE
+    asks = {
+        "step_id": place.first,
+        "description": "Ask for what is missing",
+        "tool": ASK_USER,
+        "parameters": {"question": literal(question)[:MAX_QUESTION]},
+        "dependencies": list(place.needs),
+        "expected_key": place.key("answer"),
+        "output_path": FIRST_RESULT,
+    }
+    plans_on = {
+        "step_id": place.first + 1,
+        "description": "Plan on with the answer",
+        "tool": PLAN_ON,
+        "parameters": {},
+        "dependencies": [place.first],
+    }
+    return [asks, plans_on]
+
+
+def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], place: Place) -> list[StepDocument]:
+    """Return a step for each query and search tool, side by side; `tools` are names, each with its parameter."""
+    wanted = [(query, *each) for query in queries if query.strip() for each in tools]
+    steps = [
+        {
+            "step_id": number,
+            "description": _line(f"Search for {query}"),
+            "tool": tool,
+            "parameters": {parameter: literal(query)},
+            "dependencies": list(place.needs),
+            "expected_key": place.key(SEARCH),
+        }
+        for number, (query, tool, parameter) in enumerate(wanted, place.first)
+    ]
+    return [*steps, reply_after(steps, place)]
+
+
+def reply_after(steps: Sequence[Any], place: Place) -> StepDocument:
+    """Return the step that composes the reply once all of these are done."""
+    whole = [step for step in steps if isinstance(step, dict) and type(step.get("step_id")) is int]
+    numbers = [step["step_id"] for step in whole]
+    needed = {each for step in whole for each in _numbers(step.get("dependencies"))}
+    last = [number for number in numbers if number not in needed]
+    return {
+        "step_id": max(numbers, default=place.first - 1) + 1,
+        "description": "Compose the reply",
+        "tool": COMPOSE_REPLY,
+        "parameters": {},
+        "dependencies": last or list(place.needs),
+    }
+
+
+def _numbers(needed: Any) -> list[int]:
+    return [each for each in needed if type(each) is int] if isinstance(needed, list) else []
+
+
+def search_parameter(tool: Tool[Any, Any]) -> str | None:
+    """Return the parameter that a search tool takes a query in; None for a tool that is none.
+
+    One is of category `search`, and exactly one of its parameters is required, a text.
+    """
+    required = tool.input_schema.get("required", [])
+    if SEARCH not in tool.categories or len(required) != 1:
+        return None
+    kind = extract_value(tool.input_schema, ["properties", required[0], "type"])
+    return str(required[0]) if kind == "string" else None
+
+
+def literal(text: str) -> str:
+    """Return a text as a plan's parameter that refers to nothing."""
+    return text.replace("${", "$${")
+
+
+def _line(text: str) -> str:
+    """Return a text as one line for people."""
+    said = " ".join(text.replace("\0", " ").split())
+    return said if len(said) <= LONGEST_DESCRIPTION else f"{said[: LONGEST_DESCRIPTION - 1]}…"
