@@ -7,9 +7,10 @@ each, so that a selection which has moved decides nothing else.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from approvals import desk
+from approvals.checkpoints import synced_together
 from approvals.decisions import decide
 from approvals.friction import needs_a_closer_look
 from approvals.models import ApprovalRequest
@@ -23,6 +24,7 @@ from catalog.errors import Conflict, ParameterError, ToolgateError
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+ItemT = TypeVar("ItemT", bound="Item")
 MOST_ITEMS = 100
 SNOOZE = "snooze"
 VERDICTS = (Verdict.APPROVE.value, Verdict.REJECT.value, SNOOZE)
@@ -66,7 +68,8 @@ def decide_many(
     def answer(item: Item) -> ApprovalRequest:
         return decide(held[item.id], by=by, decision=Decision(verdict, item.seen_digest, comment, channel))
 
-    return [_result(item, held, answer) for item in items]
+    with synced_together():
+        return [_result(item, held, answer) for item in items]
 
 
 def standing(by: "User", items: Sequence[Item]) -> list[ItemResult]:
@@ -122,11 +125,15 @@ def _held(by: "User", items: Sequence[Item]) -> dict[str, ApprovalRequest]:
 
 
 def _result(item: Item, held: dict[str, ApprovalRequest], act: Callable[[Item], ApprovalRequest]) -> ItemResult:
-    """Do it to one request and say what became of that; the others do not depend on it."""
     if item.id not in held:
         return ItemResult(item.id, "not_found", NOT_THERE)
+    return told(item, lambda each: ItemResult(each.id, act(each).status))
+
+
+def told(item: ItemT, answer: Callable[[ItemT], ItemResult]) -> ItemResult:
+    """Answer one item and say what became of it; the others do not depend on it."""
     try:
-        return ItemResult(item.id, act(item).status)
+        return answer(item)
     except ToolgateError as error:
         word = next((word for kind, word in WORDS.items() if isinstance(error, kind)), None)
         if word is None:

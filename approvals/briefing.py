@@ -14,7 +14,8 @@ from approvals.bar import Bar
 from approvals.drifting import Drifted, drifted
 from approvals.editing import Editing, begin
 from approvals.edits import Edit, part_of, progress_of
-from approvals.friction import Friction, Given, Matter, friction_of
+from approvals.eligibility import may_answer, may_decide
+from approvals.friction import Friction, Given, Matter, Terms, friction_of
 from approvals.models import ApprovalRequest, Review
 from approvals.policy import Rule, rule_for
 from approvals.precedent import precedents_for
@@ -27,6 +28,7 @@ from catalog.access import name_of, sees_all
 from catalog.definitions import Reversibility
 from catalog.diffs import MOST_DRAWN, Change, diff_texts
 from catalog.hunks import Division, Hunk
+from catalog.privacy import Hidden
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -35,12 +37,11 @@ if TYPE_CHECKING:
 class Briefing:
     """All that the page shows of one request, to one viewer; each part is worked out when it is asked for."""
 
-    def __init__(self, request: ApprovalRequest, viewer: "User") -> None:
+    def __init__(self, request: ApprovalRequest, viewer: "User", hidden: Hidden | None) -> None:
         self.request = request
         self.viewer = viewer
         self.given: Given | None = None
         self.edited: Matter | None = None
-        hidden = hidden_from(viewer, [request]).get(request.call_id)
         arguments = current_round(request).arguments_json
         self.is_private = hidden is not None
         self.arguments: Mapping[str, Any] = hidden.mask_arguments(arguments) if hidden else arguments
@@ -172,6 +173,11 @@ class Briefing:
         return friction_of(self.request, self.viewer, self.edited or self.matter, self.given)
 
     @property
+    def terms(self) -> Terms:
+        """The terms that say what approving takes: those of what the viewer made of it, once that is known."""
+        return (self.edited or self.matter).terms
+
+    @property
     def matter(self) -> Matter:
         """What is asked, and by which terms."""
         return Matter(self.request.policy_revision, self.title[1])
@@ -198,11 +204,12 @@ class Briefing:
 
     @cached_property
     def who_may(self) -> list[str]:
-        """The people who may decide."""
-        rule, asked = self.rule, self.request.call.requesters.all()
-        people = get_user_model().objects.filter(is_active=True, groups__name__in=rule.groups).distinct()
-        allowed = people if rule.allow_self_review else people.exclude(pk__in=[each.user_id for each in asked])
-        return [name_of(person) for person in allowed.order_by("first_name", "username")]
+        """The people who may decide: members of the groups that are asked, and to whom one of them handed it."""
+        people = may_answer(get_user_model().objects.filter(is_active=True), self.request)
+        handed = {each.to_id: each.to for each in self.request.delegations.all()}
+        found = people.distinct().order_by("first_name", "username")
+        # A delegation counts only as long as who gave it might decide.
+        return [name_of(each) for each in found if each.pk not in handed or may_decide(self.request, each) is None]
 
     @property
     def is_irreversible(self) -> bool:
@@ -255,4 +262,10 @@ def matter_of(request: ApprovalRequest, edit: Edit) -> Matter:
 
 def brief(request: ApprovalRequest, viewer: "User") -> Briefing:
     """Return the briefing on a request that was loaded whole."""
-    return Briefing(request, viewer)
+    return brief_all([request], viewer)[0]
+
+
+def brief_all(requests: Sequence[ApprovalRequest], viewer: "User") -> list[Briefing]:
+    """Return the briefing on each of these requests; what is private in them is asked for once."""
+    hidden = hidden_from(viewer, requests)
+    return [Briefing(request, viewer, hidden.get(request.call_id)) for request in requests]

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -89,8 +90,46 @@ def append(checkpoint: Checkpoint) -> bool:
         # A line that a full disk cut off is ended, or it would take this one with it.
         file.write(text if _ends_a_line(file) else b"\n" + text)
         file.flush()
-        os.fsync(file.fileno())
+        _sync(file)
     return True
+
+
+class _Together(threading.local):
+    """Whether this thread has the lines of several decisions put on the disk at once, and whether some are missing."""
+
+    is_on = False
+    is_owing = False
+
+
+_together = _Together()
+
+
+@contextmanager
+def synced_together() -> Iterator[None]:
+    """Put the lines that this thread appends meanwhile on the disk at the end, at once; each is in the file at once.
+
+    For decisions that are made together and of which none starts anything here: whoever starts a call, in any process,
+    has the whole file put on the disk before. A power cut in between costs what one before the first line would.
+    """
+    if _together.is_on:
+        yield
+        return
+    _together.is_on = True
+    try:
+        yield
+    finally:
+        _together.is_on = False
+        if _together.is_owing:
+            _together.is_owing = False
+            with _locked() as file:
+                os.fsync(file.fileno())
+
+
+def _sync(file: IO[bytes]) -> None:
+    if _together.is_on:
+        _together.is_owing = True
+    else:
+        os.fsync(file.fileno())
 
 
 def _path() -> Path:

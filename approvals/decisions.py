@@ -148,7 +148,7 @@ def _settle(request: ApprovalRequest, review: Review) -> None:
     request.refresh_from_db(fields=["status", "decided_at", "effective_at", "not_after"])
     _record("approval.decided", request, review, effective_at=time_text(effective_at))
     if not undo_seconds:
-        apply_decision(request, review.at)
+        apply_decision(request, review.at, review)
 
 
 def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) -> None:
@@ -240,14 +240,14 @@ def apply_due(now: datetime, limit: int = 100) -> int:
     return do_each(lambda request: apply_decision(request, now), requests)
 
 
-def apply_decision(request: ApprovalRequest, now: datetime) -> bool:
-    """Carry one decision to its call, once; say whether that happened now."""
+def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review | None = None) -> bool:
+    """Carry one decision to its call, once; say whether that happened now. `decided_by`: its review, where known."""
     with transaction.atomic():
         announce(request.call)
         decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)
         if not decided.filter(applied_at=None, effective_at__lte=now).update(applied_at=now):
             return False
-        review = last_review(request)
+        review = decided_by or last_review(request)
         if request.status == RequestStatus.APPROVED:
             outcomes.release(request, by=review.person if review else None)
         elif review is not None:

@@ -7,14 +7,18 @@ from collections.abc import Collection, Iterable
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from django.db.models import Q
+
 from approvals import stages
-from approvals.models import ApprovalRequest, Review, Round
+from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policy import Rule, rule_for
 from approvals.states import Verdict
 from catalog.access import agent_token_of, name_of
+from catalog.models import CallRequester
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.db.models import QuerySet
 
 
 def may_decide(request: ApprovalRequest, user: "User", rule: Rule | None = None) -> str | None:
@@ -112,10 +116,20 @@ def is_own(request: ApprovalRequest, user: "User") -> bool:
 
 def who_may(rule: Rule) -> str:
     """Say who may decide what the rule holds."""
-    groups = list(dict.fromkeys(stage.group for stage in rule.stages))
-    listed = " or ".join([*groups, rule.escalated_to] if rule.escalated_to not in ("", *groups) else groups)
     asked = "" if rule.allow_self_review else " who did not ask for the call"
-    return f"Only a member of {listed}{asked} may decide."
+    return f"Only a member of {' or '.join(rule.groups)}{asked} may decide."
+
+
+def may_answer(people: "QuerySet[User]", request: ApprovalRequest) -> "QuerySet[User]":
+    """Return those of these people who may be expected to answer, perhaps twice: members of the groups that are asked,
+    and whom somebody let answer in their place; not who asked. `may_decide` then judges each.
+    """
+    rule = rule_for(request)
+    delegates = Delegation.objects.filter(request=request).values("to")
+    members = people.filter(Q(groups__name__in=rule.groups) | Q(pk__in=delegates))
+    if rule.allow_self_review:
+        return members
+    return members.exclude(pk__in=CallRequester.objects.filter(call=request.call_id).values("user_id"))
 
 
 def _has_right(user: "User", rule: Rule) -> bool:

@@ -12,12 +12,11 @@ from approvals import checkpoints, witness
 from approvals.audit import Line, append
 from approvals.grants import end_all, in_force
 from approvals.models import ApprovalRequest, AuditEntry, Grant, Instance
-from approvals.requests import invalidate
+from approvals.requests import void
 from approvals.states import OPEN
 from catalog import clock
 from catalog.batches import do_each
-from catalog.errors import Conflict, ParameterError
-from catalog.facts import announce, record
+from catalog.errors import ParameterError
 from catalog.retries import retried
 
 AT_ONCE = 100
@@ -85,21 +84,10 @@ def _void_open(why: str) -> int:
     ended = 0
     while True:
         waiting = ApprovalRequest.objects.filter(status__in=OPEN, pk__lte=last).select_related("call")
-        done = do_each(lambda request: _void(request, why), list(waiting.order_by("pk")[:AT_ONCE]))
+        done = do_each(lambda request: void(request, reason=why), list(waiting.order_by("pk")[:AT_ONCE]))
         ended += done
         if not done:
             return ended
-
-
-def _void(request: ApprovalRequest, why: str) -> bool:
-    try:
-        with transaction.atomic():
-            announce(request.call)
-            invalidate(request, reason=why)
-            record("call.voided", call=request.call)
-    except Conflict:  # it was answered, withdrawn or started meanwhile
-        return False
-    return True
 
 
 def _end_grants(epoch: int, why: str) -> int:

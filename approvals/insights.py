@@ -4,12 +4,12 @@ Worked out from reviews that count, over some days; never writes. It says nothin
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from django.db.models import Count, Q
+from django.db.models import Count, Min, Q
 
 from approvals.models import ApprovalRequest, Review
 from approvals.selectors import pending_for
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 LEAST_DAYS, USUAL_DAYS, MOST_DAYS = 1, 30, 90
-MOST_REVIEWS = 50_000
+MOST_REVIEWS = 10_000
 """The newest reviews that are counted: more say nothing else."""
 AGES = (3600, 4 * 3600, 24 * 3600)
 """Seconds: the classes of how long something has waited."""
@@ -142,6 +142,16 @@ class _Given:
     tool: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What waits about one tool: how many, since when, and how many are younger than each of AGES."""
+
+    tool: str
+    count: int
+    oldest: datetime
+    younger: Sequence[int]
+
+
 @dataclass(slots=True)
 class _Tally:
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -173,19 +183,18 @@ def insights_for(viewer: "User", days: int = USUAL_DAYS) -> Insights:
     since = now - timedelta(days=days)
     given = _given_since(since)
     decided = _decided(given)
-    waiting = list(pending_for(viewer).order_by().values_list("opened_at", "tool_version__tool__name"))
-    opened = [moment for moment, _ in waiting]
+    waiting = _waiting(viewer, now)
     return Insights(
         days=days,
         since=since,
         decisions=_decisions(decided),
         ended=_ended(since),
-        waiting=len(waiting),
-        oldest=min(opened, default=None),
-        ages=_ages(opened, now),
+        waiting=sum(each.count for each in waiting),
+        oldest=min((each.oldest for each in waiting), default=None),
+        ages=_ages(waiting),
         per_day=_per_day(decided, since.date(), now.date()),
         reviewers=_named_for(viewer, _reviewers(given)),
-        tools=_tools(decided, Counter(tool for _, tool in waiting)),
+        tools=_tools(decided, {each.tool: each.count for each in waiting}),
         is_cut=len(given) == MOST_REVIEWS,
     )
 
@@ -224,10 +233,22 @@ def _ended(since: datetime) -> Counter[str]:
     return Counter(dict(ended.values_list("status").annotate(count=Count("pk"))))
 
 
-def _ages(opened: Iterable[datetime], now: datetime) -> list[Age]:
-    seconds = [(now - moment).total_seconds() for moment in opened]
-    counts = Counter(next((limit for limit in AGES if each < limit), None) for each in seconds)
-    return [Age(limit, counts[limit]) for limit in (*AGES, None)]
+def _waiting(viewer: "User", now: datetime) -> list[_Waiting]:
+    """Return what waits, tool by tool, counted where it lies: it may be ten thousand requests."""
+    younger = {f"under_{limit}": Count("pk", filter=Q(opened_at__gt=now - timedelta(seconds=limit))) for limit in AGES}
+    by_tool = pending_for(viewer).order_by().values("tool_version__tool__name")
+    rows = by_tool.annotate(count=Count("pk"), oldest=Min("opened_at"), **younger)
+    return [
+        _Waiting(row["tool_version__tool__name"], row["count"], row["oldest"], [row[name] for name in younger])
+        for row in rows
+    ]
+
+
+def _ages(waiting: Iterable[_Waiting]) -> list[Age]:
+    up_to = [sum(counts) for counts in zip(*(([*each.younger, each.count]) for each in waiting), strict=True)]
+    up_to = up_to or [0] * (len(AGES) + 1)
+    classes = zip((*AGES, None), up_to, [0, *up_to], strict=False)
+    return [Age(limit, count - before) for limit, count, before in classes]
 
 
 def _per_day(decided: Iterable[_Given], first: date, last: date) -> list[Day]:
@@ -254,10 +275,10 @@ def _reviewers(given: Sequence[_Given]) -> list[ReviewerLine]:
     return sorted(lines, key=lambda line: (-line.reviews.count, line.username))
 
 
-def _tools(decided: Iterable[_Given], waiting: Counter[str]) -> list[ToolLine]:
+def _tools(decided: Iterable[_Given], waiting: Mapping[str, int]) -> list[ToolLine]:
     """Return how the requests about each tool were decided, the most asked for first."""
     found: dict[str, list[_Given]] = defaultdict(list)
     for each in decided:
         found[each.tool].append(each)
-    lines = [ToolLine(tool, _decisions(found[tool]), waiting[tool]) for tool in found.keys() | waiting.keys()]
+    lines = [ToolLine(tool, _decisions(found[tool]), waiting.get(tool, 0)) for tool in found.keys() | waiting.keys()]
     return sorted(lines, key=lambda line: (-line.decisions.count - line.waiting, line.tool))

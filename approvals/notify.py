@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 
 from approvals.addresses import MAIL, Address, decrypted, read_address
-from approvals.models import ApprovalRequest, Comment, Delegation, Delivery, NotificationChoice
+from approvals.eligibility import may_answer
+from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice
 from catalog import clock
 from catalog.access import ADMINISTRATOR
 from catalog.canonical import time_text
@@ -88,7 +89,7 @@ def _people(event: Event) -> "QuerySet[User]":
         asker = call.requested_by_id if call else None
         return told.filter(Q(groups__name=ADMINISTRATOR) | Q(pk__in=[] if asker is None else [asker]))
     if event.kind in TO_REVIEWERS:
-        return _reviewers(told, request)
+        return may_answer(told, request)
     if event.kind == "approval.delegated":
         return told.filter(username=str(event.fact.data.get("to") or ""))
     asked = Q(pk__in=call.requesters.values("user_id"))
@@ -96,17 +97,6 @@ def _people(event: Event) -> "QuerySet[User]":
         asked |= Q(pk__in=Comment.objects.filter(request=request).values("person_id"))
         asked |= Q(pk=request.claimed_by_id or 0)
     return told.filter(asked)
-
-
-def _reviewers(told: "QuerySet[User]", request: ApprovalRequest) -> "QuerySet[User]":
-    """Return who may answer: members of the groups and whom they delegated to, without who asked."""
-    revision = request.policy_revision
-    groups = [*revision.groups, request.escalated_to] if request.escalated_to else revision.groups
-    delegates = Delegation.objects.filter(request=request).values("to")
-    members = told.filter(Q(groups__name__in=groups) | Q(pk__in=delegates))
-    if revision.allow_self_review:
-        return members
-    return members.exclude(pk__in=request.call.requesters.values("user_id"))
 
 
 def _to_people(event: Event, people: Iterable[User]) -> Iterator[Delivery]:

@@ -4,18 +4,19 @@ Each ends in a transaction of its own, after the change: who changes the catalog
 requests only. The ticker ends the others, and those that were opened while the change was under way.
 """
 
+import threading
+from functools import partial
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F
 
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest
-from approvals.requests import invalidate
+from approvals.requests import void
 from approvals.states import OPEN
 from catalog.batches import do_each
-from catalog.errors import Conflict
-from catalog.facts import Fact, announce, record
+from catalog.facts import Fact
 
 AT_ONCE = 100
 A_FEW = 10
@@ -24,30 +25,34 @@ A_FEW = 10
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """End the requests about earlier versions of tools that have drifted, once for all when that is committed."""
-    if fact.kind == "tool.drifted" and not any(due[1] is _void_a_few for due in connection.run_on_commit):
-        transaction.on_commit(_void_a_few, robust=True)
+    if fact.kind == "tool.drifted":
+        _noted.last += 1
+        transaction.on_commit(partial(_void_a_few, _noted.last), robust=True)
 
 
-def _void_a_few() -> None:
-    void_outdated(A_FEW)
+class _Noted(threading.local):
+    """The numbers of this thread's drifted tools: the last one, and up to which their requests were looked for."""
+
+    last = 0
+    done = 0
+
+
+_noted = _Noted()
+
+
+def _void_a_few(number: int) -> None:
+    """Look once for all that was committed together: the first of them does, for the others as well."""
+    if number > _noted.done:
+        _noted.done = _noted.last
+        void_outdated(A_FEW)
 
 
 def void_outdated(most: int = AT_ONCE) -> int:
     """End open requests about earlier versions of their tools; return how many were. Their calls are asked for anew."""
     requests = ApprovalRequest.objects.filter(status__in=OPEN)
     outdated = requests.exclude(tool_version=F("tool_version__tool__current_version")).order_by("pk")
-    return do_each(_void, outdated.select_related("call", "tool_version__tool__current_version")[:most])
-
-
-def _void(request: ApprovalRequest) -> bool:
-    try:
-        with transaction.atomic():
-            announce(request.call)
-            invalidate(request, reason=_reason(request), what=Drift.DEFINITION)
-            record("call.voided", call=request.call)
-    except Conflict:  # it was answered, withdrawn or started meanwhile
-        return False
-    return True
+    found = outdated.select_related("call", "tool_version__tool__current_version")[:most]
+    return do_each(lambda request: void(request, reason=_reason(request), what=Drift.DEFINITION), found)
 
 
 def _reason(request: ApprovalRequest) -> str:

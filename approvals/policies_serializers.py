@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from approvals.addresses import MOST_LETTERS
 from approvals.back_test import MAX_DAYS
-from approvals.conditions import MAX_ROWS, OPERATORS
+from approvals.conditions import MAX_ROWS
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import MAX_NOTIFY
 from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS, document_of
@@ -16,14 +16,6 @@ from catalog.selectors import LEVELS
 
 MAX_ORDER = 1_000_000
 EFFECTS = PolicyRevision.Effect.values
-
-
-class RowBody(serializers.Serializer[Any]):
-    """One condition on the arguments; all of a policy's must hold."""
-
-    path = serializers.CharField(help_text="Dotted, relative to the arguments: to.0.address.")
-    operator = serializers.ChoiceField(choices=OPERATORS)
-    value = serializers.JSONField(required=False, help_text="None for exists and missing.")
 
 
 class MatchBody(StrictSerializer):

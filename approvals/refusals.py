@@ -4,6 +4,8 @@ The same tool with the same arguments in the same plan, whichever step or call a
 silence, and no wish for changes. A direct call is a plan of its own, so it is remembered where it joins a plan.
 """
 
+from collections.abc import Sequence
+
 from approvals.digests import intent_of
 from approvals.models import ApprovalRequest, Review
 from approvals.outcomes import Refusal
@@ -12,21 +14,26 @@ from catalog import clock
 from catalog.access import name_of
 from catalog.facts import record
 from catalog.models import Call
+from catalog.secrets import Secret
 from catalog.states import CallStatus
 from catalog.transitions import try_move
+from catalog.vault import under_every_key
 
 REFUSED_BEFORE = "refused_before"
 
 
-def refused_before(plan_ref: str, tool_name: str, arguments: str) -> ApprovalRequest | None:
+def refused_before(
+    plan_ref: str, tool_name: str, arguments: str, secrets: Sequence[Secret] = ()
+) -> ApprovalRequest | None:
     """Return the first request about this that people rejected in the plan, once that took effect; None for none.
 
-    `arguments` is their RFC 8785 text.
+    `arguments` is their RFC 8785 text with the `secrets` cut out: what was rejected under an earlier key counts too.
     """
     if not plan_ref:
         return None
-    intent = intent_of(plan_ref, tool_name, arguments)
-    rejected = ApprovalRequest.objects.filter(plan_ref=plan_ref, intent_digest=intent, status=RequestStatus.REJECTED)
+    intents = [intent_of(plan_ref, tool_name, text) for text in under_every_key(arguments, secrets)]
+    refused = ApprovalRequest.objects.filter(plan_ref=plan_ref, status=RequestStatus.REJECTED)
+    rejected = refused.filter(intent_digest__in=intents)
     return rejected.exclude(applied_at=None).order_by("pk").first()
 
 

@@ -128,7 +128,8 @@ def locked(request: ApprovalRequest) -> ApprovalRequest:
     announce(request.call)
     related = ("call", "tool_version", "policy_revision__policy")
     rows = ApprovalRequest.objects.select_for_update(of=("self",)).select_related(*related)
-    return rows.get(pk=request.pk)
+    # Who asked is written with the request and never changed: read once, however often four eyes are asked for.
+    return rows.prefetch_related("call__requesters").get(pk=request.pk)
 
 
 def withdraw(request: ApprovalRequest, *, by: "User", reason: str) -> None:
@@ -174,6 +175,21 @@ def invalidate(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTH
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.INVALIDATED)
         _cancel(request, reason, kind=f"{CHANGED}{what}")
         record("approval.invalidated", call=request.call, approval=request.public_id, reason=reason, what=str(what))
+
+
+def void(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> bool:
+    """End an open request, in a transaction of its own, and have its call asked for anew.
+
+    Return False, with nothing done, when it was answered, withdrawn or started meanwhile.
+    """
+    try:
+        with transaction.atomic():
+            announce(request.call)
+            invalidate(request, reason=reason, what=what)
+            record("call.voided", call=request.call)
+    except Conflict:
+        return False
+    return True
 
 
 def supersede(old: Call, new: ApprovalRequest) -> None:

@@ -163,7 +163,10 @@ class ApprovalSerializer(OverlaySerializer):
 
     def get_why_not(self, request: ApprovalRequest) -> str | None:
         """Say why the viewer may not decide it."""
-        return may_decide(request, self.context["viewer"])
+        judged: dict[int, str | None] = self.context.setdefault("judged", {})
+        if request.pk not in judged:
+            judged[request.pk] = may_decide(request, self.context["viewer"])
+        return judged[request.pk]
 
 
 class ApprovalDetailSerializer(ApprovalSerializer):

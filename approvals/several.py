@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from approvals.arguments import Argument, as_text
 from approvals.batch import MOST_ITEMS, Item, ItemResult, decide_many, obstacle
-from approvals.briefing import Briefing, brief
+from approvals.briefing import Briefing, brief_all
 from approvals.models import ApprovalRequest
 from approvals.selectors import requests_for, whole
 from approvals.states import RequestStatus, Verdict
@@ -35,7 +35,7 @@ class Several:
     @cached_property
     def briefings(self) -> list[Briefing]:
         """The briefing on each."""
-        return [brief(request, self.viewer) for request in self.requests]
+        return brief_all(self.requests, self.viewer)
 
     @cached_property
     def waiting(self) -> list[ApprovalRequest]:

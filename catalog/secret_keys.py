@@ -22,6 +22,10 @@ class Keyring:
         """Return the HMAC (hex) that stands for this value at this path."""
         return _mac(self._mac_keys[0], path, value)
 
+    def macs(self, path: str, value: Any) -> list[str]:
+        """Return the HMACs that stood for this value at this path under each key, the one in use first."""
+        return [_mac(key, path, value) for key in self._mac_keys]
+
     def is_mac(self, mac: str, path: str, value: Any) -> bool:
         """Say whether the HMAC is that of the value at the path, under any of the keys."""
         return any(hmac.compare_digest(mac, _mac(key, path, value)) for key in self._mac_keys)

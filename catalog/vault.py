@@ -86,6 +86,36 @@ def restored(text: str, plan_ref: str) -> Any:
     return value
 
 
+def under_every_key(text: str, secrets: Iterable[Secret]) -> list[str]:
+    """Return stored text, these secrets cut out of it, as it is and as it would be under each of the keys.
+
+    So what was stored before a key was changed is known again.
+    """
+    keys = keyring()
+    named = [(secret.mac, keys.macs(secret.path, secret.value)) for secret in secrets]
+    texts = {text: None}
+    for place in range(len(named[0][1]) if named else 0):
+        other = text
+        for mac, macs in named:
+            other = other.replace(mac, macs[place])
+        texts[other] = None
+    return list(texts)
+
+
+def secrets_of(call: Call) -> list[Secret]:
+    """Return the secrets of a stored call that are kept still."""
+    if not holds_secret(call.arguments):
+        return []
+    kept, found = _Kept(macs_in(call.arguments), call.plan_ref), list[Secret]()
+
+    def note(name: str, mac: str, path: str) -> Any:
+        found.append(Secret(name, *kept.found(name, mac), mac))
+        raise KeyError(name)
+
+    refill(json.loads(call.arguments), note)
+    return found
+
+
 def arguments_of(call: Call) -> Any:
     """Return what a stored call runs with. Raises SecretGone."""
     return restored(call.arguments, call.plan_ref)

@@ -168,7 +168,8 @@ def _admit(plan: Plan, order: Order) -> _Admission:
         granted.end_denied(facts_of(plan), order)
         raise ToolError(verdict.message)
     if isinstance(verdict, dispatch.Hold):
-        first = refusals.refused_before(plan.public_id, order.target.tool.name, order.text) if plan.pk else None
+        asked = (order.target.tool.name, order.text, order.secrets)
+        first = refusals.refused_before(plan.public_id, *asked) if plan.pk else None
         if first is not None:
             return _Admission(order, verdict.terms, None, first)
         if order.target.grant_limits is None:

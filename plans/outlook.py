@@ -120,7 +120,7 @@ class _View:
             return Ahead(step, ALONE)
         if granted.may_start(self.facts, order, verdict.terms, step.pk):
             return Ahead(step, ALONE, "A grant covers it.")
-        if refusals.refused_before(self.facts.ref, step.tool, order.text) is not None:
+        if refusals.refused_before(self.facts.ref, step.tool, order.text, order.secrets) is not None:
             return Ahead(step, STOPS, "People refused the same in this plan before: it is refused again.")
         if step.given_arguments:
             return Ahead(step, LATER, "It is tried again with what a person gave it.")

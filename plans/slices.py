@@ -4,12 +4,13 @@ Each step has its own call, request, preview and digest, and each is approved by
 is asked: what refers to the outcome of a step that has not run stays gated until that has.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
-from approvals.batch import NOT_THERE, WORDS, Item, ItemResult
+from approvals.batch import NOT_THERE, Item, ItemResult, told
+from approvals.checkpoints import synced_together
 from approvals.decisions import decide
 from approvals.eligibility import may_prepare
 from approvals.friction import CLOSER_LOOK, needs_a_closer_look
@@ -18,7 +19,7 @@ from approvals.selectors import last_review, request_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision
 from catalog.access import NotAllowed
-from catalog.errors import Conflict, ToolError, ToolgateError
+from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
 from catalog.retries import retried
 from plans import claims, engine, granted_starts, limits
@@ -177,7 +178,8 @@ def approve(plan: Plan, items: Sequence[SliceItem], given: Approval) -> list[Ite
         decision = Decision(Verdict.APPROVE, item.seen_digest, given.comment, given.channel)
         return ItemResult(item.id, decide(request, by=given.by, decision=decision).status)
 
-    return [_told(item, answer) for item in items]
+    with synced_together():
+        return [told(item, answer) for item in items]
 
 
 def _held(plan: Plan, by: "User", public_id: str) -> ApprovalRequest | None:
@@ -187,17 +189,6 @@ def _held(plan: Plan, by: "User", public_id: str) -> ApprovalRequest | None:
     except ApprovalRequest.DoesNotExist:
         return None
     return request if request.plan_ref == plan.public_id else None
-
-
-def _told(item: SliceItem, answer: Callable[[SliceItem], ItemResult]) -> ItemResult:
-    """Answer one item and say what became of it; the others do not depend on it."""
-    try:
-        return answer(item)
-    except ToolgateError as error:
-        word = next((word for kind, word in WORDS.items() if isinstance(error, kind)), None)
-        if word is None:
-            raise
-        return ItemResult(item.id, word, error.message)
 
 
 def _was_approved(request: ApprovalRequest, item: Item, by: "User") -> bool:

@@ -3,6 +3,7 @@
 import pytest
 from django.contrib.auth.models import Group
 
+from approvals import serializers
 from tests.rest import Rest, agent, wrong_paths
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}, "reason": "To try it"}
@@ -171,3 +172,14 @@ def test_an_answer_repeated_under_its_key_is_one_answer(asked, rosa):
 
     assert [answer.status_code for answer in answers] == [201, 201]
     assert answers[0].json() == answers[1].json()
+
+
+def test_each_row_of_a_list_is_judged_once(catalog, workspace, ada, rosa, monkeypatch):
+    """Whether the viewer may decide, and why not, are one question."""
+    judged = []
+    for _ in range(3):
+        ask(ada)
+    monkeypatch.setattr(serializers, "may_decide", lambda request, viewer: judged.append(request.pk))
+    answer = Rest(rosa).get("approvals/")
+    assert [each["may_decide"] for each in answer.json()["results"]] == [True] * 3
+    assert len(judged) == len(set(judged)) == 3

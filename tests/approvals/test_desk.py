@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group, User
 
+from approvals.briefing import brief
 from approvals.decisions import decide
 from approvals.desk import CLAIM_SECONDS, claim, comment, delegate, release, snooze, wake
 from approvals.eligibility import decided_for, may_decide
@@ -12,7 +13,7 @@ from approvals.models import ApprovalRequest, AuditEntry, Delegation, Snooze
 from approvals.selectors import request_for
 from approvals.verdicts import MAX_COMMENT
 from catalog import clock
-from catalog.access import NotAllowed, act_through
+from catalog.access import NotAllowed, act_through, name_of
 from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call
 from tests.approvals.builders import approval, ask, rejection
@@ -139,6 +140,16 @@ def test_someone_answers_in_anothers_place(request_, rosa, vera):
     entry = AuditEntry.objects.get(action="approval.delegated")
     assert (entry.actor, entry.details_json["to"]) == (rosa, "vera")
     assert decide(handed, by=vera, decision=approval(handed)).status == "approved"
+
+
+def test_a_page_names_all_who_may_answer(request_, rosa, tomas, vera, admin):
+    """Members, those of the group that was asked when nobody answered, and delegates while who asked them might."""
+    ApprovalRequest.objects.filter(pk=request_.pk).update(escalated_to="administrator")
+    delegate(request_, by=rosa, to=vera)
+    delegate(request_, by=tomas, to=person("guest"))
+    tomas.groups.clear()
+    shown = brief(request_for(vera, request_.public_id), vera).who_may
+    assert shown == sorted(name_of(each) for each in (admin, rosa, vera))
 
 
 def test_who_has_no_role_sees_what_is_handed_to_them(request_, rosa):

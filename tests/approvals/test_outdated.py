@@ -1,6 +1,7 @@
 """A tool that changes while people are asked: the request is void, says why, and they are asked about it as it is."""
 
 import pytest
+from django.db import transaction
 
 from approvals import outdated
 from approvals.models import ApprovalRequest, AuditEntry
@@ -112,13 +113,26 @@ def test_tools_that_drift_together_are_looked_at_once_and_what_is_many_is_left(
     for name in "yz":
         work_off(make_plan(ada, act(1, name, "dangerous")))
     monkeypatch.setattr(outdated, "A_FEW", 2)
-    with django_capture_on_commit_callbacks(execute=True) as due:
+    looked = []
+    monkeypatch.setattr(outdated, "void_outdated", lambda most: looked.append(void_outdated(most)))
+    with django_capture_on_commit_callbacks(execute=True):
         change_tool("dangerous", {"description_override": "Another description."}, by=admin)
         record("tool.drifted", tool="another", version=2, fingerprint="", stale=[1])
 
-    assert [each.__module__ for each in due].count(outdated.__name__) == 1
+    assert looked == [2]
     assert ApprovalRequest.objects.filter(status="invalidated").count() == 2
     assert void_outdated() == 1
+
+
+def test_a_change_that_was_rolled_back_holds_up_none_that_follows(waiting, admin, django_capture_on_commit_callbacks):
+    """What it had noted is gone with it."""
+    with django_capture_on_commit_callbacks(execute=True):
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            record("tool.drifted", tool="dangerous", version=2, fingerprint="", stale=[1])
+            raise ZeroDivisionError
+        change_tool("dangerous", {"description_override": "Another description."}, by=admin)
+
+    assert_void(request_of(waiting))
 
 
 def test_weights_categories_and_switches_leave_requests_alone(waiting, admin):

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from cryptography.fernet import Fernet
 from django.utils import timezone
 
 from approvals.decisions import Decision, decide
@@ -15,8 +16,9 @@ from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester
 from tests.approvals.deciding import reject, send_back
-from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
 from tests.invariants import assert_invariants
+from tests.plans.keepers import PASSWORD
 
 pytestmark = pytest.mark.django_db
 
@@ -41,6 +43,19 @@ def test_the_same_is_refused_again_with_the_first_reason(plan, stage, rosa):
     assert (entry.object_ref, entry.details_json["call"]) == (first.public_id, call.public_id)
     assert "2 step.failed" in events_of(plan)
     assert_invariants()
+
+
+def test_a_secret_is_known_again_under_another_key(stage, keepers, ada, rosa, settings):
+    """Its HMAC is another since a key was put in front; another secret was never refused."""
+    same, other = {"host": "db1", "password": PASSWORD}, {"host": "db1", "password": f"{PASSWORD}-2"}
+    plan = work_off(make_plan(ada, step(1, "wipe", parameters=same), act(2, "z", "dangerous")))
+    reject(plan, rosa, effect="skip", comment="Not this one.")
+    settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
+    asked = [create_call(CallOrder("wipe", each, plan_ref=plan.public_id), by=Requester(ada)) for each in (same, other)]
+    for call in asked:
+        call.refresh_from_db()
+    assert [call.error_kind for call in asked] == ["refused_before", ""]
+    assert [call.status for call in asked] == ["failed", "held"]
 
 
 def test_something_else_is_asked(plan, rosa):

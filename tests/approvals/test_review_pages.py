@@ -7,8 +7,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from approvals import briefing
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Delegation, Review
+from approvals.several import several_of
 from plans.models import Plan
 from tests.approvals.builders import approval, ask, make_tool, set_rule
 from tests.builders import make_plan, request_of, step, work_off, write_step
@@ -158,6 +160,14 @@ def test_ones_own_request_is_said_each_time(ada):
     assert "You asked for this yourself" in pages.open(page_of(request))
     decide(request, by=ada, decision=approval(request))
     assert "Their own request: the policy allows that" in pages.open(page_of(request))
+
+
+def test_what_is_private_in_several_is_asked_for_once(ada, vera, monkeypatch):
+    """However many there are."""
+    requests, asked = [ask(ada) for _ in range(3)], []
+    monkeypatch.setattr(briefing, "hidden_from", lambda viewer, of: asked.append(len(of)) or {})
+    assert len(several_of(vera, [each.public_id for each in requests]).briefings) == 3
+    assert asked == [3]
 
 
 def test_several_that_may_not_be_approved_together(ada, rosa):
