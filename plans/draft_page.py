@@ -194,14 +194,14 @@ class DraftPage:
         ]
 
     def _reasons(self) -> Mapping[int, str]:
-        """Match the planner's calls with the steps that make them: both come in the same order."""
+        """Match the planner's calls with their steps, in the same order; a reason may be the description."""
         wanted = list(self.drafted.output.tool_calls) if self.drafted else []
         found: dict[int, str] = {}
         for number, step in sorted(self.writing.steps.items()):
             call = next((each for each in wanted if each.tool == step.tool), None)
             if call is not None:
                 wanted.remove(call)
-                found[number] = call.reason
+                found[number] = "" if " ".join(call.reason.split()) == step.description else call.reason
         return found
 
     @property

@@ -1,0 +1,299 @@
+"""Asking for a plan on its pages, without JavaScript: form, draft, what comes of it, earlier requests, prompts."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from catalog.models import Call
+from plans import ask_page
+from plans.models import ModelUse, Plan
+from plans.planner import drafts
+from tests.builders import make_plan, step, work_off
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db(transaction=True)
+GREET = {
+    "tool": "render_text",
+    "args": {"template": "Hello, {name}!", "values": {"name": "Jo"}},
+    "reason": "It greets.",
+}
+KEEP = {"tool": "write_file", "args": {"path": "a.txt", "content": "hello"}, "reason": "It must be kept."}
+GOOD = {"intent": "Greet Jo and keep it", "needs_tools": True, "tool_calls": [GREET, KEEP]}
+BAD = {"intent": "Greet Jo", "needs_tools": True, "tool_calls": [GREET | {"tool": "rendr_text"}]}
+QUESTION = {"intent": "Send a badge", "needs_user_input": True, "input_request": "Which e-mail address is yours?"}
+
+
+def send(pages: Pages, status: int = 200, **fields: Any) -> str:
+    """Send the form of the page that is open, or of the Ask page."""
+    if not pages.html:
+        pages.open("/ask/")
+    sent = {"request": "Greet Jo", "strategy": "react", "key": pages.field("key")} | fields
+    return pages.send("/ask/", sent, status)
+
+
+def draft(pages: Pages, **fields: Any) -> Call:
+    """Ask, let the planner answer, open what came of it, and return the draft."""
+    send(pages, **fields)
+    call = Call.objects.filter(tool_name=drafts.TOOL).latest("pk")
+    work_off(Plan.objects.get(public_id=call.plan_ref))
+    pages.open(f"/ask/{call.public_id}/")
+    return Call.objects.get(pk=call.pk)
+
+
+def count(pages: Pages) -> int:
+    """Return how many earlier requests the open page shows."""
+    return len(re.findall(r"<li data-item>", pages.html))
+
+
+def test_a_request_becomes_a_preview(ada, scripted):
+    """Asking shows that it is being asked; then the steps with levels and reasons, and what it took."""
+    scripted.says(GOOD)
+    pages = Pages(ada)
+    said = send(pages, strategy="plan_act_reflect")
+    assert "Drafting" in said and "Look again" in said and "Cancel" in said
+    call = Call.objects.get(tool_name=drafts.TOOL)
+    assert call.arguments_json == {"request": "Greet Jo", "strategy": "plan_act_reflect"}
+    work_off(Plan.objects.get(public_id=call.plan_ref))
+    said = pages.open(f"/ask/{call.public_id}/")
+    for words in ("Greet Jo and keep it", "It greets.", "It must be kept.", "Will wait for a person", "Plan first"):
+        assert words in said
+    assert "Safe" in said and "Dangerous" in said and "1 will wait for a person" in said
+    use = ModelUse.objects.get()
+    assert f"{use.input_tokens:,} read, {use.output_tokens:,} written" in said and use.model in said
+    assert not Plan.objects.filter(kind="plan").exists()
+
+
+def test_the_draft_is_started_once(ada, scripted):
+    """A second press, and a second tab, lead to the plan that is there."""
+    scripted.says(GOOD)
+    pages = Pages(ada)
+    call = draft(pages)
+    address = f"/ask/{call.public_id}/start/"
+    assert "Greet Jo and keep it" in pages.send(address)
+    plan = Plan.objects.get(kind="plan")
+    assert (plan.status, plan.request, plan.author) == ("in_progress", "Greet Jo", ada)
+    pages.open(f"/ask/{call.public_id}/")
+    assert f'href="/plans/{plan.public_id}/"' in pages.html and 'id="draft-start"' not in pages.html
+    pages.send(address)
+    assert 'id="goal"' in pages.html and Plan.objects.filter(kind="plan").count() == 1
+
+
+def test_the_same_form_sent_twice_asks_once(ada, scripted):
+    """Other words are another draft."""
+    pages = Pages(ada)
+    pages.open("/ask/")
+    key = pages.field("key")
+    for words in ("Greet Jo", "Greet Jo", "Greet Bo"):
+        pages.open("/ask/")
+        send(pages, request=words, key=key)
+    assert Call.objects.filter(tool_name=drafts.TOOL).count() == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"request": " \n"}, "Say in a sentence or two"),
+        ({"request": "x" * 8001}, "a request has at most 8,000"),
+        ({"strategy": "magic"}, "Choose one of the ways"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(ada, configured, fields, words):
+    """Beside the words as they were typed; nothing is asked."""
+    pages = Pages(ada)
+    assert words in send(pages, 422, **fields)
+    assert 'aria-invalid="true"' in pages.html and not Call.objects.exists()
+
+
+def test_a_lost_key_is_told(ada, configured):
+    """And the page has another."""
+    pages = Pages(ada)
+    assert "lost its key" in send(pages, 409, key="")
+    assert pages.field("key")
+
+
+def test_without_a_model_the_setting_is_named(ada, catalog, settings):
+    """On the page, and to who sends the form all the same; plans can be written by hand."""
+    settings.TOOLGATE_MODEL = ""
+    pages = Pages(ada)
+    said = pages.open("/ask/")
+    assert "TOOLGATE_MODEL" in said and '<a href="/plans/new/">write a plan by hand</a>' in pages.html
+    assert "TOOLGATE_MODEL" in send(pages, 503)
+    assert not Call.objects.exists()
+
+
+def test_a_question_comes_first(ada, scripted):
+    """The preview says what the plan will ask."""
+    scripted.says(QUESTION)
+    pages = Pages(ada)
+    draft(pages, request="Please resend my badge.")
+    assert "The plan will ask you first:" in pages.html and QUESTION["input_request"] in pages.html
+    assert 'id="draft-start"' in pages.html and 'id="draft-start" disabled' not in pages.html
+
+
+def test_what_could_not_be_mended_is_shown_and_can_be_edited(ada, scripted):
+    """After two repairs; the editor has the document, the plan keeps the request."""
+    scripted.says(BAD, BAD, BAD)
+    pages = Pages(ada)
+    call = draft(pages)
+    assert 'id="draft-start" disabled' in pages.html and "Did you mean" in pages.html
+    assert "3 times" in pages.html
+    said = pages.open(f"/plans/new/?draft={call.public_id}")
+    assert "Drafted from: Greet Jo" in said and "rendr_text" in said
+    text = json.dumps({"goal": "Greet", "steps": [step(1)]})
+    pages.send("/plans/new/", {"draft": call.public_id, "text": text, "do": "start"})
+    plan = Plan.objects.get(kind="plan")
+    assert (plan.goal, plan.request) == ("Greet", "Greet Jo")
+    assert "This draft was started already" in pages.open(f"/plans/new/?draft={call.public_id}")
+    said = pages.send("/plans/new/", {"draft": call.public_id, "text": text, "do": "start"}, 409)
+    assert "started already" in said and Plan.objects.filter(kind="plan").count() == 1
+
+
+def test_a_failure_says_why(ada, scripted):
+    """In words that hold nothing of the provider's; the model's own text is not shown as the page's."""
+    scripted.says("no JSON", "no JSON", "<script>no</script>")
+    pages = Pages(ada)
+    call = draft(pages)
+    assert call.status == "failed"
+    assert "No plan was drafted." in pages.html and "<script>no" not in pages.html
+    assert 'id="asking"' in pages.html and "Draft again" in pages.html
+
+
+def test_a_draft_is_cancelled(ada, ben, configured):
+    """By who asked; somebody else may look on."""
+    pages, other = Pages(ada), Pages(ben)
+    send(pages)
+    call = Call.objects.get(tool_name=drafts.TOOL)
+    said = other.open(f"/ask/{call.public_id}/")
+    assert "Greet Jo" in said and 'id="draft-focus"' not in other.html and 'id="asking"' not in other.html
+    other.open("/ask/")
+    assert "Only Ada" in other.send(f"/ask/{call.public_id}/cancel/", status=403)
+    assert "This was cancelled" in pages.send(f"/ask/{call.public_id}/cancel/")
+
+
+def test_others_cannot_start_it(ada, ben, vera, scripted):
+    """Nor edit it."""
+    scripted.says(GOOD)
+    call = draft(Pages(ada))
+    for person in (ben, vera):
+        pages = Pages(person)
+        pages.open("/ask/")
+        assert "Only who asked" in pages.send(f"/ask/{call.public_id}/start/", status=403)
+        pages.open(f"/plans/new/?draft={call.public_id}", 404)
+    assert not Plan.objects.filter(kind="plan").exists()
+
+
+def test_who_may_not_call_may_not_ask(vera, configured):
+    """And is told which role it takes; the navigation does not lead there."""
+    pages = Pages(vera)
+    assert "needs the role operator" in pages.open("/ask/") and 'data-go="k"' not in pages.html
+    send(pages, 403)
+    assert not Call.objects.exists()
+
+
+def test_whoever_waits_is_told_only_what_is_new(ada, scripted):
+    """Nothing while nothing has happened; then the draft, and a word for the live region."""
+    scripted.says(GOOD)
+    pages = Pages(ada)
+    send(pages)
+    call = Call.objects.get(tool_name=drafts.TOOL)
+    found = re.search(r'hx-get="([^"]+)"', pages.html.split('id="draft"')[1])
+    assert found is not None
+    wanted = {"HX-Request": "true", "HX-Target": "draft"}
+    pages.open(found[1], 204, wanted)
+    work_off(Plan.objects.get(public_id=call.plan_ref))
+    said = pages.open(found[1], headers=wanted)
+    assert "The draft is here: 3 steps." in said and "<html" not in pages.html and "every 1s" not in pages.html
+
+
+def test_earlier_requests_are_pages(ada, ben, configured, monkeypatch):
+    """Newest first, one's own; a cursor that is not ours is the beginning."""
+    monkeypatch.setattr(ask_page, "PAGE_SIZE", 2)
+    pages = Pages(ada)
+    assert "Nothing asked yet" in pages.open("/ask/")
+    for words in ("One", "Two", "Three"):
+        pages.open("/ask/")
+        send(pages, request=words)
+    send(Pages(ben), request="Foreign")
+    said = pages.open("/ask/")
+    assert count(pages) == 2 and said.index("Three") < said.index("Two") and "Foreign" not in said
+    older = re.search(r'href="([^"]+)#asked" rel="next"', pages.html)
+    assert older is not None
+    assert "One" in pages.open(older[1]) and count(pages) == 1 and "Newest" in pages.html
+    for cursor in ("x", "W2ZhbHNlLCJ4IiwxXQ=="):
+        pages.open(f"/ask/?before={cursor}")
+        assert count(pages) == 2
+
+
+def test_a_reply_stands_beside_its_request(ada, scripted):
+    """With the plan that gave it."""
+    scripted.says(GOOD)
+    pages = Pages(ada)
+    pages.send(f"/ask/{draft(pages).public_id}/start/")
+    Plan.objects.filter(kind="plan").update(reply="Jo was greeted.")
+    assert "Jo was greeted." in pages.open("/ask/")
+    assert f'href="/plans/{Plan.objects.get(kind="plan").public_id}/"' in pages.html
+
+
+@pytest.mark.parametrize("example", ask_page.EXAMPLES)
+def test_examples_fill_the_form(ada, catalog, example):
+    """The words, and the way that suits them."""
+    pages = Pages(ada)
+    pages.open(f"/ask/?example={example}")
+    wanted = ask_page.EXAMPLES[example]
+    assert f"\n{wanted.request}</textarea>" in pages.html
+    assert f'value="{wanted.strategy}" checked' in pages.html
+
+
+def test_prompts_are_read_by_the_owner_and_administrators(ada, ben, admin, scripted):
+    """Exactly as they were sent, and nothing in them does anything."""
+    scripted.says(GOOD | {"intent": "<script>alert(1)</script>"})
+    pages = Pages(ada)
+    call = draft(pages, request="Greet </pre><b>Jo</b>")
+    assert f'href="/plans/{call.plan_ref}/prompts/"' in pages.html
+    pages.send(f"/ask/{call.public_id}/start/")
+    plan = Plan.objects.get(kind="plan")
+    assert f'href="/plans/{plan.public_id}/prompts/"' in pages.html
+    for reader in (ada, admin):
+        said = Pages(reader)
+        words = said.open(f"/plans/{plan.public_id}/prompts/")
+        assert "Drafted a plan" in words and "Greet </pre><b>Jo</b>" in words
+        assert "<script>alert" not in said.html and "<b>Jo" not in said.html
+    stranger = Pages(ben)
+    assert "Only Ada and administrators" in stranger.open(f"/plans/{plan.public_id}/prompts/", 403)
+    assert "/prompts/" not in stranger.open(f"/plans/{plan.public_id}/") + stranger.html
+
+
+def test_a_plan_without_prompts(ada, catalog):
+    """Says so, and its page leads nowhere."""
+    plan, pages = make_plan(ada, step(1)), Pages(ada)
+    pages.open(f"/plans/{plan.public_id}/")
+    assert "/prompts/" not in pages.html
+    assert "No model was asked for this plan" in pages.open(f"/plans/{plan.public_id}/prompts/?after=x")
+
+
+def a_use(plan: Plan, call: Call, **fields: Any) -> ModelUse:
+    """Store one time a model was asked."""
+    told = {"purpose": "agent", "model": "m", "prompt": "[]", "latency_ms": 1, "at": plan.created_at} | fields
+    return ModelUse.objects.create(plan=plan, call=call, **told)
+
+
+def test_prompts_come_in_pages_and_whole(ada: User, configured: None):
+    """Long messages are folded, never cut; what is not stored as expected is shown as it is."""
+    send(Pages(ada))
+    call = Call.objects.get()
+    plan = Plan.objects.get(public_id=call.plan_ref)
+    a_use(plan, call, prompt=json.dumps([{"by": "user", "text": "x" * 5000}]), error="The provider is away.")
+    a_use(plan, call, prompt="{not json", answer=json.dumps(["odd", {"a": 1}]))
+    for _ in range(10):
+        a_use(plan, call)
+    pages = Pages(ada)
+    said = pages.open(f"/plans/{plan.public_id}/prompts/")
+    assert "x" * 5000 in said and "5,000 characters" in said and "<details" in pages.html
+    assert "{not json" in said and "odd" in said and "The provider is away." in said and "cost not known" in said
+    later = re.search(r'href="([^"]+)" rel="next"', pages.html)
+    assert later is not None
+    pages.open(later[1])
+    assert pages.html.count('id="use-') == 2 * 2
