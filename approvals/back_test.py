@@ -26,6 +26,12 @@ MAX_CHANGED = 200
 MAX_SECONDS = 4.0
 CHUNK = 500
 WORDS = {"allow": "Runs by itself", "hold": "Waits for people", "deny": "Is refused"}
+SAID = {
+    Verdict.APPROVE: "Approved",
+    Verdict.REJECT: "Rejected",
+    Verdict.RESPOND: "Answered in its place",
+    Verdict.REQUEST_CHANGES: "Changes asked for",
+}
 COLUMNS = ("pk", "public_id", "tool_name", "version_id", "arguments", "requested_by_id", "plan_ref", "created_at")
 
 
@@ -50,6 +56,11 @@ class Changed:
         """What would become of it, in words."""
         return WORDS[self.after]
 
+    @property
+    def review_word(self) -> str:
+        """What people said of it, in words; empty when they were not asked."""
+        return SAID[Verdict(self.review)] if self.review else ""
+
 
 @dataclass(slots=True)
 class BackTest:
@@ -64,6 +75,11 @@ class BackTest:
     rejected: int = 0
     calls: int = 0
     next: str | None = None
+
+    @property
+    def older(self) -> str:
+        """The call after which older ones are to be looked at next; empty when there are none."""
+        return self.changed[-1].call if self.changes > len(self.changed) else self.next or ""
 
 
 @dataclass(frozen=True, slots=True)

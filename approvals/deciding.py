@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from django.http import QueryDict
 
 from approvals.answers import Answer, Setback, status_of, told
-from approvals.briefing import brief, matter_of
+from approvals.briefing import Briefing, brief, matter_of
 from approvals.drifting import seen_before
 from approvals.editing import Editing, written
 from approvals.edits import narrowing_of
-from approvals.friction import Matter
+from approvals.friction import Given, Matter
 from approvals.models import ApprovalRequest
 from approvals.selectors import request_for
 from approvals.states import Verdict
@@ -29,6 +29,7 @@ class Outcome:
     status: int = 200
     editing: Editing | None = None
     matter: Matter | None = None
+    given: Given | None = None
 
 
 def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
@@ -40,15 +41,29 @@ def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
             return _failed(held, by, error, answer, editing)
         if editing.changes and editing.edit is not None:
             answer = answer.with_arguments(editing.arguments())
-    if answer.needs_confirming(held):
-        return Outcome(setback=Setback("again", answer=answer), editing=editing)
     matter = None
     try:
         matter = _edited(held, answer, editing)
+        if answer.needs_confirming(held):
+            again = Setback("again", answer=answer)
+            return Outcome(setback=again, editing=editing, matter=matter, given=answer.given)
         request = answer.send(held, by, matter or brief(held, by).matter)
     except ToolgateError as error:
         return replace(_failed(held, by, error, answer, editing), matter=matter)
     return Outcome(said=told(answer.verdict, request))
+
+
+def checked(editing: Editing, form: QueryDict) -> Outcome:
+    """Return what a check of edited arguments leads to: nothing is recorded, what was typed stays."""
+    matter = matter_of(editing.request, editing.edit) if editing.edit else None
+    return Outcome(editing=editing, status=editing.answered_with, matter=matter, given=Answer.read(form).given)
+
+
+def rebriefed(briefing: Briefing, outcome: Outcome) -> Briefing:
+    """Let a briefing say what the rule asks of what was made of the request, with what was typed already."""
+    if outcome.given is not None:
+        briefing.given, briefing.edited = outcome.given, outcome.matter
+    return briefing
 
 
 def _edited(held: ApprovalRequest, answer: Answer, editing: Editing | None) -> Matter | None:
@@ -66,4 +81,5 @@ def _failed(
     setback = Setback.from_error(error, answer).of(now)
     if setback.kind == "changed":
         setback = replace(setback, change=seen_before(now, answer.seen_digest))
-    return Outcome(setback=setback, status=status_of(error), editing=editing if setback.kind == "field" else None)
+    kept = editing if setback.kind == "field" else None
+    return Outcome(setback=setback, status=status_of(error), editing=kept, given=answer.given)

@@ -99,7 +99,13 @@ def tested(viewer: "User", form: PolicyForm, policy: Policy | None) -> BackTest 
     days = form.fields.get("days", "")
     draft = draft_of(columns, name=form.fields.get("name") or NEW, order=order_in(form), policy=policy)
     enabled = policy is None or policy.enabled
-    return back_test(rulebooks_for(draft, enabled=enabled), days=int(days) if days in map(str, DAYS) else 30)
+    books = rulebooks_for(draft, enabled=enabled)
+    return back_test(books, days=int(days) if days in map(str, DAYS) else 30, before=tried_before(form))
+
+
+def tried_before(form: PolicyForm) -> str:
+    """Return the call that a form asks to go on from with its test, to older ones; empty for the newest."""
+    return form.fields.get("do", "").partition(":")[2][:64]
 
 
 def said_of(form: PolicyForm) -> Said:

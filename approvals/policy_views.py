@@ -8,7 +8,16 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from approvals import policies
 from approvals.policy_acts import act, make, save
 from approvals.policy_forms import PolicyForm, read_form
-from approvals.policy_page import list_page, new_page, policy_or_404, policy_page, said_of, simulator_page, tested
+from approvals.policy_page import (
+    list_page,
+    new_page,
+    policy_or_404,
+    policy_page,
+    said_of,
+    simulator_page,
+    tested,
+    tried_before,
+)
 from catalog.access import NotAllowed
 from catalog.doors import PageRequest, signed_in
 from catalog.errors import ToolgateError
@@ -89,11 +98,16 @@ def simulator(request: PageRequest) -> HttpResponse:
 
 def _status(form: PolicyForm) -> int:
     """Return 422 for a form that was to be saved or tried and cannot be; a form may be incomplete while it grows."""
-    return 422 if form.problems and form.fields.get("do") in ("save", "test") else 200
+    return 422 if form.problems and _wanted(form) in ("save", "test") else 200
+
+
+def _wanted(form: PolicyForm) -> str:
+    """Return what the pressed button asks for; `test:CALL` goes on with the calls older than that one."""
+    return form.fields.get("do", "").partition(":")[0]
 
 
 def _tested(request: PageRequest, form: PolicyForm, public_id: str = "") -> dict[str, object]:
-    if form.fields.get("do") != "test":
+    if _wanted(form) != "test":
         return {}
     row = policy_or_404(request.user, public_id) if public_id else None
-    return {"tested": tested(request.user, form, row)}
+    return {"tested": tested(request.user, form, row), "tried_before": tried_before(form)}

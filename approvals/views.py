@@ -8,7 +8,8 @@ from django.views.decorators.http import require_POST, require_safe
 from approvals import decisions
 from approvals.acting import ACTIONS, LEAVES, act
 from approvals.answers import Setback, status_of
-from approvals.deciding import Outcome, attempt
+from approvals.briefing import brief
+from approvals.deciding import Outcome, attempt, checked, rebriefed
 from approvals.editing import resume
 from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, waiting_for
 from approvals.models import ApprovalRequest
@@ -44,10 +45,13 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
 @signed_in
 def edit(request: PageRequest, public_id: str) -> HttpResponse:
     """Change the form in which a reviewer writes other arguments, or check them; nothing is stored."""
-    editing = resume(held_or_404(request, public_id), request.user, request.POST)
+    held = held_or_404(request, public_id)
+    editing = resume(held, request.user, request.POST)
+    outcome = checked(editing, request.POST)
     if wants_part(request, "edited"):
-        return render(request, "approvals/_edited.html", {"editing": editing, "swap": True})
-    return answered(request, public_id, Outcome(editing=editing, status=editing.answered_with), "edit")
+        shown = {"editing": editing, "brief": rebriefed(brief(held, request.user), outcome), "swap": True}
+        return render(request, "approvals/_edited.html", shown)
+    return answered(request, public_id, outcome, "edit")
 
 
 @require_POST
@@ -121,12 +125,12 @@ def _view_of(outcome: Outcome | None) -> str:
 
 
 def _context(shown: Inbox, outcome: Outcome | None = None) -> dict[str, object]:
-    brief = shown.shown
-    context: dict[str, object] = {"section": "approvals", "inbox": shown, "brief": brief}
+    about = shown.shown
+    context: dict[str, object] = {"section": "approvals", "inbox": shown, "brief": about}
     if outcome is not None:
         context |= {"setback": outcome.setback, "editing": outcome.editing}
-        if brief is not None and outcome.setback is not None and outcome.setback.answer is not None:
-            brief.given, brief.edited = outcome.setback.answer.given, outcome.matter
-    if shown.view == "edit" and brief is not None and brief.bar.may_answer and context.get("editing") is None:
-        context["editing"] = brief.editing
+        if about is not None:
+            rebriefed(about, outcome)
+    if shown.view == "edit" and about is not None and about.bar.may_answer and context.get("editing") is None:
+        context["editing"] = about.editing
     return context

@@ -1,7 +1,7 @@
 """What pages of lower layers show of plans: requests by plan, a step's place in its plan, outcomes to settle."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,11 +74,18 @@ def plan_stake(plan_ref: str, step_ref: str, viewer: User) -> str:
         return ""
     steps = {step.pk: step for step in Step.objects.filter(plan=plan).defer("parameters")}
     here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
-    waiting = len(_reach(here, _arrows(plan)[1], steps))
+    lost = [step.step_id for step in _reach(here, _arrows(plan)[1], steps) if step.status == StepStatus.PENDING]
     ran = sum(step.status == StepStatus.COMPLETED and not step.skipped for step in steps.values())
-    lost = f"{waiting} step{'s' if waiting > 1 else ''} that need{'s' if waiting == 1 else ''} it will not run"
     already = f"; {ran} already ran" if ran else ""
-    return f"Rejecting fails step {step_ref}: {lost if waiting else 'nothing waits for it'}{already}."
+    then = f". {_named(lost)} will not run" if lost else ": nothing waits for it"
+    return f"Rejecting fails step {step_ref}{then}{already}."
+
+
+def _named(numbers: Sequence[int]) -> str:
+    """Name steps by their numbers, the first MOST_SHOWN of them."""
+    named, more = [str(number) for number in numbers[:MOST_SHOWN]], len(numbers) - MOST_SHOWN
+    parts = [*named, f"{more} more"] if more > 0 else named
+    return f"Step {parts[0]}" if len(parts) == 1 else f"Steps {', '.join(parts[:-1])} and {parts[-1]}"
 
 
 Arrows = Mapping[int, list[int]]

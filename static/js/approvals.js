@@ -49,23 +49,27 @@ function watchTheEnd() {
   watcher.observe(end);
 }
 
-// The time to look that the policy asks for: the server counts it too.
+// The time to look that the policy asks for: the server counts it too. What an edit makes may fall under another rule.
 let looking;
 function countTheLook() {
   const button = approveButton(bar());
-  if (!button?.dataset.wait || looking?.button === button) return;
+  const note = document.querySelector("[data-wait-note]");
+  if (!button || !note) return void delete button?.dataset.wait;
+  if (looking?.note === note) return;
   clearInterval(looking?.timer);
-  const end = performance.now() + Number(button.dataset.wait) * 1000;
+  button.dataset.wait = note.dataset.waitNote;
+  const end = performance.now() + Number(note.dataset.waitNote) * 1000;
   const tick = () => {
     const left = Math.ceil((end - performance.now()) / 1000);
     const place = document.querySelector("[data-wait-left]");
     if (place) place.textContent = `${Math.max(0, left)} s`;
-    if (left > 0 && button.isConnected) return;
+    if (left > 0 && note.isConnected) return;
     clearInterval(looking.timer);
+    if (!note.isConnected) return;
     delete button.dataset.wait;
-    document.querySelector("[data-wait-note]")?.setAttribute("hidden", "");
+    note.hidden = true;
   };
-  looking = { button, timer: setInterval(tick, 250) };
+  looking = { note, timer: setInterval(tick, 250) };
 }
 
 function arm(button) {

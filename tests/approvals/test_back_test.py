@@ -64,6 +64,18 @@ def test_what_people_rejected_of_what_would_have_been_allowed(ada, rosa):
     assert {(each.before, each.after) for each in found.changed} == {("hold", "allow")}
 
 
+def test_the_list_of_what_differs_goes_on_with_older_calls(ada, monkeypatch):
+    """Each call is listed once, however many differ."""
+    monkeypatch.setattr(module, "MAX_CHANGED", 2)
+    held = [held_call(ada).public_id for _ in range(5)]
+    listed, older = list[str](), ""
+    for _ in range(3):
+        found = back_test(books(), days=30, before=older)
+        listed += [each.call for each in found.changed]
+        older = found.older
+    assert (listed, older) == (held[::-1], "")
+
+
 def test_allow_does_not_lift_dangerous_calls_here_either(ada):
     """Nothing differs."""
     held_call(ada)

@@ -91,6 +91,24 @@ def test_an_edit_is_approved_by_what_its_own_rule_asks(stage, ada, rosa):
     assert status_of(request) == "approved"
 
 
+def test_a_check_of_an_edit_says_what_its_own_rule_will_ask(stage, ada, rosa):
+    """Before anything is sent to be approved; what was typed already stays. With and without scripts."""
+    rule = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}], "typed_target": True}
+    rows = [{"path": "value", "operator": "equals", "value": "prod"}]
+    add_policy(5, safety_level="dangerous", conditions=rows, **rule, min_review_seconds=30)
+    request = request_of(work_off(make_plan(ada, act(1, "test", "dangerous"))))
+    pages, form = Pages(rosa), {"mode": "json", "json": '{"value": "prod"}', "do": "check", "typed": "pr"}
+    assert "To approve, type" not in pages.open(f"/approvals/?item={request.public_id}&view=edit")
+    said = pages.send(f"/approvals/{request.public_id}/edit/", form)
+    assert "To approve, type prod" in said
+    assert "a look of 30 s" in said
+    part = pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form).content.decode()
+    assert 'id="edit-asks" hx-swap-oob="true"' in part
+    assert 'name="typed" autocomplete="off" spellcheck="false" value="pr"' in part
+    back = pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form | {"json": '{"value": "test"}'})
+    assert "To approve, type" not in back.content.decode()
+
+
 def test_it_is_looked_at_for_long_enough(ada, rosa, monkeypatch):
     """From when the page first showed it, which no form can say by itself."""
     pages, request = opened(rosa, ada, min_review_seconds=30)

@@ -1,11 +1,14 @@
 """The pages of policies without JavaScript: the list, the editor with its sentence, the simulator, past calls."""
 
+import re
 from html.parser import HTMLParser
 
 import pytest
 from django.contrib.auth.models import User
 
+from approvals import back_test
 from approvals.models import Policy, PolicyRevision
+from tests.approvals.builders import held_call
 from tests.pages import Pages, words
 from tests.rest import Rest
 
@@ -234,3 +237,27 @@ def test_who_reads_and_who_changes(pages, rosa, vera):
         others.send(f"/policies/{policy.public_id}/", FORM, status=403)
     Pages(User.objects.create_user("otto")).open("/policies/", status=403)
     assert Pages().client.get("/policies/").status_code == 302
+
+
+def test_past_calls_that_are_not_listed_follow_on_further_pages(pages, ada, monkeypatch):
+    """With a button that needs no script; what people said is said in words."""
+    monkeypatch.setattr(back_test, "MAX_CHANGED", 1)
+    refused = {
+        **FORM,
+        "tool": "*",
+        "effect": "deny",
+        "message": "No.",
+        "row-0-path": "",
+        "row-0-value": "",
+        "do": "test",
+    }
+    for _ in range(2):
+        held_call(ada)
+    pages.open("/policies/new/")
+    said = pages.send("/policies/new/", refused)
+    assert "2 calls would differ; the newest 1 of them are listed" in said
+    older = re.search(r'name="do" value="(test:[^"]+)"', pages.html)
+    assert older is not None
+    said = pages.send("/policies/new/", {**refused, "do": older[1]})
+    assert "1 older call would have fared so" in said
+    assert ("Newest" in said, "Older" in said) == (True, False)

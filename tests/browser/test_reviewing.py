@@ -138,7 +138,7 @@ def test_rejecting_says_what_it_stops_and_offers_the_last_reasons(held, ada, ros
     decide(earlier, by=rosa, decision=rejection(earlier, "Not on a Friday."))
     page = page_as(rosa)
     open_inbox(page, f"?item={request_of(held, 2).public_id}")
-    expect(page.locator(".stake").first).to_contain_text("1 step that needs it will not run; 1 already ran")
+    expect(page.locator(".stake").first).to_contain_text("Step 3 will not run; 1 already ran")
     page.keyboard.press("d")
     page.get_by_role("button", name="Not on a Friday.").click()
     expect(page.locator("#note")).to_have_value("Not on a Friday.")
