@@ -13,6 +13,7 @@ from django.db import models
 from django.db.models import Q
 
 from catalog import clock
+from catalog.columns import GrowingKey
 from catalog.definitions import SafetyLevel
 from catalog.granting import GrantLimits, limits_of
 from catalog.results import format_error_response
@@ -248,11 +249,13 @@ class IdempotencyKey(models.Model):
 class Call(models.Model):
     """One invocation of one tool version with one set of arguments, by someone: gated, run and recorded.
 
-    Written on the hot path: an index here costs every step, so only what pages search by has one.
+    Written on the hot path: an index here costs every step, so only what pages search by has one. The calls of a plan
+    are found by its steps.
     """
 
     MOVES = MOVES
 
+    id = GrowingKey(primary_key=True)
     public_id = models.CharField(max_length=40, unique=True, default=new_call_id)
     tool_name = models.CharField(max_length=64)
     version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="calls", db_index=False)
@@ -271,11 +274,11 @@ class Call(models.Model):
     via = models.CharField(max_length=16, default="plan", help_text="page, rest or plan.")
     session = models.CharField(max_length=128, blank=True)
     reason = models.TextField(blank=True, help_text="The agent's own words: never trusted.")
-    plan_ref = models.CharField(max_length=40, blank=True, db_index=True)
+    plan_ref = models.CharField(max_length=40, blank=True)
     step_ref = models.CharField(max_length=16, blank=True)
     attempt = models.PositiveIntegerField(default=0)
     fence = models.PositiveIntegerField(default=0, help_text="The step's attempt under which it started.")
-    replaces = models.OneToOneField("self", models.PROTECT, null=True, related_name="replaced_by")
+    replaces = models.ForeignKey("self", models.PROTECT, null=True, related_name="replacements", db_index=False)
     left_running_at = models.DateTimeField(null=True, help_text="When it ended while its handler could not be stopped.")
     came_back_at = models.DateTimeField(null=True, help_text="When a handler that was left running came back.")
     created_at = models.DateTimeField()
@@ -283,6 +286,10 @@ class Call(models.Model):
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
+        constraints: ClassVar = [
+            # Of those that replace one alone: most calls replace none, and stand in no index for it.
+            models.UniqueConstraint(fields=["replaces"], condition=Q(replaces__isnull=False), name="call_replaced_once")
+        ]
         indexes: ClassVar = [
             # Holds all that counting a tool's calls of a time reads, so that no call itself is read for it.
             models.Index(fields=["tool_name", "created_at", "status"], name="call_by_tool"),
@@ -309,6 +316,11 @@ class Call(models.Model):
         if self.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
             return None
         return self.error_response(self.message or f"The call has ended as {self.status}.")
+
+    @property
+    def replaced_by(self) -> "Call | None":
+        """The call that took its place; None while none has."""
+        return self.replacements.first()
 
     @property
     def left_running(self) -> "Call | None":

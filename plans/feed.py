@@ -227,7 +227,7 @@ def _standing_in(call_id: str) -> tuple[str, bool]:
 
     A call that was voided goes on while its step does: it is about to be asked about anew.
     """
-    columns = "status", "error_kind", "replaced_by__public_id", "step__status"
+    columns = "status", "error_kind", "replacements__public_id", "step__status"
     status, kind, successor, step = Call.objects.values_list(*columns).get(public_id=call_id)
     if status != CallStatus.CANCELLED or not kind.startswith(CHANGED):
         return call_id, status not in TERMINAL

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from catalog import clock
 from catalog.access import has_role, sees_all
@@ -44,7 +44,6 @@ SHOWN_OF_RELATED = (
     "approval__public_id",
     "approval__expires_at",
     "grant_use__grant_id",
-    "replaced_by__public_id",
     "replaces__public_id",
 )
 """What a call's representation needs of its neighbours; their schemas and arguments are left unread."""
@@ -61,7 +60,8 @@ def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
         calls = calls.filter(of_plan | Q(token=token))
     elif not sees_all(viewer):
         calls = calls.filter(of_plan | Q(requested_by=viewer))
-    return calls.only(*CALL_FIELDS, *SHOWN_OF_RELATED).get(public_id=public_id)
+    calls = calls.only(*CALL_FIELDS, *SHOWN_OF_RELATED).annotate(successor=F("replacements__public_id"))
+    return calls.get(public_id=public_id)
 
 
 def may_control(viewer: User, token: ApiToken | None, plan: Plan) -> bool:

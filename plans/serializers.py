@@ -336,7 +336,7 @@ class CallSerializer(serializers.Serializer[Any]):
     approval = CallApprovalSerializer(allow_null=True)
     grant = CallGrantSerializer(source="grant_use", allow_null=True)
     replaces = serializers.CharField(source="replaces.public_id", allow_null=True)
-    replaced_by = serializers.CharField(source="replaced_by.public_id", allow_null=True)
+    replaced_by = serializers.CharField(source="successor", allow_null=True)
     attempt = serializers.IntegerField()
     implementation = serializers.CharField(source="implementation.reference", allow_null=True)
     reason = serializers.CharField()

@@ -159,7 +159,7 @@ def _call_before(step: Claimed) -> Call | None:
     """Return the call that a retried step had before, and that its next call is to replace."""
     if step.attempt == 1:
         return None
-    return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replaced_by=None).first()
+    return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
 
 
 def _given_to(step: Claimed, plan_ref: str) -> dict[str, Any] | None:
@@ -265,7 +265,7 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
 
 def _was_refused(start: Start, order: Order) -> bool:
     """Refuse again what people refused in this plan before; say whether that was so."""
-    first = refusals.refused_before(start.plan.ref, order.target.tool.name, order.text)
+    first = refusals.refused_before(start.plan.ref, order.target.tool.name, order.text, order.secrets)
     if first is not None:
         refuse_again(start, order, first)
     return first is not None
