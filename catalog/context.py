@@ -127,6 +127,10 @@ class Resources:
         if hasattr(thing, "snapshot") and type(thing) not in self._opened:
             self._keep(type(thing), thing)
 
+    def offer(self, kind: type[ResourceT], maker: Callable[[], ResourceT]) -> None:
+        """Let this call have a resource of this type too, made when it first asks."""
+        self._makers = {**self._makers, kind: maker}
+
     def get(self, kind: type[ResourceT]) -> ResourceT:
         """Return the resource of this type; raise LookupError when the call has none."""
         found = self.get_optional(kind)

@@ -153,11 +153,11 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
 
 def _context(run: Run) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
-    deadline = _deadline(run.plan, run.seconds, run.stop)
+    own = {"deadline": _deadline(run.plan, run.seconds, run.stop), "resources": run.resources()}
     budget = replace(run.budget or Budget(), seconds=run.seconds)
     return ToolContext(
         **_surroundings(run.plan, run.step.step_id, run.order)
-        | {"requested_by": run.call.requested_by_id, "deadline": deadline, "budget": budget},
+        | {"requested_by": run.call.requested_by_id, "budget": budget, **own},
         call_id=run.call.public_id,
         idempotency_key=run.call.public_id,
         attempt=run.call.attempt,

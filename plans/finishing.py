@@ -362,7 +362,8 @@ def settle_plan(batch: Recording) -> None:
     whole = not progress.failed and not progress.pending
     to = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
     ended = {"completed_at": batch.now, "paused_at": None, "paused_by": None}
-    if try_move(Plan.objects.filter(pk=batch.plan_pk), to=to, **ended):
+    works = Plan.objects.filter(pk=batch.plan_pk).exclude(kind=Plan.Kind.SESSION)  # whose list is its own to move
+    if try_move(works, to=to, **ended):
         batch.add(f"plan.{to.value}")
         if not whole:  # the calls of one that is whole have ended, and their secrets with them
             vault.forget(Place(batch.plan_ref))

@@ -12,7 +12,7 @@ from django.db import connection
 from approvals.edits import Edited
 from approvals.errors import Drift
 from approvals.policy import Rule
-from catalog.context import Budget
+from catalog.context import Budget, Resources
 from catalog.models import Call
 from catalog.secrets import Secret, shown_text
 from catalog.snapshot import CallableTool
@@ -20,6 +20,8 @@ from catalog.stops import Stop
 from plans import claims
 from plans.claims import Claimed
 from plans.models import Plan
+from plans.planning_tools.session import Session
+from plans.sessions import StoredSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class Run:
     """A call that has started: its handler is to be run, unless `stop` is told that its plan has ended.
 
     `left_at` is empty until its handler could not be stopped and was left running. `edited` says what people changed
-    of it before they approved it.
+    of it before they approved it. `sent` is what it sent to its session, to be stored when it ends.
     """
 
     step: Claimed
@@ -128,6 +130,13 @@ class Run:
     stop: Stop = field(default_factory=Stop, compare=False)
     began: float = field(default_factory=monotonic, compare=False)
     left_at: list[datetime] = field(default_factory=list, compare=False)
+    sent: list[Any] = field(default_factory=list, compare=False)
+
+    def resources(self) -> Resources:
+        """Return what the handler may use: what the process provides, and the session of whoever asked."""
+        made = Resources()
+        made.offer(Session, lambda: StoredSession(self.order.asker or self.plan.asker, self.sent))
+        return made
 
     @property
     def seconds(self) -> float:

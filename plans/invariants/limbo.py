@@ -25,12 +25,13 @@ NOT_WAITING = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
     LEFT JOIN catalog_call c ON c.id = s.call_id
     WHERE s.status = %s AND s.lease_until IS NULL AND s.ready_at IS NULL AND s.waiting_for NOT IN (%s, %s)
+      AND p.kind <> 'session'
       AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
       AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
 """
 NEVER_READY = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
-    WHERE s.status = %s AND s.dependencies_left = 0 AND s.ready_at IS NULL AND p.status = %s
+    WHERE s.status = %s AND s.dependencies_left = 0 AND s.ready_at IS NULL AND p.status = %s AND p.kind <> 'session'
 """
 RUNNING = """
     SELECT c.public_id FROM catalog_call c LEFT JOIN plans_step s ON s.call_id = c.id

@@ -1,0 +1,136 @@
+"""The lists of sessions as rows: a plan of kind session each, found by whose session it is and its name.
+
+Here alone the words of agents (objective, title, done, active) meet those of plans (goal, description, completed,
+not ended). A session is of an agent's token, or of a person; without a name it is their default session. Its list is
+the one that no other has replaced.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+from django.db.models import Exists, OuterRef, QuerySet
+
+from catalog.errors import ToolValidationError
+from catalog.models import ApiToken, Call
+from plans.models import Plan, Step
+from plans.planning_tools import documents
+from plans.planning_tools.rules import after
+from plans.planning_tools.session import Session
+from plans.states import PLAN_TERMINAL, StepStatus
+
+if TYPE_CHECKING:
+    from plans.work import Asker
+
+ValueT = TypeVar("ValueT")
+FIXED = "This session's plan may not be modified."
+NEWEST_CALLS = 50
+_WORDS: dict[str, documents.StepStatus] = {
+    StepStatus.COMPLETED.value: "done",
+    StepStatus.IN_PROGRESS.value: "in_progress",
+}
+_REPLACED = Exists(Plan.objects.filter(cloned_from=OuterRef("pk"), kind=Plan.Kind.SESSION))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """Whose session it is: of an agent's token, or else of a person; and its name, empty for the default one."""
+
+    user_id: int
+    agent_token_id: int | None
+    name: str
+
+    @classmethod
+    def of_asker(cls, asker: "Asker") -> "SessionKey":
+        """Return the session in which somebody asks for a call."""
+        tokens = ApiToken.objects.filter(pk=asker.token_id, kind=ApiToken.Kind.AGENT)
+        is_agent = asker.token_id is not None and tokens.exists()
+        return cls(asker.user_id, asker.token_id if is_agent else None, asker.session)
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> "SessionKey":
+        """Return the session in which a plan was stored."""
+        is_agent = plan.token is not None and plan.token.kind == ApiToken.Kind.AGENT
+        return cls(plan.author_id, plan.token_id if is_agent else None, plan.session)
+
+    def plans(self) -> "QuerySet[Plan]":
+        """Return every plan of the session: its lists, its direct calls, what was submitted in it."""
+        own = Plan.objects.filter(session=self.name)
+        if self.agent_token_id is not None:
+            return own.filter(token=self.agent_token_id)
+        return own.filter(author=self.user_id).exclude(token__kind=ApiToken.Kind.AGENT)
+
+    def current_list(self) -> Plan | None:
+        """Return the session's list; None where none was set up."""
+        return current_lists(self.plans()).order_by("-pk").first()
+
+
+def current_lists(plans: "QuerySet[Plan]") -> "QuerySet[Plan]":
+    """Return those that are the list of their session: others were replaced by it."""
+    return plans.filter(~_REPLACED, kind=Plan.Kind.SESSION)
+
+
+def calls_in(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
+    """Return the newest calls made in a session, the last first; two queries, whatever it holds."""
+    plans = key.plans().exclude(kind=Plan.Kind.SESSION).order_by("-pk").values_list("pk", flat=True)[:most]
+    steps = Step.objects.filter(plan__in=list(plans), call__isnull=False).select_related("call").order_by("-call_id")
+    return [cast("Call", step.call) for step in steps[:most]]
+
+
+def document_of(row: Plan) -> documents.Plan:
+    """Return a stored list in the words of agents."""
+    status: Literal["active", "completed"] = "completed" if row.status in PLAN_TERMINAL else "active"
+    return documents.Plan(row.goal, status, tuple(_step(step) for step in row.steps.order_by("step_id")))
+
+
+def _step(row: Step) -> documents.PlanStep:
+    return documents.PlanStep(row.step_id, row.description, _WORDS.get(row.status, "pending"))
+
+
+class StoredSession(Session):
+    """The session of a call that runs: its list is read from rows, what is sent waits for the call's end.
+
+    `sent` is stored by the transaction that finishes the call (`plans.session_writes`), and only when it worked.
+    """
+
+    def __init__(self, asker: "Asker", sent: list[Any]) -> None:
+        super().__init__(asker.session)
+        self._key = SessionKey.of_asker(asker)
+        self._sent = sent
+        self._may_change = True
+
+    def latest(self, kind: type[ValueT]) -> ValueT | None:
+        """Return the list as it will be after what was sent; None for anything else, which is not kept."""
+        if kind is not documents.Plan:
+            return None
+        row = self._key.current_list()
+        self._may_change = row is None or row.can_modify
+        plan = document_of(row) if row else None
+        for command in self._sent:
+            plan = after(plan, command)
+        return cast("ValueT | None", plan)
+
+    def takes(self, event: type) -> bool:
+        """Say whether events of this type change the list."""
+        return issubclass(event, documents.SetupPlan | documents.AddStep | documents.UpdateStep)
+
+    def send(self, event: object) -> None:
+        """Keep a command until the call has worked. Raises ToolValidationError for a list that may not change."""
+        if not self.takes(type(event)):
+            raise TypeError(f"A stored session takes commands of the planning tools, not {type(event).__name__}.")
+        if not self._may_change:
+            raise ToolValidationError(FIXED)
+        self._sent.append(event)
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was sent."""
+        return bool(self._sent)
+
+    def snapshot(self) -> Sequence[Any]:
+        """Return what was sent so far."""
+        return tuple(self._sent)
+
+    def restore(self, taken: Sequence[Any]) -> None:
+        """Forget what was sent since."""
+        self._sent[:] = taken
