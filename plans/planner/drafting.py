@@ -28,7 +28,7 @@ REPAIRS = 2
 SECONDS = 120.0
 
 
-@tool(name=TOOL, categories=[CATEGORY], retry_safe=True, timeout=SECONDS)
+@tool(name=TOOL, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
 async def draft_plan(
     request: Annotated[str, Field(min_length=1, max_length=LONGEST_REQUEST)],
     strategy: PlanningStrategy = PlanningStrategy.REACT,

@@ -22,6 +22,7 @@ from plans.models import ModelUse, Plan
 from plans.planner import provider
 from plans.planner.output import PlannerOutput
 from plans.planner.provider import NotConfigured
+from plans.problems import Problem
 from plans.services import PlanProblems, Requester
 from plans.spec import PlanDocument
 
@@ -46,6 +47,14 @@ class Drafted:
     def can_start(self) -> bool:
         """Whether nothing keeps its plan from being stored as it is."""
         return self.document is not None and not any(each["severity"] == "error" for each in self.problems)
+
+    def as_plan(self) -> PlanDocument:
+        """Return its plan as it may be stored. Raises Conflict where there is none, and PlanProblems."""
+        if self.document is None:
+            raise Conflict("The planner made no plan of this request: write one, or ask in other words.")
+        if not self.can_start:
+            raise PlanProblems([Problem(**each) for each in self.problems])
+        return _checked(self.document)
 
 
 def ask(request: str, strategy: str | None = None, *, by: Requester) -> Call:
@@ -113,14 +122,15 @@ def start(call: Call, *, by: Requester, document: Mapping[str, Any] | None = Non
     found = drafted(call)
     if found is None:
         raise Conflict("There is no plan to start: the draft is not finished, or came to nothing.")
-    wanted = document if document is not None else found.document
-    if wanted is None:
-        raise Conflict("The planner made no plan of this request: write one, or ask in other words.")
-    try:
-        checked = PlanDocument.model_validate(wanted)
-    except ValidationError:
-        raise PlanProblems(services.problems_of(dict(wanted))) from None
+    checked = _checked(document) if document is not None else found.as_plan()
     return services.create_plan(checked, by=by, origin=Origin(call))
+
+
+def _checked(document: Mapping[str, Any]) -> PlanDocument:
+    try:
+        return PlanDocument.model_validate(document)
+    except ValidationError:
+        raise PlanProblems(services.problems_of(dict(document))) from None
 
 
 def _is_own(call: Call, by: Requester) -> bool:

@@ -17,6 +17,7 @@ from plans.services import Requester
 
 CATEGORY = "planner"
 """The category of the planner's own tools: they make plans, and stand in none that a model writes."""
+UNOFFERED = frozenset({CATEGORY, "planning"})
 MOST_CHARACTERS = 40_000
 LONGEST_DESCRIPTION = 1_200
 LONGEST_SCHEMA = 6_000
@@ -86,7 +87,7 @@ def _schema_of(schema: Mapping[str, Any]) -> Any:
 def _may_call(target: CallableTool, by: Requester) -> bool:
     tool = target.tool
     is_served = target.implementation_pk is not None or any(target.bounds)
-    if not target.enabled or target.drifted or not is_served or CATEGORY in tool.categories:
+    if not target.enabled or target.drifted or not is_served or not UNOFFERED.isdisjoint(tool.categories):
         return False
     facts = CallFacts(
         tool_name=tool.name,
