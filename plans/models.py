@@ -97,7 +97,9 @@ class Step(models.Model):
     error = models.TextField(blank=True, help_text="Why it failed, for a person.")
     waiting_for = models.CharField(max_length=16, choices=WaitingFor.choices, blank=True)
     waiting_since = models.DateTimeField(null=True)
-    call = models.OneToOneField(Call, models.PROTECT, null=True, related_name="step")
+    call = models.ForeignKey(
+        Call, models.PROTECT, null=True, related_name="steps", related_query_name="step", db_index=False
+    )
     given_arguments = models.TextField(
         blank=True, help_text="RFC 8785 text that a person gave in place of the parameters, to be taken as it stands."
     )
@@ -113,7 +115,11 @@ class Step(models.Model):
 
     class Meta:
         ordering: ClassVar = ["step_id"]
-        constraints: ClassVar = [models.UniqueConstraint(fields=["plan", "step_id"], name="step_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["plan", "step_id"], name="step_once"),
+            # Of those that have a call alone: most steps of a plan have none yet.
+            models.UniqueConstraint(fields=["call"], condition=Q(call__isnull=False), name="step_of_call"),
+        ]
         indexes: ClassVar = [
             models.Index(fields=["plan", "id"], name="step_ready", condition=Q(ready_at__isnull=False)),
             models.Index(fields=["plan", "lease_until"], name="step_running", condition=Q(lease_until__isnull=False)),

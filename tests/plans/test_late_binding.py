@@ -194,7 +194,7 @@ def test_a_stored_call_is_run_by_another_when_its_own_was_switched_off(ada):
     put("hail", "first", weight=1)
     put("hail", "second", enabled=False)
 
-    plan = work_off(call.step.plan)
+    plan = work_off(call.steps.get().plan)
 
     call.refresh_from_db()
     assert (plan.status, call.response_json["results"]) == ("completed", ["first Ada"])
