@@ -228,6 +228,13 @@ def in_force(now: datetime) -> Q:
     return Q(revoked_at=None, expires_at__gt=now, uses__lt=F("max_uses"))
 
 
+def may_yet_let_start(now: datetime) -> Q:
+    """Return the condition that holds of grants that a person can end: also a spent one, which still lets a call start
+    that was handed back before its handler began.
+    """
+    return Q(revoked_at=None, expires_at__gt=now)
+
+
 def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> QuerySet[Grant]:
     """Return the grants someone may see: all with any role, but of private data only who sees that; agents none."""
     if not sees_all(viewer):
@@ -273,7 +280,7 @@ def end_all(grants: Iterable[Grant], because: str, *, by: User | None = None) ->
 
 def _close(grant: Grant, because: str, by: User | None) -> bool:
     now = clock.now()
-    going = Grant.objects.filter(in_force(now), pk=grant.pk)
+    going = Grant.objects.filter(may_yet_let_start(now), pk=grant.pk)
     if not going.update(revoked_at=now, revoked_by=by, ended_because=because):
         return False
     record("grant.revoked", by=by, grant=grant.public_id, reason=because)
@@ -282,10 +289,14 @@ def _close(grant: Grant, because: str, by: User | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Whether a grant may be used, in a word and in a sentence."""
+    """Whether a grant may be used, in a word and in a sentence.
+
+    `may_be_ended`: there is something to end. A spent one still lets a call start that was handed back unbegun.
+    """
 
     word: str
     sentence: str
+    may_be_ended: bool = False
 
     @property
     def is_active(self) -> bool:
@@ -298,10 +309,10 @@ def standing_of(grant: Grant) -> Standing:
     if grant.revoked_at is not None:
         return Standing("revoked" if grant.revoked_by_id else "ended", grant.ended_because or "It was ended.")
     if grant.uses >= grant.max_uses:
-        return Standing("used_up", "All its uses are spent.")
+        return Standing("used_up", "All its uses are spent.", may_be_ended=grant.expires_at > clock.now())
     if grant.expires_at <= clock.now():
         return Standing("expired", "Its time is over.")
-    return Standing("active", "It is in force.")
+    return Standing("active", "It is in force.", may_be_ended=True)
 
 
 def matching_scope(refs: Mapping[str, object]) -> Q:

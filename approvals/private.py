@@ -34,13 +34,19 @@ def _may_answer(viewer: "User", request: ApprovalRequest) -> bool:
 
 
 def conditions_for(viewer: "User", grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
-    """Return the rows of these grants by their keys, as the viewer may see them: they repeat a call's arguments."""
+    """Return the rows of these grants by their keys, as the viewer may see them: they repeat a call's arguments.
+
+    Of one that was made freely nobody can say whose data its rows hold: only who sees private data sees their values.
+    """
     rows = {grant.pk: (grant.created_from, list(grant.conditions)) for grant in grants}
-    hidden = hidden_from(viewer, [source for source, _ in rows.values() if source is not None])
-    return {
-        pk: [_mask_row(row, hidden[source.call_id]) for row in of] if source and source.call_id in hidden else of
-        for pk, (source, of) in rows.items()
-    }
+    hidden = dict(hidden_from(viewer, [source for source, _ in rows.values() if source is not None]))
+    free = None if sees_private(viewer) else Hidden(everything=True)
+
+    def shown(source: ApprovalRequest | None, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        mask_of = hidden.get(source.call_id) if source is not None else free
+        return [_mask_row(row, mask_of) for row in of] if mask_of is not None else of
+
+    return {pk: shown(source, of) for pk, (source, of) in rows.items()}
 
 
 def _mask_row(row: dict[str, Any], hidden: Hidden) -> dict[str, Any]:

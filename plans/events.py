@@ -233,12 +233,20 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     if batch is not None:
         _append(batch, fact)
         return
-    plan_pk = Plan.objects.only("pk").get(public_id=call.plan_ref).pk
+    plan_pk = _key_of(call.plan_ref)
     if fact.kind == "call.changing":
         lock_plan(plan_pk)
         return
     with recording(plan_pk, call.plan_ref) as batch:
         _append(batch, fact)
+
+
+def _key_of(plan_ref: str) -> int:
+    """Return the key of a plan: its last one this thread keeps, for a decision states several facts of one plan."""
+    known: tuple[str, int] | None = getattr(_open, "known", None)
+    if known is None or known[0] != plan_ref:
+        known = _open.known = plan_ref, Plan.objects.only("pk").get(public_id=plan_ref).pk
+    return known[1]
 
 
 def _append(batch: Recording, fact: Fact) -> None:

@@ -14,7 +14,7 @@ from catalog.states import CallStatus
 from catalog.transitions import move
 from plans import budgets, claims, starting
 from plans.events import Recording, tell
-from plans.granted import people_of, wanted
+from plans.granted import people_of, still_lets_start, wanted
 from plans.room import asking_of
 from plans.work import Hold, Run
 
@@ -22,22 +22,28 @@ from plans.work import Hold, Run
 def start(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
     """Start a held call by a grant that covers it, in this transaction; None where none does (any more).
 
-    A call that one has let start before, and does not any more, is for people.
+    A call that one has let start, and that was handed back before its handler began, starts on the same use; where the
+    grant does not hold any more, it is for people.
 
     Raises Conflict when the step was taken over meanwhile, and BudgetExceeded.
     """
-    if hold.order.target.grant_limits is None or hasattr(hold.call, "grant_use"):
+    if hold.order.target.grant_limits is None:
         return None
     # Who finds no grant asks people: the lock of their room comes before the audit log's, which a grant's use takes.
     lock_room(asking_of(hold.plan, hold.order))
     people = people_of(hold.plan, hold.order, hold.step.pk)
     budgets.check(batch.cursor, hold.plan)
-    grant = grant_uses.spend(wanted(hold.plan, hold.order, people), hold.rule)
-    if grant is None:
-        return None
-    call = _running(batch, hold)
-    CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
-    grant_uses.keep(grant, call)
+    if hold.call is not None and hasattr(hold.call, "grant_use"):
+        if not still_lets_start(hold.plan, hold.order, hold.rule, hold.call, hold.step.pk):
+            return None
+        call = _running(batch, hold)
+    else:
+        grant = grant_uses.spend(wanted(hold.plan, hold.order, people), hold.rule)
+        if grant is None:
+            return None
+        call = _running(batch, hold)
+        CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
+        grant_uses.keep(grant, call)
     tell(batch, "call.started", call, level=hold.order.level, attempt=call.attempt)
     state = (shown.state_token or None) if shown else None
     budget = budgets.spend_call(batch.cursor, hold.plan)

@@ -347,7 +347,8 @@ def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
     """Start a stored call that needs nobody: a direct call, one whose worker was lost, or one that is tried again."""
     if order.target.version_pk != call.version_id:
         raise ToolDrifted(f"The definition of {call.tool_name} has changed since this was asked for; ask for it again.")
-    if not call.attempt and (hold := _judge_again(start, call, order)) is not None:
+    is_unbegun = not call.attempt
+    if is_unbegun and (hold := _judge_again(start, call, order)) is not None:
         return hold
     budgets.check(start.batch.cursor, start.plan)
     if not claims.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
@@ -356,12 +357,18 @@ def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
         Call.objects.filter(pk=call.pk).update(implementation=order.target.implementation_pk)
     call.fence, call.attempt, call.started_at = start.step.attempt, call.attempt + 1, start.batch.now
     run = _started(start, call, order)
-    was_edited = hasattr(call, "approval") and call.approval.round_number > 1
-    return replace(run, edited=edited_by_people(call.approval)) if was_edited else run
+    return _as_approved(run, call.approval, is_unbegun=is_unbegun) if hasattr(call, "approval") else run
+
+
+def _as_approved(run: Run, request: ApprovalRequest, *, is_unbegun: bool) -> Run:
+    """Tell a call what people changed of it; and what its target was like, which a run of its own may have changed."""
+    approved = request.rounds.get(number=request.round_number)
+    state = approved.state_token if is_unbegun else ""
+    return replace(run, edited=edited_by_people(request) if approved.number > 1 else None, target_state=state or None)
 
 
 def _judge_again(start: Start, call: Call, order: Order) -> Hold | None:
-    """Ask the gate about a stored call that has not run: what a grant let in is held again, unless one still covers it.
+    """Ask the gate about a stored call that has not run: what a grant let in is held, until its preview is computed.
 
     A call whose worker stopped before its handler began starts on the same approval or grant, where that still holds.
     Raises ToolError for what no grant can have let in, and for what an approval lets start no more.
@@ -371,7 +378,7 @@ def _judge_again(start: Start, call: Call, order: Order) -> Hold | None:
         _compare_again(call, order)
     verdict = gate(facts_for(order, start.plan))
     if isinstance(verdict, dispatch.Hold):
-        if was_approved or granted.still_lets_start(start.plan, order, verdict.terms, call, start.step.pk):
+        if was_approved:
             return None
         if hasattr(call, "grant_use") or granted.came_by_a_grant(start.plan, order, verdict.terms):
             return Hold(start.step, start.plan, order, verdict.terms, call)

@@ -9,12 +9,12 @@ from django.contrib.auth.models import User
 from approvals import gate
 from approvals.decisions import Decision, decide
 from approvals.errors import GrantRefused
-from approvals.grants import Terms, grants_for, make
+from approvals.grants import Terms, grants_for, make, revoke, standing_of
 from approvals.models import AuditEntry, Grant, GrantUse
 from approvals.states import Verdict
 from catalog import clock
 from catalog.access import NotAllowed
-from catalog.errors import ParameterError
+from catalog.errors import Conflict, ParameterError
 from catalog.models import Tool
 from catalog.results import Preview
 from plans import engine, granted, recovery, starting
@@ -28,6 +28,8 @@ from tests.approvals.builders import set_rule
 from tests.approvals.granting import ANY, allow, approved, dangerous, ended, grant, let_be_granted, run, terms_from
 from tests.builders import approve, call_of, make_plan, step_of, work_off
 from tests.invariants import assert_invariants
+from tests.pages import Pages
+from tests.rest import Rest
 
 
 @pytest.fixture
@@ -170,6 +172,46 @@ def test_a_call_that_is_handed_back_unbegun_starts_on_the_same_use(grantable, ad
     assert work_off(plan).status == "completed"
     assert (GrantUse.objects.get().grant, ended(made)) == (made, "All its uses are spent.")
     assert_invariants()
+
+
+@pytest.mark.parametrize("by_grant", [True, False])
+def test_what_is_handed_back_is_told_what_its_target_was_like(by_grant, grantable, ada, rosa, admin):
+    """So that its tool can still compare when it writes, whoever let it start."""
+    grantable.previews["dangerous"] = lambda value, context: Preview("Do it", "text", state_token="seen")
+    if by_grant:
+        grant(admin)
+        plan = make_plan(ada, dangerous())
+    else:
+        approve(plan := run(ada), rosa)
+    recovery.hand_back(first := started(plan))
+    again = started(plan)
+    assert (first.target_state, again.target_state, again.call.attempt) == ("seen", "seen", 1)
+    assert GrantUse.objects.count() == int(by_grant)
+
+
+def test_a_spent_grant_can_be_revoked_while_a_call_may_yet_start_by_it(grantable, ada, admin):
+    """A call that was handed back unbegun then goes to people; once its time is over there is nothing to revoke."""
+    made = grant(admin, max_uses=1)
+    plan = make_plan(ada, dangerous())
+    recovery.hand_back(started(plan))
+    made.refresh_from_db()
+    assert (standing_of(made).word, standing_of(made).may_be_ended) == ("used_up", True)
+    assert "Revoke the grant for dangerous" in Pages(admin).open("/approvals/grants/")
+    revoke(made, by=admin)
+    assert (ended(made)[:10], work_off(plan).status) == ("Revoked by", "in_progress")
+    spent = grant(admin, max_uses=1)
+    Grant.objects.filter(pk=spent.pk).update(uses=1, expires_at=clock.now())
+    with pytest.raises(Conflict, match="All its uses are spent"):
+        revoke(spent, by=admin)
+
+
+def test_who_may_not_see_private_data_sees_no_value_of_a_free_grant(grantable, ada, admin, vera):
+    """Nobody can say whose data an administrator wrote into it."""
+    made = grant(admin, rows=[{"path": "value", "operator": "equals", "value": "jo@example.org"}])
+    assert "jo@example.org" in Pages(admin).open("/approvals/grants/")
+    page = Pages(vera).open("/approvals/grants/")
+    assert made.public_id[:10] in page and "jo@example.org" not in page
+    assert "jo@example.org" not in Rest(vera).get(f"grants/{made.public_id}/").content.decode()
 
 
 def test_an_approved_call_that_is_handed_back_unbegun_starts_on_the_same_approval(grantable, ada, rosa):
