@@ -15,7 +15,7 @@ from plans.services import Requester, problems_of
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The document that an answer makes, None where it makes none, and everything there is to know about it."""
+    """The document that an answer makes, None where it makes none, and the errors and warnings in it."""
 
     document: dict[str, Any] | None
     problems: tuple[Problem, ...]
@@ -35,7 +35,7 @@ def judge(output: PlannerOutput, request: str, *, by: Requester) -> Judged:
     except ToolError as error:
         return Judged(None, (Problem("", "no_plan", "error", error.user_message()),))
     found = [*_refused(document, set(_named_in(output)), by), *problems_of(document)]
-    return Judged(document, tuple(found))
+    return Judged(document, tuple(problem for problem in found if problem.severity != "info"))
 
 
 def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by: Requester) -> Judged:

@@ -115,3 +115,11 @@ async def test_what_is_not_http_is_passed_on(kind):
     await ask(inner, None, scope={"type": kind})
 
     assert passed == [kind]
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"later"), (502, b"later"), (429, b"later")])
+async def test_a_draft_is_answered_with_what_came_of_it_also_when_that_is_nothing(status, body):
+    inner = Inner(wait=b"call_1;5.0;draft", status=status)
+    start, sent = await ask(inner, settle_at_once)
+    assert inner.scopes[1]["path"] == "/api/v1/plans/draft/call_1/"
+    assert (start["status"], sent["body"]) == (201 if status == 200 else status, body)
