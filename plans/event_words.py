@@ -60,6 +60,8 @@ def _started(who: str, data: Data) -> Said:
 
 
 def _waiting(who: str, data: Data) -> Said:
+    if data.get("question"):
+        return Said("hand", "human", f"{who} is", "waiting for an answer")
     if data.get("waiting_for") == "input":
         return Said("edit", "human", f"{who} is", "sent back to be changed")
     return Said("hand", "human", f"{who} is", "waiting for approval", str(data.get("approval", "")))
@@ -179,6 +181,17 @@ def _by(icon: str, hue: str, words: str) -> Sayer:
     return lambda who, data: Said(icon, hue, f"{who} {words} {data.get('by') or 'someone'}")
 
 
+def _asked(who: str, data: Data) -> Said:
+    if data.get("question"):
+        return Said("hand", "human", f"{who} asks its person a question")
+    return Said("edit", "human", f"{who} waits for other arguments")
+
+
+def _given(who: str, data: Data) -> Said:
+    words, icon = ("was answered by", "reply") if data.get("question") else ("was given other arguments by", "edit")
+    return Said(icon, "human", f"{who} {words} {data.get('by') or 'someone'}")
+
+
 def _ended(icon: str, hue: str, word: str) -> Sayer:
     def say(who: str, data: Data) -> Said:
         reason = str(data.get("reason", ""))
@@ -222,8 +235,8 @@ SAYERS: Mapping[str, Sayer] = {
     "approval.expired": _fixed("expired", "idle", "was not answered in time", name="approval"),
     "approval.escalated": _fixed("clock", "warn", "was not answered in time, so others are asked too:", name="to"),
     "approval.revoked": _fixed("undo", "danger", "is approved no more: a reviewer took that back", name="approval"),
-    "input.requested": _fixed("edit", "human", "waits for other arguments"),
-    "input.received": _by("edit", "human", "was given other arguments by"),
+    "input.requested": _asked,
+    "input.received": _given,
     "grant.used": _granted,
     "memory.written": _fixed("file", "idle", "stored", name="key"),
     "tool.invoked": _invoked,

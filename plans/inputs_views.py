@@ -1,21 +1,24 @@
-"""The page on which a person changes the arguments of a call that reviewers sent back; htmx is sent the card alone."""
+"""What a person gives a plan that waits for them: an answer on its page, or other arguments for a call that reviewers
+sent back, on a page of its own; htmx is sent the card of that alone.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog.access import NotAllowed
 from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
 from catalog.writing import Writing
-from plans.inputs import check_arguments, give_arguments, waiting_step
+from plans.inputs import asking_step, check_arguments, give_arguments, waiting_step
 from plans.models import Plan, Step
 from plans.plan_page import control, plan_or_404
+from plans.questions import answer
 from plans.selectors import may_control
-from plans.views import may_write, set_back
+from plans.views import acted, may_write, set_back
 
 if TYPE_CHECKING:
     from django.http import QueryDict
@@ -47,6 +50,21 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
     except ToolgateError as error:
         return set_back(request, public_id, {"step": str(step_id)}, error)
     return _answered(request, plan, step) if request.method == "POST" else _shown(request, plan, step, _begun(step))
+
+
+@require_POST
+@signed_in
+def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
+    """Answer what a step asks."""
+    chosen = plan_or_404(request.user, public_id)
+
+    def say(by: "Requester") -> None:
+        answer(chosen, asking_step(chosen, step_id), request.POST.get("text", ""), by=by)
+
+    try:
+        return acted(request, public_id, say, step_id, further=True)
+    except Step.DoesNotExist:
+        raise Http404 from None
 
 
 def _begun(step: Step) -> Revision:

@@ -22,10 +22,11 @@ from catalog.intake import (
     Whole,
 )
 from catalog.models import Call
+from catalog.privacy import WORDS
 from catalog.states import PUBLIC_STATUS
 from plans.cloning import NO_KIN, Kin
 from plans.models import Plan, Step
-from plans.private import PrivateParts
+from plans.private import PrivateParts, sees_through
 from plans.selectors import steps_of, why_failed
 from plans.spec import MAX_STEP_ID
 from plans.states import PlanStatus, StepStatus, WaitingFor
@@ -232,7 +233,7 @@ class BudgetSerializer(serializers.Serializer[Any]):
 
 
 class PlanSerializer(serializers.Serializer[Any]):
-    """A plan in a list; `counts` come by the context, for all plans of the list at once."""
+    """A plan in a list; `counts` come by the context, for all plans of the list at once, with the `viewer`."""
 
     id = serializers.CharField(source="public_id")
     goal = serializers.CharField()
@@ -248,8 +249,23 @@ class PlanSerializer(serializers.Serializer[Any]):
     paused_at = serializers.DateTimeField(allow_null=True, help_text="While this is set no step of the plan starts.")
     paused_by = serializers.CharField(source="paused_by.username", allow_null=True)
     budget = serializers.SerializerMethodField()
+    request = serializers.SerializerMethodField()
+    reply = serializers.SerializerMethodField()
     last_seq = serializers.IntegerField()
     counts = serializers.SerializerMethodField()
+
+    def get_request(self, plan: Plan) -> str | None:
+        """Return the words it was drafted from, to who may read its private values; None when it was written."""
+        return self._said(plan, plan.request)
+
+    def get_reply(self, plan: Plan) -> str | None:
+        """Return what whoever asked is told in the end, to who may read its private values; None until then."""
+        return self._said(plan, plan.reply)
+
+    def _said(self, plan: Plan, text: str) -> str | None:
+        if not text:
+            return None
+        return text if sees_through(self.context["viewer"], plan) else WORDS
 
     @extend_schema_field(BudgetSerializer(allow_null=True))
     def get_budget(self, plan: Plan) -> dict[str, float | None] | None:

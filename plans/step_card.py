@@ -19,6 +19,7 @@ from plans.inputs import is_sent_back
 from plans.masked import MaskedParts, masked_parameters, masked_parts
 from plans.models import MemoryItem, Step
 from plans.picture import VALUE_SHOWN, Picture, StepPicture
+from plans.questions import waits_for_answer
 from plans.states import WaitingFor
 
 BY_GRANT = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")
@@ -93,6 +94,11 @@ class StepCard:
     def waits_for_arguments(self) -> bool:
         """Whether reviewers sent its call back, and its person must change it."""
         return is_sent_back(self.step)
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether its question waits for an answer."""
+        return waits_for_answer(self.step)
 
     @property
     def outcome_unknown(self) -> bool:

@@ -22,6 +22,7 @@ urlpatterns = [
     path(f"{PUBLIC_ID}/values/<str:key>/", views.value, name="plan-value"),
     path(f"{STEP}/outcome/", views.outcome, name="plan-outcome"),
     path(f"{STEP}/input/", inputs_views.arguments, name="plan-input"),
+    path(f"{STEP}/answer/", inputs_views.give_answer, name="plan-answer"),
     path(f"{STEP}/skip/", changes_views.skip, name="plan-skip"),
     path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
     path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),

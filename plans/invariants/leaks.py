@@ -23,6 +23,8 @@ PAYLOADS = frozenset(
         *(f"plans.step.{name}" for name in ("description", "parameters", "output_path", "done_check", "error")),
         "plans.step.given_arguments",
         *("plans.plan.goal", "plans.memoryitem.key", "plans.memoryitem.value"),
+        *("plans.plan.request", "plans.plan.reply", "plans.question.text", "plans.question.answer"),
+        *("plans.modeluse.prompt", "plans.modeluse.answer"),
         *(f"approvals.round.{name}" for name in ("arguments", "preview")),
         *("approvals.review.comment", "approvals.review.response", "approvals.comment.text"),
         "catalog.idempotencykey.answer",

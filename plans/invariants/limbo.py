@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from approvals.outcomes import SENT_BACK
 from catalog.states import CallStatus
 from plans.claims import stamp
 from plans.invariants.base import Finding, World, each, invariant, rows, steps
@@ -28,6 +29,12 @@ NOT_WAITING = """
       AND p.kind <> 'session'
       AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
       AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
+"""
+NOBODY_TO_ANSWER = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    LEFT JOIN catalog_call c ON c.id = s.call_id
+    WHERE s.status = %s AND s.waiting_for = %s AND COALESCE(c.error_kind, '') <> %s AND NOT EXISTS (
+      SELECT 1 FROM plans_question q WHERE q.step_id = s.id AND q.answered_at IS NULL)
 """
 NEVER_READY = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
@@ -75,6 +82,8 @@ def _steps(world: World) -> Iterator[Finding]:
     others = (WaitingFor.INPUT, WaitingFor.CALLS)
     names = map(str, (StepStatus.IN_PROGRESS, *others, *waits))
     yield from steps("It is in progress and waits for nothing.", NOT_WAITING, *names)
+    asked = map(str, (StepStatus.IN_PROGRESS, WaitingFor.INPUT, SENT_BACK))
+    yield from steps("It waits for input, and nobody is asked for any.", NOBODY_TO_ANSWER, *asked)
     yield from steps("It needs nothing more, and is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress)
 
 

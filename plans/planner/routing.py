@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from catalog.base_tool import answer_of, safe_execute
 from catalog.dispatch import Outcome
-from catalog.errors import RateLimited, ToolError, ToolgateError
+from catalog.errors import RateLimited, ToolError
 from catalog.models import Call, new_call_id
 from catalog.registry import get_tool, unknown_tool
 from catalog.states import PUBLIC_STATUS
@@ -91,16 +91,13 @@ async def _through_the_gate(name: str, args: Any, reason: str, by: Requester) ->
     try:
         call = await in_database(lambda: create_call(CallOrder(name, args, reason=reason), by=by))
     except (ToolError, RateLimited) as refusal:
-        return _told(name, new_call_id(), _failed(refusal.message, _user_message(refusal)))
+        said = refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
+        return _told(name, new_call_id(), _failed(said, said))
     tool = get_tool(name)
     until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
     while (ended := await in_database(_ended, call.pk)) is None and monotonic() < until:
         await asyncio.sleep(LOOK_SECONDS)
     return _told(name, call.public_id, ended or _failed("running", RUNS_ON))
-
-
-def _user_message(refusal: ToolgateError) -> str:
-    return refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
 
 
 def _ended(call_pk: int) -> dict[str, Any] | None:

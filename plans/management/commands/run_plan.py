@@ -87,7 +87,9 @@ class Command(BaseCommand):
                 raise
         plan.refresh_from_db()
         if options["json"]:
-            shown = PlanDetailSerializer(plan, context={"counts": counts_of([plan]), "private": NOTHING}).data
+            shown = PlanDetailSerializer(
+                plan, context={"counts": counts_of([plan]), "private": NOTHING, "viewer": plan.author}
+            ).data
             self.stdout.write(json.dumps(shown, default=str, ensure_ascii=False))
         return INTERRUPTED if interrupted else ENDED.get(plan.status, LEFT)
 

@@ -214,6 +214,12 @@ def waits_for_nothing(small: SmallWorld) -> str:
     return f"{small.waiting.public_id}/1"
 
 
+def asks_nobody(small: SmallWorld) -> str:
+    """A step that waits for an answer to a question that is not there."""
+    corrupt("DELETE FROM plans_question WHERE answered_at IS NULL")
+    return f"{small.asked.public_id}/2"
+
+
 def too_early(small: SmallWorld) -> str:
     """A step that started before what it needs."""
     sql = "UPDATE plans_step SET started_at = %s WHERE plan_id = %s AND step_id = 3"
@@ -339,6 +345,7 @@ SEEDS = [
     Seed("I11", lost_lease),
     Seed("I11", unanswered),
     Seed("I11", waits_for_nothing),
+    Seed("I11", asks_nobody),
     Seed("I12", too_early),
     Seed("I12", skipped_silently),
     Seed("I12", asked_about_nothing, {"I19"}),

@@ -62,6 +62,7 @@ class SmallWorld:
     kept: Plan
     responded: Plan
     sent_back: Plan
+    asked: Plan
     revoked: Plan
     early: Plan
     direct: Call
@@ -86,6 +87,7 @@ def small_world(people: People) -> SmallWorld:
         kept=work_off(make_plan(ada, act(1, "x", "keeping"))),
         responded=responded(ada, rosa),
         sent_back=sent_back(ada, rosa),
+        asked=asked(ada),
         revoked=revoked(ada, rosa),
         early=early(ada, rosa),
         direct=create_call(CallOrder("safe", {"value": 1}), by=Requester(ada)),
@@ -143,6 +145,14 @@ def sent_back(ada: User, rosa: User) -> Plan:
     work_off(plan)
     deciding.send_back(plan, rosa, step_id=2)
     return plan
+
+
+def asked(ada: User) -> Plan:
+    """A plan whose first question was answered, and whose second one waits."""
+    questions = [step(number, "ask_user", parameters={"question": "Well?"}) for number in (1, 2)]
+    plan = work_off(make_plan(ada, *questions))
+    give_input(plan, 1, None, text="Yes.", by=Requester(ada))
+    return work_off(plan)
 
 
 def revoked(ada: User, rosa: User) -> Plan:

@@ -1,0 +1,176 @@
+"""Contract C's nodes, and the plan that an answer of the planner makes."""
+
+import asyncio
+
+import pytest
+
+from catalog.models import Call
+from catalog.registry import register_tool
+from catalog.testing import clean_registry
+from catalog.tools import BaseTool
+from plans.planner import PlannerOutput, execute_tools, should_execute_tools
+from plans.planner.routing import document_of
+from plans.services import Requester, problems_of
+
+
+class Noting(BaseTool):
+    """Notes what it is given."""
+
+    name = "noting"
+    description = "Note it."
+
+    def __init__(self) -> None:
+        self.given: list[object] = []
+
+    async def execute(self, args, context):
+        """Fail for a text, raise for None."""
+        self.given.append((args, context["trace_id"]))
+        if "none" in args:
+            raise RuntimeError("kaboom")
+        return {"success": "value" in args, "data": args.get("value"), "error": None if "value" in args else "empty"}
+
+
+class Dangerous(Noting):
+    """Needs people."""
+
+    name = "dangerous_noting"
+    safety_level = "dangerous"
+
+
+@pytest.fixture
+def noting():
+    with clean_registry():
+        made = Noting()
+        register_tool(made)
+        register_tool(Dangerous())
+        yield made
+
+
+def call(tool="noting", **args):
+    return {"tool": tool, "args": args, "reason": "It is needed."}
+
+
+def run(*calls, **state):
+    return asyncio.run(execute_tools({"tool_calls": list(calls), "trace_id": "t-1", **state}))
+
+
+@pytest.mark.parametrize(
+    ("state", "route"),
+    [
+        ({"tool_calls": [call()], "needs_user_input": True, "queries": ["x"]}, "execute_tools"),
+        ({"tool_calls": [], "needs_user_input": True, "queries": ["x"]}, "generate_response"),
+        ({"tool_calls": None, "needs_user_input": False, "queries": []}, "execute_queries"),
+        ({}, "execute_queries"),
+    ],
+)
+def test_tools_come_before_questions_and_those_before_searches(state, route):
+    assert should_execute_tools(state) == route
+
+
+@pytest.mark.parametrize("state", [{}, {"tool_calls": None}, {"tool_calls": []}])
+def test_no_calls_are_no_results(state):
+    assert asyncio.run(execute_tools(state)) == {"tool_results": {}}
+
+
+def test_each_runs_in_order_and_the_last_of_a_name_wins(noting):
+    ran = run(call(value=1), call(value=2))
+    assert [args for args, _ in noting.given] == [{"value": 1}, {"value": 2}]
+    assert ran["tool_results"]["noting"]["data"] == 2
+    assert [each["result"]["data"] for each in ran["results"]] == [1, 2]
+    assert len({each["call"] for each in ran["results"]}) == 2
+
+
+def test_nothing_that_fails_stops_the_rest(noting):
+    ran = run(call("nowhere"), call(none=1), call(), call(value=3))
+    told = [(each["result"]["success"], each["result"]["error"]) for each in ran["results"]]
+    assert told == [
+        (False, "Unknown tool: nowhere"),
+        (False, "Tool 'noting' encountered an error"),
+        (False, "empty"),
+        (True, None),
+    ]
+    assert ran["tool_results"]["nowhere"]["success"] is False
+
+
+def test_what_needs_people_does_not_run_without_anybody_who_asks(noting):
+    result = run(call("dangerous_noting", value=1))["tool_results"]["dangerous_noting"]
+    assert (result["success"], "approval" in result["error"]) == (False, True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_for_a_requester_each_is_a_call_through_the_gate(executor, workspace, ada):
+    """A safe one has its result; a dangerous one waits, and its result says so."""
+    searching = call("apropos_search", query="dumps")
+    writing = call("write_file", path="a.txt", content="b")
+    wrong = call("apropos_search")
+    ran = run(searching, writing, wrong, requester=Requester(ada))["results"]
+    assert [each["result"]["success"] for each in ran] == [True, False, False]
+    assert ran[0]["result"]["data"]
+    assert ran[1]["result"]["error"] == "waiting_for_approval"
+    assert "query" in ran[2]["result"]["error"]
+    assert not (workspace / "a.txt").exists()
+    assert Call.objects.get(public_id=ran[1]["call"]).status == "held"
+
+
+def output(**fields):
+    return PlannerOutput.model_validate({"intent": "registration_data_request", **fields})
+
+
+def planned(by, **fields):
+    """Return the plan that an answer makes, having checked that it can be stored."""
+    document = document_of(output(**fields), "Please resend my badge: me@example.org", by=Requester(by))
+    assert [problem for problem in problems_of(document) if problem.severity == "error"] == []
+    return document
+
+
+@pytest.mark.django_db
+def test_calls_become_steps_in_order_with_keys_of_their_own(configured, ada):
+    search = {"tool": "apropos_search", "args": {"query": "dumps"}, "reason": "Look for it\nfirst"}
+    document = planned(ada, needs_tools=True, tool_calls=[search, search | {"reason": ""}])
+    assert document["goal"] == "Registration data request"
+    steps = document["steps"]
+    assert [step["tool"] for step in steps] == ["apropos_search", "apropos_search", "compose_reply"]
+    assert [step["dependencies"] for step in steps] == [[], [1], [2]]
+    assert [step.get("expected_key") for step in steps] == ["apropos_search", "apropos_search_2", None]
+    assert steps[0]["description"] == "Look for it first"
+
+
+@pytest.mark.django_db
+def test_a_question_is_asked_before_anything_else_is_planned(configured, ada):
+    document = planned(ada, needs_user_input=True, input_request="Your ${email}?", queries=["badge"])
+    asks, plans_on = document["steps"]
+    assert (asks["tool"], asks["parameters"]) == ("ask_user", {"question": "Your $${email}?"})
+    assert (plans_on["tool"], plans_on["dependencies"]) == ("plan_on", [1])
+
+
+@pytest.mark.django_db
+def test_queries_run_over_every_search_tool(configured, ada):
+    steps = planned(ada, queries=["json", "${x}"])["steps"]
+    assert [step["tool"] for step in steps[:-1]] == ["apropos_search", "search_files"] * 2
+    assert steps[2]["parameters"] == {"query": "$${x}"}
+    assert steps[-1] | {"description": ""} == {
+        "step_id": 5, "description": "", "tool": "compose_reply", "parameters": {}, "dependencies": [1, 2, 3, 4],
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_a_plan_of_its_own_keeps_its_references_and_gets_a_reply(configured, ada):
+    first = {"step_id": 1, "description": "a", "tool": "apropos_search", "parameters": {"query": "x1"}}
+    second = first | {"step_id": 2, "dependencies": [1], "parameters": {"query": "${found}"}}
+    other = first | {"step_id": 3}
+    document = planned(ada, plan={"goal": "Find it", "steps": [first | {"expected_key": "found"}, second, other]})
+    assert document["goal"] == "Find it"
+    assert document["steps"][1]["parameters"] == {"query": "${found}"}
+    assert (document["steps"][3]["tool"], document["steps"][3]["dependencies"]) == ("compose_reply", [2, 3])
+
+
+@pytest.mark.django_db
+def test_a_greeting_is_only_replied_to(configured, ada):
+    assert [step["tool"] for step in planned(ada)["steps"]] == ["compose_reply"]
+
+
+@pytest.mark.django_db
+def test_a_plan_of_the_wrong_shape_is_left_to_the_check(configured, ada):
+    wrong = output(plan={"steps": [5, {"step_id": "1", "dependencies": "2"}, None]})
+    document = document_of(wrong, "x", by=Requester(ada))
+    assert [problem for problem in problems_of(document) if problem.severity == "error"]

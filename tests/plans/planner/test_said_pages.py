@@ -1,0 +1,111 @@
+"""The plan's page: its question with the form for the answer, the request, the reply, and who reads them."""
+
+import pytest
+
+from plans.models import Plan
+from plans.services import Requester, create_plan
+from plans.spec import PlanDocument
+from tests.builders import make_plan, step, step_of, work_off
+from tests.pages import Pages
+from tests.plans.planner.test_continuing import Origin
+from tests.rest import Rest, agent
+
+pytestmark = pytest.mark.django_db
+HOSTILE = "<script>alert(1)</script> Which\u202eone?"
+
+
+def asking(**fields):
+    return step(1, "ask_user", parameters={"question": HOSTILE}, **fields)
+
+
+@pytest.fixture
+def plan(catalog, ada) -> Plan:
+    """A plan of a request that waits for an answer."""
+    document = PlanDocument.model_validate({"goal": "Find it", "steps": [asking()]})
+    return work_off(create_plan(document, by=Requester(ada), origin=Origin()))
+
+
+def page_of(plan: Plan) -> str:
+    return f"/plans/{plan.public_id}/"
+
+
+def test_its_person_answers_on_the_page(plan, ada):
+    pages = Pages(ada)
+    words = pages.open(page_of(plan))
+    assert "Step 1 asks Ada" in words
+    assert "Written by the planner, a language model." in words
+    assert "Find the word, please." in words
+    assert "<script>alert" not in pages.html
+    assert "\u202e" not in pages.html
+    pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "This one."})
+    assert 'id="question-1"' not in pages.html
+    assert work_off(plan).status == "completed"
+
+
+def test_an_answer_that_is_none_stays_with_the_reason(plan, ada):
+    pages = Pages(ada)
+    pages.open(page_of(plan))
+    assert "at most 4,000" in pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "y" * 4001}, status=422)
+    assert "y" * 3999 in pages.html
+    assert "Write an answer." in pages.send(f"{page_of(plan)}steps/1/answer/", {"text": " "}, status=422)
+    assert step_of(plan).waiting_for == "input"
+
+
+def test_a_second_answer_is_too_late(plan, ada):
+    pages = Pages(ada)
+    pages.open(page_of(plan))
+    pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "This one."})
+    assert "waits for no" in pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "That one."}, status=409)
+    assert pages.send(f"{page_of(plan)}steps/9/answer/", {"text": "x"}, status=404)
+
+
+def test_others_see_that_it_waits_and_not_what_for(plan, vera, ben, rosa):
+    for who in (vera, ben):
+        words = Pages(who).open(page_of(plan))
+        assert "Step 1 asks Ada" in words
+        assert "Which" not in words
+        assert "Find the word" not in words
+        assert "read by Ada, reviewers and administrators" in words
+    assert "Which" in Pages(rosa).open(page_of(plan))
+    pages = Pages(ben)
+    pages.open(page_of(plan))
+    assert "Only Ada or an administrator" in pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "x"}, status=403)
+
+
+def test_the_reply_is_shown_as_text(plan, ada, vera):
+    Plan.objects.filter(pk=plan.pk).update(reply="It is <b>fjord</b>.")
+    pages = Pages(ada)
+    assert "composed by a language model" in pages.open(page_of(plan))
+    assert "It is &lt;b&gt;fjord&lt;/b&gt;." in pages.html
+    assert "fjord" not in Pages(vera).open(page_of(plan))
+
+
+def test_over_rest_it_is_read_by_whom_its_values_are(plan, ada, vera):
+    assert Rest(ada).get(f"plans/{plan.public_id}/").json()["reply"] is None
+    Plan.objects.filter(pk=plan.pk).update(reply="It is fjord.")
+    for answer in (Rest(ada).get(f"plans/{plan.public_id}/").json(), Rest(ada).get("plans/").json()["results"][0]):
+        assert (answer["request"], answer["reply"]) == ("Find the word, please.", "It is fjord.")
+    for answer in (Rest(vera).get(f"plans/{plan.public_id}/").json(), Rest(vera).get("plans/").json()["results"][0]):
+        assert "private" in answer["request"]
+        assert "private" in answer["reply"]
+
+
+def test_a_part_is_asked_for_alone(plan, ada):
+    pages = Pages(ada)
+    pages.open(page_of(plan), headers={"HX-Request": "true", "HX-Target": "said"})
+    assert pages.html.lstrip().startswith('<div class="stack said')
+    assert "Step 1 asks" in pages.html
+
+
+def test_the_words_of_agents_are_theirs(catalog, ada):
+    client = agent(ada, "plans:write", "plans:read")
+    made = client.post("plans/", {"goal": "Ask", "steps": [asking()]}).json()
+    work_off(Plan.objects.get(public_id=made["id"]))
+    assert "Written by the agent" in Pages(ada).open(f"/plans/{made['id']}/")
+
+
+def test_a_plan_without_words_shows_nothing_of_them(catalog, ada):
+    pages = Pages(ada)
+    pages.open(page_of(make_plan(ada, step(1), start=False)))
+    assert "not-said" not in pages.html
+    assert 'id="request"' not in pages.html
