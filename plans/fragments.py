@@ -20,6 +20,7 @@ from plans.feed import Feed
 from plans.models import Plan, Step
 from plans.picture import MemoryRow, Picture, draw
 from plans.request_changes import Change
+from plans.said import state_of
 from plans.selectors import running_plans
 from plans.states import StepStatus
 from plans.step_card import default_step
@@ -123,6 +124,7 @@ def _looks(picture: Picture, removed: Set[int]) -> dict[str, str]:
     changes = sum(line.type == "plan.changed" for line in picture.events)
     states = {step.number: _step_state(step.step, changes) for step in picture.steps} | dict.fromkeys(removed, "gone")
     looks = {f"look-{number}": _look(str(number), "step", address, state) for number, state in states.items()}
+    looks["look-said"] = _look("said", "said", address, state_of(picture))
     looks["look-controls"] = _look("controls", "controls", address, _control_state(picture.plan))
     looks["look-first"] = _look("first", "step", address, f"{first} {states.get(first)}")
     return looks
