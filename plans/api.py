@@ -35,6 +35,7 @@ from plans.serializers import (
     PlanSerializer,
 )
 from plans.services import PlanProblems, Requester
+from plans.sessions import see_that_it_is_no_list
 from plans.settling import Settlement, settle_outcome
 from plans.spec import PlanDocument
 
@@ -60,10 +61,11 @@ class PlanEndpoint(Endpoint):
             raise Http404 from None
 
     def own_plan(self, public_id: str) -> Plan:
-        """Return a plan that the caller may control; raise Http404 or NotAllowed."""
+        """Return a plan that the caller may control; raise Http404, NotAllowed, and Conflict for a session's list."""
         plan = self.plan(public_id)
         if not selectors.may_control(self.user, self.token, plan):
             raise NotAllowed("Only the plan's owner or an administrator may do this.")
+        see_that_it_is_no_list(plan)
         return plan
 
     def shown(self, public_id: str, status: int = 200) -> Response:
@@ -73,6 +75,7 @@ class PlanEndpoint(Endpoint):
             plan,
             context={
                 "counts": counts_of([plan]),
+                "viewer": self.user,
                 "private": hidden_from(self.user, plan),
                 "kin": kin_of(plan, self.user, self.token),
             },
@@ -90,8 +93,8 @@ class PlanList(PlanEndpoint):
         """List the plans, newest first."""
         query, at = self.page_query(PlanQuery)
         page = page_of(selectors.plans_for(self.user, self.token).filter(**query), order="-id", at=at)
-        counts = counts_of(page.rows)
-        return paged(request, page, lambda plan: PlanSerializer(plan, context={"counts": counts}).data)
+        context = {"counts": counts_of(page.rows), "viewer": self.user}
+        return paged(request, page, lambda plan: PlanSerializer(plan, context=context).data)
 
     @extend_schema("plans_create", request=PlanDocument, responses={201: PlanDetailSerializer})
     def post(self, request: Request) -> Response:

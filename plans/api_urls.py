@@ -3,7 +3,7 @@
 from django.urls import path
 
 from catalog.converters import PUBLIC_ID, STEP_ID
-from plans import api, calls_api, changes_api, drafts_api
+from plans import api, calls_api, changes_api, drafts_api, sessions_api
 
 PLAN = f"plans/{PUBLIC_ID}/"
 urlpatterns = [
@@ -24,6 +24,8 @@ urlpatterns = [
     path(f"{PLAN}cancel/", api.PlanCancel.as_view(), name="api-plan-cancel"),
     path(f"{PLAN}steps/{STEP_ID}/skip/", changes_api.StepSkip.as_view(), name="api-step-skip"),
     path(f"{PLAN}steps/{STEP_ID}/outcome/", api.StepOutcome.as_view(), name="api-step-outcome"),
+    path("sessions/", sessions_api.SessionListEndpoint.as_view(), name="api-sessions"),
+    path(f"sessions/{PUBLIC_ID}/", sessions_api.SessionDetail.as_view(), name="api-session"),
     path("calls/", calls_api.CallList.as_view(), name="api-calls"),
     path(f"calls/{PUBLIC_ID}/", calls_api.CallDetail.as_view(), name="api-call"),
     path(f"calls/{PUBLIC_ID}/reveal/", calls_api.CallReveal.as_view(), name="api-call-reveal"),

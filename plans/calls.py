@@ -32,6 +32,7 @@ from plans.previews import preview_in_time
 from plans.room import asking_of
 from plans.selectors import may_control, plan_for
 from plans.services import Requester, new_plan
+from plans.sessions import see_that_it_is_no_list
 from plans.spec import MAX_STEPS
 from plans.starting import Start
 from plans.states import PlanStatus
@@ -140,6 +141,7 @@ def _arguments_of(order: CallOrder) -> dict[str, Any]:
 
 
 def _check_open(plan: Plan) -> None:
+    see_that_it_is_no_list(plan)
     plan.refresh_from_db(fields=["status", "can_modify", "paused_at", "calls_used", "seconds_used"])
     if plan.paused_at is not None:
         raise Conflict("This plan is paused: resume it before you add calls to it.")

@@ -1,7 +1,7 @@
 """One plan as a page shows it to one person: the picture everyone sees, the step they look at, what they may do."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from django.http import Http404, QueryDict
@@ -19,8 +19,10 @@ from plans.models import Plan, Step
 from plans.picture import Picture, draw
 from plans.private import sees_through
 from plans.retrying import STOPPED
+from plans.said import Conversation, conversation_of
 from plans.selectors import may_control, plan_for
 from plans.services import Requester
+from plans.sessions import see_that_it_is_no_list
 from plans.settling import SETTLE, Settlement, settle_outcome
 from plans.skipping import is_idle
 from plans.states import PlanStatus
@@ -40,8 +42,8 @@ STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 class PlanPage:
     """What the templates are given.
 
-    `chosen` when the person asked for this step; `setback` says why the last thing asked for was not done; `stake` is
-    what cancelling would cut short, when the person has to say so twice.
+    `chosen` when the person asked for this step; `setback` says why the last thing asked for was not done, `text` is
+    the answer that was not taken; `stake` is what cancelling would cut short, when the person has to say so twice.
     """
 
     picture: Picture
@@ -57,6 +59,8 @@ class PlanPage:
     stake: AtStake | None = None
     may_write: bool = False
     kin: Kin = NO_KIN
+    said: Conversation = field(default_factory=Conversation)
+    text: str = ""
     has_prompts: bool = False
     tabs = TABS
 
@@ -142,6 +146,7 @@ def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str)
     """Return the page of a plan with a step open: the one that the query names, else the one that needs attention."""
     picture, tab = draw(plan), query.get("tab", "")
     asked = card_of(picture, step_of(query) or 0)
+    may_reveal = sees_through(viewer, plan)
     return PlanPage(
         picture=picture,
         drawing=drawing_of(picture),
@@ -149,13 +154,15 @@ def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str)
         chosen=asked is not None,
         may_control=may_control(viewer, None, plan),
         owner=name_of(plan.author),
-        may_reveal=sees_through(viewer, plan),
+        may_reveal=may_reveal,
         tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
         may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),
         kin=kin_of(plan, viewer),
         has_prompts=may_read_prompts(viewer, plan) and has_prompts(plan),
         setback=said.get("setback", ""),
         comment=said.get("comment", ""),
+        said=conversation_of(picture, may_read=may_reveal),
+        text=said.get("text", ""),
     )
 
 
@@ -182,6 +189,7 @@ def control(viewer: "User", plan: Plan, act: Callable[[Requester], None], *, fur
         raise NotAllowed(f"Only {name_of(plan.author)} or an administrator may do this. Nothing was changed.")
     if further and not has_role(viewer, OPERATOR, ADMINISTRATOR):
         raise NotAllowed("This needs the role operator or administrator. Nothing was changed.")
+    see_that_it_is_no_list(plan)
     act(Requester(viewer))
 
 

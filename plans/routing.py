@@ -6,6 +6,7 @@ from django.urls import URLPattern, path, re_path
 
 from plans.consumers import NowhereSocket, PlanEventsSocket, RequestChangesSocket
 from plans.page_sockets import InboxSocket, PlanSocket, PlansSocket, ShellSocket
+from plans.session_sockets import SessionSocket
 from plans.sockets import Socket
 
 
@@ -22,6 +23,7 @@ websocket_urlpatterns = [
     socket("ws/pages/inbox/", InboxSocket),
     socket("ws/pages/inbox/<slug:view>/", InboxSocket),
     socket("ws/pages/plans/", PlansSocket),
+    socket("ws/pages/sessions/<slug:plan_ref>/", SessionSocket),
     socket("ws/pages/plans/<slug:plan_ref>/", PlanSocket),
     re_path("", cast("Any", NowhereSocket.serve)),
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from catalog.errors import ToolValidationError
+from catalog.errors import Conflict, ToolValidationError
 from catalog.models import ApiToken, Call
 from plans.models import Plan, Step
 from plans.planning_tools import documents
@@ -134,3 +134,9 @@ class StoredSession(Session):
     def restore(self, taken: Sequence[Any]) -> None:
         """Forget what was sent since."""
         self._sent[:] = taken
+
+
+def see_that_it_is_no_list(plan: Plan) -> None:
+    """Raise Conflict for the list of a session: only the planning tools move it."""
+    if plan.kind == Plan.Kind.SESSION:
+        raise Conflict("This is the list of a session: only the planning tools change it, called in that session.")

@@ -16,6 +16,7 @@ from plans.draft_page import Editing, editing_of, start_edited
 from plans.drafting import Writing
 from plans.drawing import sketch_of
 from plans.masked import reveal_on_page
+from plans.models import Plan
 from plans.plan_page import PlanPage, control, plan_or_404, plan_page, settle, status_of, with_field
 from plans.private import hidden_from
 from plans.raw import part_of_step, value_of
@@ -42,9 +43,11 @@ def plans(request: PageRequest) -> HttpResponse:
 @require_safe
 @signed_in
 def plan(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one plan, or what one person sees of it alone: the open step, the controls."""
+    """Show one plan, or what one person sees of it alone: the open step, the controls, what was said."""
     chosen = plan_or_404(request.user, public_id)
-    part = next((name for name in ("step", "controls") if wants_part(request, name)), "")
+    if chosen.kind == Plan.Kind.SESSION:
+        return redirect("session", public_id)
+    part = next((name for name in ("step", "controls", "said") if wants_part(request, name)), "")
     page = plan_page(request.user, chosen, _open_on_page(request) if part else request.GET.dict())
     response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", _shown(page))
     if part and "step" in request.GET:
@@ -120,7 +123,8 @@ def acted(
 
 def set_back(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
     """Show the plan as it is now, and why what was asked for was not done; htmx is told to ask for it whole."""
-    said = {"setback": error.message, "comment": request.POST.get("comment", "")[:4000]}
+    typed = {name: request.POST.get(name, "")[:4000] for name in ("comment", "text")}
+    said = {"setback": error.message, **typed}
     page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
     response = render(request, "plans/plan.html", _shown(page), status=status_of(error))
     response["HX-Refresh"] = "true"

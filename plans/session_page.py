@@ -1,0 +1,143 @@
+"""A session as its page and the API show it: its list beside the calls made in it; and the list of sessions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+
+from catalog.access import name_of
+from catalog.models import ApiToken, Call
+from catalog.pages import Cursor, PageAt, page_of
+from catalog.words import Word, status_word
+from plans.counts import counts_of
+from plans.models import Plan, Step
+from plans.selectors import plan_for, plans_for
+from plans.sessions import SessionKey, calls_in, current_lists
+
+PAGE_SIZE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ListedStep:
+    """One step of a session's list."""
+
+    step: Step
+    word: Word
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCall:
+    """One call made in a session."""
+
+    call: Call
+    word: Word
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """One session: whose it is, its list, if one was set up, and its newest calls, the last first."""
+
+    id: str
+    name: str
+    author: User
+    token: ApiToken | None
+    row: Plan | None
+    steps: Sequence[ListedStep]
+    calls: Sequence[MadeCall]
+
+    @property
+    def title(self) -> str:
+        """The name of the session; without one it is the default session of its owner."""
+        return title_of(self.name)
+
+    @property
+    def owner(self) -> str:
+        """Whose session it is."""
+        return name_of(self.author)
+
+    @property
+    def word(self) -> Word | None:
+        """How the list stands; None without one."""
+        return status_word(self.row.status) if self.row else None
+
+    @property
+    def done(self) -> int:
+        """How many steps are done."""
+        return sum(each.step.status == "completed" for each in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One session in the list of sessions."""
+
+    plan: Plan
+    title: str
+    word: Word
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionList:
+    """One page of sessions, and the address of the next."""
+
+    rows: Sequence[SessionRow]
+    older: str
+    is_first: bool
+
+
+def title_of(name: str) -> str:
+    """Return what a session is called."""
+    return name or "Default session"
+
+
+def sessions_for(viewer: User, token: ApiToken | None = None) -> "QuerySet[Plan]":
+    """Return the lists of the sessions that the viewer may see, each standing for its session."""
+    return current_lists(plans_for(viewer, token))
+
+
+def session_page(viewer: User, public_id: str, token: ApiToken | None = None) -> SessionPage:
+    """Return the session in which a plan was stored: its list now or before, a call, or a plan of its own.
+
+    Raises Plan.DoesNotExist where there is none that the viewer may see.
+    """
+    return page_of_session(plan_for(viewer, token, public_id))
+
+
+def page_of_session(plan: Plan) -> SessionPage:
+    """Return the session in which a plan was stored."""
+    key = SessionKey.of_plan(plan)
+    row = plan if plan.kind == Plan.Kind.SESSION and _is_current(plan) else key.current_list()
+    steps = row.steps.order_by("step_id") if row else []
+    return SessionPage(
+        id=row.public_id if row else plan.public_id,
+        name=key.name,
+        author=plan.author,
+        token=plan.token if key.agent_token_id else None,
+        row=row,
+        steps=[ListedStep(step, status_word(step.status)) for step in steps],
+        calls=[MadeCall(call, status_word(call.status)) for call in calls_in(key)],
+    )
+
+
+def _is_current(plan: Plan) -> bool:
+    return not plan.clones.filter(kind=Plan.Kind.SESSION).exists()
+
+
+def session_list(viewer: User, before: int | None) -> SessionList:
+    """Return one page of the sessions that the viewer may see, the newest list first; two queries."""
+    cursor = Cursor(back=False, value=before, pk=before) if before is not None else None
+    page = page_of(sessions_for(viewer), order="-id", at=PageAt(PAGE_SIZE, cursor))
+    counts = counts_of(list(page.rows))
+    rows = [
+        SessionRow(
+            plan=plan,
+            title=title_of(plan.session),
+            word=status_word(plan.status),
+            done=counts[plan.pk]["completed"],
+            total=counts[plan.pk]["steps"],
+        )
+        for plan in page.rows
+    ]
+    return SessionList(rows, f"/sessions/?before={page.next.pk}" if page.next else "", is_first=before is None)

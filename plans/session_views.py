@@ -1,0 +1,30 @@
+"""The pages of sessions: the list of them, and one with its list and its calls, live."""
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from catalog.doors import PageRequest, signed_in
+from plans.models import Plan
+from plans.session_page import session_list, session_page
+
+
+@require_safe
+@signed_in
+def sessions(request: PageRequest) -> HttpResponse:
+    """Show the sessions that have a list, the newest first."""
+    before = request.GET.get("before", "")
+    is_number = before.isascii() and before.isdigit() and len(before) < 19
+    listed = session_list(request.user, int(before) if is_number else None)
+    return render(request, "plans/sessions.html", {"section": "sessions", "listed": listed})
+
+
+@require_safe
+@signed_in
+def session(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show one session."""
+    try:
+        page = session_page(request.user, public_id)
+    except Plan.DoesNotExist:
+        raise Http404 from None
+    return render(request, "plans/session.html", {"section": "sessions", "page": page})

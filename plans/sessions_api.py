@@ -1,0 +1,103 @@
+"""The paths of sessions: those that have a list, and one with its list and its newest calls."""
+
+from typing import Any, ClassVar
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from catalog.intake import PageQuery
+from catalog.pages import page_of, page_schema, paged
+from catalog.states import PUBLIC_STATUS
+from plans.api import PlanEndpoint
+from plans.models import Plan
+from plans.session_page import session_page, sessions_for
+from plans.states import PlanStatus, StepStatus
+
+
+class SessionQuery(PageQuery):
+    """Which page of the sessions."""
+
+    status = serializers.ChoiceField(choices=PlanStatus.values, required=False)
+
+
+class SessionSerializer(serializers.Serializer[Any]):
+    """A session in a list, by its list of steps; `id` is the plan's that keeps it, `name` empty for the default one."""
+
+    id = serializers.CharField(source="public_id")
+    name = serializers.CharField(source="session")
+    requested_by = serializers.CharField(source="author.username")
+    token = serializers.CharField(source="token.name", allow_null=True)
+    goal = serializers.CharField()
+    status = serializers.ChoiceField(choices=PlanStatus.values)
+    created_at = serializers.DateTimeField()
+    completed_at = serializers.DateTimeField(allow_null=True)
+
+
+class ListedStepSerializer(serializers.Serializer[Any]):
+    """One step of a session's list."""
+
+    step_id = serializers.IntegerField(source="step.step_id")
+    description = serializers.CharField(source="step.description")
+    status = serializers.ChoiceField(choices=StepStatus.values, source="step.status")
+    completed_at = serializers.DateTimeField(source="step.completed_at", allow_null=True)
+
+
+class MadeCallSerializer(serializers.Serializer[Any]):
+    """One call made in a session, in brief."""
+
+    id = serializers.CharField(source="call.public_id")
+    tool = serializers.CharField(source="call.tool_name")
+    status = serializers.SerializerMethodField()
+    plan = serializers.CharField(source="call.plan_ref")
+    step_id = serializers.IntegerField(source="call.step_ref")
+    created_at = serializers.DateTimeField(source="call.created_at")
+
+    def get_status(self, made: Any) -> str:
+        """Return the status as clients know it."""
+        return str(PUBLIC_STATUS[made.call.status])
+
+
+class SessionDetailSerializer(serializers.Serializer[Any]):
+    """One session: its list, null where none was set up, and its newest calls, the last first."""
+
+    id = serializers.CharField()
+    name = serializers.CharField()
+    requested_by = serializers.CharField(source="author.username")
+    token = serializers.CharField(source="token.name", allow_null=True)
+    goal = serializers.CharField(source="row.goal", allow_null=True)
+    status = serializers.ChoiceField(choices=PlanStatus.values, source="row.status", allow_null=True)
+    created_at = serializers.DateTimeField(source="row.created_at", allow_null=True)
+    completed_at = serializers.DateTimeField(source="row.completed_at", allow_null=True)
+    steps = ListedStepSerializer(many=True)
+    calls = MadeCallSerializer(many=True)
+
+
+class SessionListEndpoint(PlanEndpoint):
+    """The sessions."""
+
+    required_scopes: ClassVar = {"GET": ["plans:read"]}
+
+    @extend_schema("sessions_list", parameters=[SessionQuery], responses=page_schema(SessionSerializer))
+    def get(self, request: Request) -> Response:
+        """List the sessions that have a list, the newest list first."""
+        query, at = self.page_query(SessionQuery)
+        page = page_of(sessions_for(self.user, self.token).filter(**query), order="-id", at=at)
+        return paged(request, page, lambda plan: SessionSerializer(plan).data)
+
+
+class SessionDetail(PlanEndpoint):
+    """One session."""
+
+    required_scopes: ClassVar = {"GET": ["plans:read"]}
+
+    @extend_schema("sessions_read", responses=SessionDetailSerializer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """Show the session in which a plan was stored, named by that plan's id: its list now, and its newest calls."""
+        try:
+            page = session_page(self.user, public_id, self.token)
+        except Plan.DoesNotExist:
+            raise Http404 from None
+        return Response(SessionDetailSerializer(page).data)
