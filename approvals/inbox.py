@@ -16,7 +16,7 @@ from approvals.briefing import Briefing, brief
 from approvals.expiry import seen_by
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
-from approvals.selectors import requests_for
+from approvals.selectors import requests_for, waiting_count
 from approvals.states import RequestStatus
 from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.privacy import private_in
@@ -100,8 +100,8 @@ def inbox_for(viewer: "User", asked: Asked) -> Inbox:
 
 
 def queue_of(viewer: "User", view: str = WAITING) -> Inbox:
-    """Return the list of one view alone, with no request open beside it."""
-    return _listed(viewer, view)
+    """Return the list of one view alone: no request open beside it, nothing counted but what waits."""
+    return _in_rows(viewer, view, _page(Queues(viewer), view), waiting_count(viewer))
 
 
 def waiting_for(viewer: "User", view: str = WAITING) -> Sequence[ApprovalRequest]:
@@ -112,11 +112,15 @@ def waiting_for(viewer: "User", view: str = WAITING) -> Sequence[ApprovalRequest
 def _listed(viewer: "User", view: str, cursor: Cursor | None = None) -> Inbox:
     queues = Queues(viewer)
     page, counts = _page(queues, view, cursor), queues.counts()
+    return replace(_in_rows(viewer, view, page, counts.waiting), counts=counts)
+
+
+def _in_rows(viewer: "User", view: str, page: Page[ApprovalRequest], waiting: int) -> Inbox:
     rows = _with_summaries(page.rows)
     count_twins(viewer, rows)
     older = page.next.pk if view == DECIDED and page.next else None
     later = page.next.text() if view != DECIDED and page.next else ""
-    return Inbox(view, rows, viewer, counts.waiting, shown=None, counts=counts, older=older, later=later)
+    return Inbox(view, rows, viewer, waiting, shown=None, older=older, later=later)
 
 
 def _page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[ApprovalRequest]:

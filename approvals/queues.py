@@ -4,7 +4,7 @@ Who may decide is said in full by `approvals.eligibility`; here it is said of th
 rules that hold them, and one by one only where someone delegated or edited. Never writes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -75,14 +75,14 @@ class Queues:
 
     def _within(self, view: str) -> Q:
         """Say what of what waits stands in a view."""
-        conditions = {
-            WAITING: Q(),
-            NEEDS_ME: self._needs_me,
-            CLAIMED: self._is_mine,
-            OTHERS: ~self._needs_me & ~self._is_mine & ~self._is_snoozed,
-            SNOOZED: self._is_snoozed,
+        conditions: dict[str, Callable[[], Q]] = {  # what a view does not need of the rules is not read
+            WAITING: Q,
+            NEEDS_ME: lambda: self._needs_me,
+            CLAIMED: lambda: self._is_mine,
+            OTHERS: lambda: ~self._needs_me & ~self._is_mine & ~self._is_snoozed,
+            SNOOZED: lambda: self._is_snoozed,
         }
-        return conditions[view]
+        return conditions[view]()
 
     @cached_property
     def _needs_me(self) -> Q:

@@ -58,20 +58,26 @@ class Board:
         with self._subject.listen(self._feed) as bell:
             while True:
                 began = clock()
-                await self._draw()
-                await asyncio.sleep(max(self._subject.rest_seconds, SHARE_OF_TIME * (clock() - began)))
+                # Bells ring once a second although nothing happened: what comes right after such a look must not wait.
+                rest = self._subject.rest_seconds if await self._draw() else 0
+                await asyncio.sleep(max(rest, SHARE_OF_TIME * (clock() - began)))
                 await bell.wait()
                 bell.clear()
 
-    async def _draw(self) -> None:
+    async def _draw(self) -> bool:
+        """Draw it, and say whether that is news to anyone."""
         try:
-            self.drawn = await self._feed.run(self._subject.draw)
+            drawn = await self._feed.run(self._subject.draw)
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
             log.warning("a board could not be drawn; the next ring tries again")
             log_unexpected(error)
-        else:
-            for viewer in self.viewers:
-                viewer.set()
+            return True
+        if drawn == self.drawn:
+            return False
+        self.drawn = drawn
+        for viewer in self.viewers:
+            viewer.set()
+        return True
 
 
 class View:

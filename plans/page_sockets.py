@@ -18,6 +18,7 @@ from plans.fragments import (
     shell_subject,
     views_subject,
 )
+from plans.leaving import gone_from_lists
 from plans.request_changes import Changes, request_changes
 from plans.sockets import Socket, until_one_ends
 
@@ -57,7 +58,10 @@ class ShellSocket(PageSocket):
 
 
 class InboxSocket(PageSocket):
-    """`/ws/pages/inbox/`, `/ws/pages/inbox/{view}/`: the requests that wait, in one of the saved views."""
+    """`/ws/pages/inbox/`, `/ws/pages/inbox/{view}/`: the requests that wait, in one of the saved views.
+
+    What was answered leaves at once; the list that is drawn without it follows.
+    """
 
     def subjects(self, visitor: Visitor) -> Sequence[Subject]:
         """Return the list and the counts of the views beside what is on every page."""
@@ -75,7 +79,7 @@ class InboxSocket(PageSocket):
             found = await queue.get()
             seen = found if visitor.sees_all else await self.feed.run(own_part, found, visitor)
             for change in seen.changes:
-                await self.say({"fragments": [look_at_request(change)]})
+                await self.say({"fragments": [*gone_from_lists(change, seen.waiting), look_at_request(change)]})
 
 
 class PlansSocket(PageSocket):

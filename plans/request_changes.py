@@ -22,6 +22,7 @@ from plans.feed import Feed
 log = logging.getLogger("toolgate.requests")
 LOOKS_APART_SECONDS = 0.05
 CHANGES_KEPT = 1000
+OPENED, CHANGED, CLOSED = "approval.opened", "approval.changed", "approval.closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,13 @@ def _changes(before: Look, public_id: str, found: Seen) -> Iterator[Change]:
     known = before.seen.get(public_id)
     pending = found.status == RequestStatus.PENDING
     if known is None:
-        yield Change("approval.opened", public_id, RequestStatus.PENDING.value)
+        yield Change(OPENED, public_id, RequestStatus.PENDING.value)
         if pending:
             return
     elif (known.status, known.state) == (found.status, found.state):
         return
     closed = not pending and (known is None or known.status == RequestStatus.PENDING)
-    yield Change("approval.closed" if closed else "approval.changed", public_id, found.status)
+    yield Change(CLOSED if closed else CHANGED, public_id, found.status)
 
 
 class RequestChanges:

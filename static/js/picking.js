@@ -76,6 +76,7 @@ function showTheNew() {
 }
 
 document.addEventListener("toolgate:held", (event) => {
+  if (event.detail.root.hasAttribute("data-gone") && event.detail.old.matches("[data-item]")) event.detail.old.dataset.over = "";
   if (event.detail.old.id !== "queue") return;
   const now = new Set([...event.detail.root.querySelectorAll("[data-item]")].map((item) => item.id));
   const old = [...event.detail.old.querySelectorAll("[data-item]")];

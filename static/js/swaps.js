@@ -30,6 +30,7 @@ function place(root) {
 
 /** Keep the newest fragment until the element is let go; whoever shows that there is news is told. */
 function hold(old, root) {
+  for (const id of held.keys()) if (root.querySelector(`#${CSS.escape(id)}`)) held.delete(id);
   held.set(root.id, root);
   document.dispatchEvent(new CustomEvent("toolgate:held", { detail: { old, root } }));
 }
@@ -72,7 +73,7 @@ function refill(old, root) {
 function isUsed(element) {
   const selection = getSelection();
   return (
-    element.matches("[data-still]:hover") ||
+    element.closest("[data-still]:hover") !== null ||
     element.contains(document.activeElement) ||
     element.matches("details[open], dialog[open]") ||
     element.querySelector("details[open], dialog[open], [data-toggle][aria-expanded=true]") !== null ||

@@ -196,7 +196,7 @@ def _happens(dice, people) -> bool:
 
 
 def _agree(viewer: User) -> None:
-    inbox, queues = queue_of(viewer), Queues(viewer)
+    inbox, queues = inbox_for(viewer, Asked()), Queues(viewer)
     lengths = {view: len(queues.of(view)) for view in OPEN_VIEWS}
     told = inbox.counts
     assert told is not None

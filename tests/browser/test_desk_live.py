@@ -7,7 +7,9 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from approvals import desk
+from approvals.decisions import decide
 from approvals.models import ApprovalRequest
+from tests.approvals.builders import rejection
 from tests.browser.conftest import PageAs
 from tests.browser.test_deciding import becomes
 from tests.browser.test_main_job import served  # noqa: F401 (the fixture that serves)
@@ -58,6 +60,18 @@ def test_a_row_never_moves_under_the_pointer(ada, rosa, window_of: PageAs):
     page.keyboard.press(".")
     expect(page.locator(f"#q-{second.public_id}")).to_be_visible()
     expect(page.locator("#news")).to_be_hidden()
+
+
+def test_what_leaves_under_the_pointer_is_struck_out_first(ada, rosa, tomas, window_of: PageAs):
+    """It goes when the pointer does; below, nothing has moved until then."""
+    first, second = asked(ada, "one.txt"), asked(ada, "two.txt")
+    page = watch(window_of(rosa))
+    page.locator(f"#q-{second.public_id}").hover()
+    decide(first, by=tomas, decision=rejection(first, "No."))
+    expect(page.locator(f"#q-{first.public_id}")).to_have_attribute("data-over", "")
+    page.locator("#main .detail").hover()
+    expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
+    expect(page.locator(f"#q-{second.public_id}")).to_be_visible()
 
 
 def test_a_selection_outlives_what_happens_meanwhile(ada, rosa, window_of: PageAs):

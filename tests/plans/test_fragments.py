@@ -8,8 +8,9 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest
-from plans.boards import Drawn, View
+from plans.boards import Board, Drawn, Subject, View
 from plans.executor import Executor
+from plans.feed import Feed, feed_here
 from plans.models import Plan
 from plans.picture import Picture, draw
 from plans.services import Requester, start_plan
@@ -118,8 +119,23 @@ async def test_the_inbox_and_the_counts_follow(executor: Executor, ada: User, ro
         await heard(plans, f'id="plan-{plan.public_id}"')
         request = await apart(ApprovalRequest.objects.get)
         await apart(ApprovalRequest.objects.filter(pk=request.pk).update, expires_at=plan.created_at)
-        await heard(inbox, f'id="look-{request.public_id}"')
+        left = "".join((await heard(inbox, f'id="look-{request.public_id}"'))[-1]["fragments"])
+        assert f'<i id="q-{request.public_id}" data-gone hidden></i>' in left
+        assert left.count('data-waiting="0"') == 3
         await heard(shell, 'data-waiting="0"')
+
+
+async def test_a_board_rests_only_when_something_was_new(transactional_db) -> None:
+    """After a ring that brought nothing the next is heard at once, though the board rests for a day after news."""
+    drawings = [Drawn({"part": "one"}), Drawn({"part": "two"})]
+    board = Board(feed_here(), Subject("still", lambda: drawings.pop(0), Feed.listen_to_all, rest_seconds=86_400))
+    board.drawn, rung = drawings[0], asyncio.Event()
+    board.viewers.add(rung)
+    try:
+        await asyncio.wait_for(rung.wait(), 10)
+        assert board.drawn == Drawn({"part": "two"})
+    finally:
+        board.task.cancel()
 
 
 async def test_someone_without_a_role_is_shown_their_own(executor: Executor, ada: User) -> None:
