@@ -1,0 +1,71 @@
+"""A request in words, all the way: a server in its own process, a model behind HTTP, a plan that runs and replies."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.plans.planner.server import ModelServer, model_server
+from tests.plans.planner.test_drafting import GREETING
+from tests.plans.test_serve import ROOT, SET_UP, address_of, manage
+from tests.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[ModelServer]:
+    """The model that the installation asks."""
+    with model_server() as scripted:
+        yield scripted
+
+
+@pytest.fixture(scope="module")
+def installation(model: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of an installation with that model."""
+    home = tmp_path_factory.mktemp("installation")
+    kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
+    environment = kept | {
+        "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}",
+        "TOOLGATE_WORKSPACE": str(home),
+        "TOOLGATE_MODEL": "openai:scripted",
+        "OPENAI_BASE_URL": model.url,
+    }
+    assert manage(environment, "migrate", "-v0").returncode == 0
+    token = manage(environment, "shell", "-v0", "-c", SET_UP).stdout.strip().splitlines()[-1]
+    command = [sys.executable, "manage.py", "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            base = f"{address_of(process)}api/v1/"
+            with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {token}"}, timeout=90) as client:
+                yield client
+        finally:
+            process.kill()
+
+
+def test_a_request_becomes_a_plan_that_runs_and_replies(installation: httpx.Client, model: ModelServer) -> None:
+    """The answer to the POST waits for the model; nothing runs before the plan is started."""
+    model.says("Let me think.", json.dumps(GREETING), "Hello has been said.")
+    draft = installation.post("plans/draft/", json={"request": "Say hello", "strategy": "plan_act_reflect"})
+    assert draft.status_code == 201
+    assert (draft.json()["status"], draft.json()["problems"]) == ("completed", [])
+    assert "no JSON object" in model.read(1)
+
+    plan = installation.post(f"plans/draft/{draft.json()['id']}/start/").json()
+    ended = eventually(lambda: _ended(installation, plan["id"]))
+    assert (ended["status"], ended["reply"]) == ("completed", "Hello has been said.")
+    assert installation.get("plans/").json()["results"][0]["id"] == plan["id"]
+
+
+def test_what_the_provider_does_is_the_answer(installation: httpx.Client) -> None:
+    """The script is empty, so the server refuses: a problem, not a draft."""
+    answer = installation.post("plans/draft/", json={"request": "Say hello"})
+    assert (answer.status_code, answer.headers["content-type"]) == (502, "application/problem+json")
+    assert answer.json()["type"] == "urn:toolgate:model_refused"
+
+
+def _ended(client: httpx.Client, plan: str) -> dict[str, str] | None:
+    shown: dict[str, str] = client.get(f"plans/{plan}/").json()
+    return shown if shown["status"] in ("completed", "failed") else None
