@@ -85,7 +85,7 @@ class Drafting:
                 continue
             if not last.judged.errors:
                 break
-            said = [*said, *prompt.correction(last.answer.text, last.judged.errors, last.judged.document)]
+            said = [*said, *prompt.correction(last.answer.text, last.judged.errors, self._made(last.judged))]
         if not isinstance(last, Round):
             assert last is not None  # noqa: S101 (it was asked at least once)
             raise last
@@ -111,6 +111,10 @@ class Drafting:
 
     def _judged(self, output: PlannerOutput) -> Judged:
         return judge(output, self.request, by=self.by)
+
+    def _made(self, judged: Judged) -> dict[str, Any] | None:
+        """Return what the model is shown of the plan that its answer makes: nothing that it did not write."""
+        return judged.document
 
     def _told(self, last: Round) -> dict[str, Any]:
         return {
