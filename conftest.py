@@ -6,15 +6,17 @@ A test marked `browser` or `service` is skipped where that is missing, and fails
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 
 import pytest
 from django.apps import apps
+from django.contrib.contenttypes.models import ContentType
 from django.db import connections
 from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
 from hypothesis import settings as hypothesis_settings
 from pytest_django.plugin import DjangoDbBlocker
 
-from tests import counts
+from tests import counts, rows
 
 # How long an example takes says something of the machine, nothing of the code.
 hypothesis_settings.register_profile("house", deadline=None)
@@ -52,13 +54,17 @@ def chromium() -> str:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Let tests empty the audit log, which the product's database refuses.
+    """Let tests empty the audit log, which the product's database refuses, and spare them what takes long.
 
     At the end leave no session behind: PostgreSQL drops no database that a finished test's thread holds open.
     """
     database = connections["default"]
     with django_db_blocker.unblock():
         let_audit_entries_go()
+        first = rows.Kept(rows.read(apps.get_models(include_auto_created=True)))
+        if isinstance(database, PostgreSQL):
+            let_commits_be_lost(database)
+    database.creation.deserialize_db_from_string = partial(put_back, first)  # type: ignore[method-assign]
     if isinstance(database, PostgreSQL):
         database.ops.sql_flush = deletions  # type: ignore[method-assign] # one database, one thread that empties it
     yield
@@ -73,6 +79,22 @@ def let_audit_entries_go() -> None:
     of_table = " ON approvals_auditentry" if connections["default"].vendor == "postgresql" else ""
     with connections["default"].cursor() as cursor:
         cursor.execute(f"DROP TRIGGER IF EXISTS audit_entries_are_kept{of_table}")
+
+
+def put_back(first: rows.Kept, _: str) -> None:
+    """Write what migrations wrote, for a test that commits, unless it is the first and nobody has emptied the tables."""
+    if not ContentType.objects.exists():
+        first.write()
+
+
+def let_commits_be_lost(database: PostgreSQL) -> None:
+    """Wait for no disk in the test database: only a crash of PostgreSQL itself loses commits, and no test makes one."""
+    name = database.ops.quote_name(database.settings_dict["NAME"])
+    with database.cursor() as cursor:
+        cursor.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    # The sessions that are open began without it.
+    database.close()
+    database.close_pool()
 
 
 def deletions(style: object, tables: Iterable[str], **kwargs: object) -> list[str]:

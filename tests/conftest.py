@@ -1,5 +1,6 @@
 """The cast: six people with their roles, the shipped tools in the catalog, and a real executor."""
 
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
@@ -102,6 +103,20 @@ def checkpoints(tmp_path: Path, settings: object, monkeypatch: pytest.MonkeyPatc
     settings.TOOLGATE_AUDIT_CHECKPOINTS = path  # type: ignore[attr-defined]
     monkeypatch.setenv("TOOLGATE_AUDIT_CHECKPOINTS", str(path))
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installed() -> Iterator[None]:
+    """Look through what is installed for tools once for each path that it may be on, instead of before each test."""
+    look = registry.entry_points
+
+    @cache
+    def found(path: tuple[str, ...], group: str) -> Any:
+        return look(group=group)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "entry_points", lambda *, group: found(tuple(sys.path), group))
+        yield
 
 
 @pytest.fixture
