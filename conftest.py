@@ -82,7 +82,7 @@ def let_audit_entries_go() -> None:
 
 
 def put_back(first: rows.Kept, _: str) -> None:
-    """Write what migrations wrote, for a test that commits, unless it is the first and nobody has emptied the tables."""
+    """Write what migrations wrote, for a test that commits, unless nobody has emptied the tables yet."""
     if not ContentType.objects.exists():
         first.write()
 
