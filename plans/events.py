@@ -7,7 +7,7 @@ the counter and the rows; the poke to whoever watches goes out after commit. Fac
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -35,7 +35,7 @@ EVENT_TYPES = frozenset(
             f"approval.{word}"
             for word in ("opened", "reviewed", "edited", "decided", "expired", "revoked", "escalated")
         ),
-        *(f"approval.{word}" for word in ("claimed", "released", "delegated", "commented", "reminded")),
+        *(f"approval.{word}" for word in ("claimed", "released", "delegated", "commented", "reminded", "extended")),
         "grant.used",
         *(f"input.{word}" for word in ("requested", "received")),
         "memory.written",
@@ -134,14 +134,9 @@ def _gathering(plan_pk: int, plan_ref: str, now: datetime) -> Iterator[Recording
             _flush(batch)
 
 
-@contextmanager
-def _turn() -> Iterator[None]:
+def _turn() -> AbstractContextManager[object]:
     """Queue this process's writers on SQLite, whose own waiting is a sleep that grows; not inside a transaction."""
-    if not on_sqlite() or connection.in_atomic_block:
-        yield
-        return
-    with _writers:
-        yield
+    return _writers if on_sqlite() and not connection.in_atomic_block else nullcontext()
 
 
 def tell(batch: Recording, kind: str, call: Call, *, level: str, **data: Any) -> None:

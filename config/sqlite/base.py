@@ -1,6 +1,7 @@
-"""The database backend: SQLite as Django ships it, without working out the same placeholders again each time.
+"""The database backend: SQLite as Django ships it, without the detours of each statement and transaction.
 
-Django writes `%s` and SQLite reads `?`; finding and replacing them took a tenth of a durable step.
+Django writes `%s` and SQLite reads `?`; finding and replacing them took a tenth of a durable step. What Django asks
+again for every cursor, fetch, BEGIN and COMMIT took another; where something watches the statements, it is asked.
 """
 
 import sqlite3
@@ -32,6 +33,11 @@ def _converted(query: str) -> str:
 class CursorWrapper(DjangoCursorWrapper):
     """Django's cursor without the detours that only wrappers of statements and a start-up in progress need."""
 
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement changed."""
+        return int(self.cursor.rowcount)
+
     def execute(self, sql: Any, params: Any = None) -> Any:
         """Execute one statement. Raises what Django raises."""
         if self.db.execute_wrappers or params is None or isinstance(params, Mapping):
@@ -39,6 +45,22 @@ class CursorWrapper(DjangoCursorWrapper):
         self.db.validate_no_broken_transaction()
         try:
             return sqlite3.Cursor.execute(self.cursor, _converted(sql), params)
+        except sqlite3.Error:
+            with self.db.wrap_database_errors:
+                raise
+
+    def fetchone(self) -> Any:
+        """Return the next row; None when there is none. Raises what Django raises."""
+        try:
+            return self.cursor.fetchone()
+        except sqlite3.Error:
+            with self.db.wrap_database_errors:
+                raise
+
+    def fetchall(self) -> Any:
+        """Return the rows that are left. Raises what Django raises."""
+        try:
+            return self.cursor.fetchall()
         except sqlite3.Error:
             with self.db.wrap_database_errors:
                 raise
@@ -54,3 +76,33 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def make_cursor(self, cursor: Any) -> Any:
         """Wrap a cursor."""
         return CursorWrapper(cursor, self)
+
+    def _cursor(self, name: str | None = None) -> Any:
+        if self.connection is None or self.health_check_enabled or self.queries_logged:
+            return super()._cursor(name)
+        self.validate_thread_sharing()
+        try:
+            return CursorWrapper(self.connection.cursor(factory=Cursor), self)
+        except sqlite3.Error:
+            with self.wrap_database_errors:
+                raise
+
+    def _start_transaction_under_autocommit(self) -> None:
+        if self.execute_wrappers or self.queries_logged:
+            super()._start_transaction_under_autocommit()
+            return
+        try:
+            self.connection.execute(f"BEGIN {self.transaction_mode or ''}")
+        except sqlite3.Error:
+            with self.wrap_database_errors:
+                raise
+
+    def _commit(self) -> None:
+        if self.connection is None or self.queries_logged:
+            super()._commit()
+            return
+        try:
+            self.connection.commit()
+        except sqlite3.Error:
+            with self.wrap_database_errors:
+                raise
