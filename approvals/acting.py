@@ -38,6 +38,11 @@ def _release(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
     return "Released."
 
 
+def _extend(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+    until = desk.extend(request, by=by).expires_at
+    return f"Extended: it can be answered until {until:%-d %b %H:%M} UTC."
+
+
 def _snooze(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
     until = _moment(form.get("until", ""))
     desk.snooze(request, by=by, until=until)
@@ -86,6 +91,7 @@ def _revoke(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
 ACTIONS: Mapping[str, Action] = {
     "claim": _claim,
     "release": _release,
+    "extend": _extend,
     "snooze": _snooze,
     "wake": _wake,
     "delegate": _delegate,

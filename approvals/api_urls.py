@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from approvals import api, desk_api, grants_api, insights_api, policies_api, revealing_api
+from approvals import api, desk_api, grants_api, insights_api, notifications_api, policies_api, revealing_api
 from catalog.converters import PUBLIC_ID
 
 APPROVAL = f"approvals/{PUBLIC_ID}/"
@@ -16,6 +16,7 @@ urlpatterns = [
     path(f"{APPROVAL}withdraw/", api.ApprovalWithdraw.as_view(), name="api-approval-withdraw"),
     path(f"{APPROVAL}claim/", desk_api.ApprovalClaim.as_view(), name="api-approval-claim"),
     path(f"{APPROVAL}release/", desk_api.ApprovalRelease.as_view(), name="api-approval-release"),
+    path(f"{APPROVAL}extend/", desk_api.ApprovalExtend.as_view(), name="api-approval-extend"),
     path(f"{APPROVAL}snooze/", desk_api.ApprovalSnooze.as_view(), name="api-approval-snooze"),
     path(f"{APPROVAL}delegate/", desk_api.ApprovalDelegate.as_view(), name="api-approval-delegate"),
     path(f"{APPROVAL}comments/", desk_api.ApprovalComments.as_view(), name="api-approval-comments"),
@@ -24,6 +25,10 @@ urlpatterns = [
     path(f"grants/{PUBLIC_ID}/", grants_api.GrantDetail.as_view(), name="api-grant"),
     path("insights/", insights_api.InsightsDetail.as_view(), name="api-insights"),
     path("audit/", api.AuditList.as_view(), name="api-audit"),
+    path("audit/deliveries/", notifications_api.DeliveryList.as_view(), name="api-deliveries"),
+    path("audit/deliveries/<int:number>/retry/", notifications_api.DeliveryRetry.as_view(), name="api-delivery-retry"),
+    path("notifications/", notifications_api.NotificationsDetail.as_view(), name="api-notifications"),
+    path("notifications/deliveries/", notifications_api.OwnDeliveries.as_view(), name="api-own-deliveries"),
     path("audit/verify/", api.AuditVerify.as_view(), name="api-audit-verify"),
     path("policies/", policies_api.PolicyList.as_view(), name="api-policies"),
     path("policies/simulate/", policies_api.PolicySimulate.as_view(), name="api-policies-simulate"),

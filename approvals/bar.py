@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.contrib.auth import get_user_model
 
-from approvals.desk import holder_of
+from approvals.desk import holder_of, why_not_extended
 from approvals.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke
 from approvals.grants import GRANTED_FROM, may_make_from
 from approvals.models import ApprovalRequest, Review, Snooze
@@ -72,6 +72,11 @@ class Bar:
             and each.round.number == self.request.round_number
             for each in self.request.reviews.all()
         )
+
+    @property
+    def may_extend(self) -> bool:
+        """Whether the viewer may give it half an hour more: it will soon expire."""
+        return self.is_open and self.why_not is None and why_not_extended(self.request, clock.now()) is None
 
     @property
     def own(self) -> bool:

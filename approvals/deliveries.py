@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cryptography.fernet import InvalidToken
 from django.core.mail import EmailMessage, get_connection
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from approvals import chats, webhooks
@@ -24,9 +25,16 @@ from approvals.models import Delivery
 from approvals.notices import Notice, notice_of
 from approvals.notify import is_still_due
 from catalog import clock
+from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.egress import NotSent
+from catalog.errors import Conflict
+from catalog.facts import record
 from catalog.problems import log_unexpected
+from catalog.retries import retried
 from catalog.transitions import try_move
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 log = logging.getLogger("toolgate.notices")
 Status = Delivery.Status
@@ -49,6 +57,21 @@ def send_due() -> int:
     due = Delivery.objects.filter(status=Status.DUE, due_at__lte=now).order_by("due_at", "pk")
     keys = list(due.values_list("pk", flat=True)[:AT_ONCE])
     return sum(_send(key) for key in keys)
+
+
+@retried
+def send_again(delivery: Delivery, *, by: "User") -> None:
+    """Let a notice that failed be sent once more, by who may read the log of all; what was answered since is not sent.
+
+    Whoever asks for it has read why it failed: where that is not known, it may arrive twice.
+    Raises NotAllowed, and Conflict when it did not fail.
+    """
+    if agent_token_of(by) is not None or not has_role(by, ADMINISTRATOR):
+        raise NotAllowed("Only administrators have notices sent once more.")
+    with transaction.atomic():
+        if not try_move(Delivery.objects.filter(pk=delivery.pk), to=Status.DUE, due_at=clock.now()):
+            raise Conflict("Only what failed is sent once more.")
+        record("notifications.retried", by=by, notifications=f"delivery_{delivery.pk}", channel=delivery.channel)
 
 
 def is_anything_due() -> bool:

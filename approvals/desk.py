@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
 CLAIM_SECONDS = 15 * 60
+EXTENSION = timedelta(minutes=30)
+LAST_STRETCH = timedelta(hours=1)
+"""A request is given more time only when so much is left, and only so often (WCAG 2.2.1 asks for ten times)."""
+MOST_EXTENSIONS = 10
 MOST_COMMENTS = 500
 """In one thread: an agent that writes on and on fills no database."""
 
@@ -68,6 +72,40 @@ def release(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
             raise Conflict(f"You have not claimed this. {whose}")
         record("approval.released", call=current.call, by=by, approval=current.public_id)
         return _as_it_is(current)
+
+
+def extend(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
+    """Give a request that will soon expire half an hour more, at most ten times; return it as it is then.
+
+    Raises NotAllowed for who may not decide it, Conflict when it is answered, has time left, or had enough of it.
+    """
+    _see_that_time_is_left(request)
+    return _extend(request, by)
+
+
+@retried
+def _extend(request: ApprovalRequest, by: "User") -> ApprovalRequest:
+    with transaction.atomic():
+        current, now = _waiting(request), clock.now()
+        _see_that_they_may(current, by)
+        if (why_not := why_not_extended(current, now)) is not None:
+            raise Conflict(why_not)
+        until, number = current.expires_at + EXTENSION, current.extensions + 1
+        ending = _rows(current).filter(expires_at=current.expires_at, expires_at__gt=now)
+        if not ending.update(expires_at=until, extensions=number):
+            raise Conflict("Nobody answered this in time: it has expired.")
+        told = {"approval": current.public_id, "expires_at": time_text(until), "number": number}
+        record("approval.extended", call=current.call, by=by, **told)
+        return _as_it_is(current)
+
+
+def why_not_extended(request: ApprovalRequest, now: datetime) -> str | None:
+    """Return why a request that waits is not given more time now; None when it can be."""
+    if request.extensions >= MOST_EXTENSIONS:
+        return f"This was extended {MOST_EXTENSIONS} times already: decide it, or let it expire and be asked for again."
+    if request.expires_at - now > LAST_STRETCH:
+        return f"There is time: this can be extended from {time_text(request.expires_at - LAST_STRETCH)} on."
+    return None
 
 
 def holder_of(request: ApprovalRequest, now: datetime) -> "User | None":

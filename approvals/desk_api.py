@@ -63,6 +63,15 @@ class ApprovalRelease(DeskEndpoint):
         return self.act(request, public_id, RemarkBody, lambda held, _: desk.release(held, by=self.user))
 
 
+class ApprovalExtend(DeskEndpoint):
+    """Gives a request more time."""
+
+    @extend_schema("approvals_extend", request=RemarkBody, responses=ApprovalDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Give a request half an hour more in its last hour, at most ten times; 409 before that and afterwards."""
+        return self.act(request, public_id, RemarkBody, lambda held, _: desk.extend(held, by=self.user))
+
+
 class ApprovalSnooze(DeskEndpoint):
     """Puts a request off, for oneself."""
 

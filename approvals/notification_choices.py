@@ -1,6 +1,8 @@
 """How a person wants to be told: read for their page, changed by their form. Addresses are kept encrypted."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import time
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from django.db.models import QuerySet
 
 from approvals.addresses import MAIL, read_address
 from approvals.models import Delivery, NotificationChoice
-from catalog.access import ADMINISTRATOR, NotAllowed, has_role
+from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.errors import ParameterError
 from catalog.facts import record
 from catalog.retries import retried
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_ADDRESSES = 5
 SHOWN = 50
+MARK = 8
+"""Letters of a hash that tell apart addresses which are shown alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +48,79 @@ def choice_page(person: "User") -> ChoicePage:
     """Return what the page of a person's notifications shows."""
     choice = choice_of(person)
     shown = [str(kept["shown"]) for kept in choice.addresses]
-    sent = Delivery.objects.filter(person=person).select_related("request").order_by("-pk")[:SHOWN]
-    return ChoicePage(choice, shown, settings.TOOLGATE_SENDS_MAIL, person.email, list(sent))
+    return ChoicePage(choice, shown, settings.TOOLGATE_SENDS_MAIL, person.email, list(own_deliveries(person)[:SHOWN]))
+
+
+@contextmanager
+def _changing(person: "User") -> Iterator[NotificationChoice]:
+    """Open a transaction on what a person chose, and store what the body makes of it."""
+    with transaction.atomic():
+        NotificationChoice.objects.get_or_create(person=person)  # of two first changes at once, neither fails
+        choice = NotificationChoice.objects.select_for_update().get(person=person)
+        before = _told_at(choice)
+        yield choice
+        choice.save()
+        _tell(person, before, _told_at(choice))
 
 
 @retried
 def change_choice(person: "User", form: Mapping[str, Any], removed: Sequence[str]) -> None:
     """Store what a form says; `removed` are the positions of addresses to be given up. Raises ParameterError."""
-    with transaction.atomic():
-        NotificationChoice.objects.get_or_create(person=person)  # of two first forms at once, neither fails
-        choice = NotificationChoice.objects.select_for_update().get(person=person)
-        before = _told_at(choice)
+    with _changing(person) as choice:
         choice.by_mail = bool(form.get("by_mail"))
         choice.quiet_from, choice.quiet_until = _hours(form)
         choice.time_zone = _zone(str(form.get("time_zone", "")).strip() or "UTC")
         choice.addresses = _addresses(choice, str(form.get("address", "")).strip(), removed)
-        choice.save()
-        _tell(person, before, _told_at(choice))
+
+
+def choice_for(person: "User") -> NotificationChoice:
+    """Return what a person chose, for themselves. Raises NotAllowed for agents' tokens: nobody tells them."""
+    if agent_token_of(person) is not None:
+        raise NotAllowed("Agents' tokens are told nothing, and do not say where people are.")
+    return choice_of(person)
+
+
+@retried
+def set_choice(person: "User", wanted: Mapping[str, Any]) -> NotificationChoice:
+    """Store what is to be different; return what holds then. Raises NotAllowed, ParameterError.
+
+    `addresses` are all there are to be: new ones, and of those that stay what `kept_addresses` calls them.
+    """
+    choice_for(person)
+    with _changing(person) as choice:
+        choice.by_mail = wanted.get("by_mail", choice.by_mail)
+        if not wanted.keys().isdisjoint(("quiet_from", "quiet_until")):
+            hours = {"quiet_from": _written(choice.quiet_from), "quiet_until": _written(choice.quiet_until)} | wanted
+            choice.quiet_from, choice.quiet_until = _hours({name: text or "" for name, text in hours.items()})
+        choice.time_zone = _zone(wanted.get("time_zone", choice.time_zone))
+        if "addresses" in wanted:
+            choice.addresses = _named(choice, wanted["addresses"])
+    return choice
+
+
+def _written(moment: time | None) -> str:
+    return f"{moment:%H:%M}" if moment else ""
+
+
+def kept_addresses(choice: NotificationChoice) -> dict[str, dict[str, str]]:
+    """Return a person's addresses by what may be shown of each: of those with a secret, with what tells them apart."""
+    return {_called(each): each for each in choice.addresses}
+
+
+def _called(kept: Mapping[str, str]) -> str:
+    mark = "" if kept["channel"] == MAIL else hashlib.sha256(kept["ciphertext"].encode()).hexdigest()[:MARK]
+    return f"{kept['shown']}{mark}"
+
+
+def _named(choice: NotificationChoice, texts: Sequence[str]) -> list[dict[str, str]]:
+    known = kept_addresses(choice)
+    found: dict[str, dict[str, str]] = {}
+    for number, text in enumerate(dict.fromkeys(texts)):
+        try:
+            found[text] = known.get(text) or read_address(text).kept()
+        except ParameterError as error:
+            raise _refused(f"addresses.{number}", error.message) from None
+    return list(found.values())
 
 
 def _addresses(choice: NotificationChoice, text: str, removed: Sequence[str]) -> list[dict[str, str]]:
@@ -114,6 +174,12 @@ def _zone(text: str) -> str:
 
 def _refused(path: str, message: str) -> ParameterError:
     return ParameterError(message, {"errors": [{"path": path, "code": "invalid", "message": message}]})
+
+
+def own_deliveries(person: "User") -> QuerySet[Delivery]:
+    """Return what a person was sent, newest first. Raises NotAllowed for agents' tokens."""
+    choice_for(person)
+    return Delivery.objects.filter(person=person).select_related("person", "request").order_by("-pk")
 
 
 def deliveries_for(viewer: "User", status: str = "", before: int | None = None) -> QuerySet[Delivery]:

@@ -234,6 +234,7 @@ SAYERS: Mapping[str, Sayer] = {
     "approval.decided": _decided,
     "approval.expired": _fixed("expired", "idle", "was not answered in time", name="approval"),
     "approval.escalated": _fixed("clock", "warn", "was not answered in time, so others are asked too:", name="to"),
+    "approval.extended": _fixed("clock", "idle", "can be answered half an hour longer", name="approval"),
     "approval.revoked": _fixed("undo", "danger", "is approved no more: a reviewer took that back", name="approval"),
     "input.requested": _asked,
     "input.received": _given,

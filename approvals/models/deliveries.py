@@ -35,7 +35,7 @@ class Delivery(models.Model):
         Status.DUE: frozenset({Status.SENDING, Status.DROPPED}),
         Status.SENDING: frozenset({Status.SENT, Status.FAILED, Status.DROPPED, Status.DUE}),
         Status.SENT: frozenset(),
-        Status.FAILED: frozenset(),
+        Status.FAILED: frozenset({Status.DUE}),
         Status.DROPPED: frozenset(),
     }
 

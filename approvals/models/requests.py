@@ -48,6 +48,7 @@ class ApprovalRequest(models.Model):
     escalated_to = models.CharField(max_length=150, blank=True, help_text="The group that may answer now, too.")
     reminders = models.PositiveSmallIntegerField(default=0)
     remind_at = models.DateTimeField(null=True, help_text="When those who may answer are reminded; None for never.")
+    extensions = models.PositiveSmallIntegerField(default=0, help_text="How often somebody gave it more time.")
     superseded_by = models.OneToOneField("self", models.PROTECT, null=True, related_name="supersedes")
 
     class Meta:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from approvals.models import ApprovalRequest
 from catalog import clock
 from tests.approvals.builders import set_rule
 from tests.rest import Rest, agent, wrong_paths
@@ -50,6 +51,17 @@ def test_a_snooze_is_shown_to_who_made_it(asked, rosa, tomas):
 
     woken = Rest(rosa).post(f"approvals/{asked}/snooze/", {"until": None})
     assert (woken.status_code, woken.json()["snoozed_until"]) == (200, None)
+
+
+def test_what_will_soon_expire_is_extended(asked, rosa, ben):
+    """By who may decide it, in its last hour."""
+    assert Rest(rosa).post(f"approvals/{asked}/extend/").status_code == 409
+    held = ApprovalRequest.objects.filter(public_id=asked)
+    held.update(expires_at=clock.now() + timedelta(minutes=5))
+    before = held.get().expires_at
+    assert Rest(ben).post(f"approvals/{asked}/extend/").status_code == 403
+    assert Rest(rosa).post(f"approvals/{asked}/extend/", {"comment": ""}).status_code == 200
+    assert held.get().expires_at - before == timedelta(minutes=30)
 
 
 def test_a_delegate_may_decide(asked, rosa, vera):

@@ -7,8 +7,9 @@ from django.contrib.auth.models import Group, User
 
 from approvals.briefing import brief
 from approvals.decisions import decide
-from approvals.desk import CLAIM_SECONDS, claim, comment, delegate, release, snooze, wake
+from approvals.desk import CLAIM_SECONDS, MOST_EXTENSIONS, claim, comment, delegate, extend, release, snooze, wake
 from approvals.eligibility import decided_for, may_decide
+from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry, Delegation, Snooze
 from approvals.selectors import request_for
 from approvals.verdicts import MAX_COMMENT
@@ -127,6 +128,48 @@ def test_a_snooze_to_another_time_is_refused(request_, rosa, by):
     """Neither now nor after it expires."""
     with pytest.raises(ParameterError, match="until the request expires"):
         snooze(request_, by=rosa, until=clock.now() + by)
+
+
+def will_expire_in(request_: ApprovalRequest, minutes: float) -> None:
+    """Let a request have so much time left."""
+    ApprovalRequest.objects.filter(pk=request_.pk).update(expires_at=clock.now() + timedelta(minutes=minutes))
+    request_.refresh_from_db()
+
+
+def test_what_will_soon_expire_is_given_half_an_hour_more(request_, rosa):
+    """Told to the audit log and whoever watches; an answer is then in time."""
+    will_expire_in(request_, 5)
+    before = request_.expires_at
+    extended = extend(request_, by=rosa)
+    assert (extended.expires_at - before, extended.extensions) == (timedelta(minutes=30), 1)
+    entry = AuditEntry.objects.get(action="approval.extended")
+    assert (entry.actor, entry.details_json["number"]) == (rosa, 1)
+    assert expire_due(before + timedelta(minutes=1)) == 0
+    assert decide(request_for(rosa, request_.public_id), by=rosa, decision=approval(extended)).status == "approved"
+
+
+def test_more_time_is_given_when_it_is_needed_and_not_for_ever(request_, ada, rosa):
+    """Not while there is an hour, not an eleventh time, not by who asked, not once it is over."""
+    with pytest.raises(Conflict, match="There is time"):
+        extend(request_, by=rosa)
+    will_expire_in(request_, 5)
+    with pytest.raises(NotAllowed):
+        extend(request_, by=ada)
+    ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MOST_EXTENSIONS)
+    with pytest.raises(Conflict, match="10 times already"):
+        extend(request_, by=rosa)
+    will_expire_in(request_, -1)
+    with pytest.raises(Conflict, match="it has expired"):
+        extend(request_, by=rosa)
+    assert not AuditEntry.objects.filter(action="approval.extended").exists()
+
+
+def test_who_extends_what_was_extended_meanwhile_adds_nothing_to_what_they_did_not_see(request_, rosa, tomas):
+    """The second press of two meets more than an hour, or the same count once."""
+    will_expire_in(request_, 31)
+    extend(request_, by=rosa)
+    with pytest.raises(Conflict, match="There is time"):
+        extend(request_, by=tomas)
 
 
 def test_someone_answers_in_anothers_place(request_, rosa, vera):

@@ -196,7 +196,9 @@ def test_a_spent_grant_can_be_revoked_while_a_call_may_yet_start_by_it(grantable
     recovery.hand_back(started(plan))
     made.refresh_from_db()
     assert (standing_of(made).word, standing_of(made).may_be_ended) == ("used_up", True)
-    assert "Revoke the grant for dangerous" in Pages(admin).open("/approvals/grants/")
+    pages = Pages(admin)
+    pages.open("/approvals/grants/")
+    assert "Revoke the grant for dangerous" in pages.html
     revoke(made, by=admin)
     assert (ended(made)[:10], work_off(plan).status) == ("Revoked by", "in_progress")
     spent = grant(admin, max_uses=1)

@@ -39,6 +39,19 @@ def edited(held: ApprovalRequest, **fields: str) -> dict[str, str]:
     return {"mode": "form", "seen_digest": held.digest, "verdict": "approve", **arguments, **fields}
 
 
+def test_what_will_soon_expire_is_extended_by_a_press(held, rosa):
+    """The press is there only then."""
+    pages = Pages(rosa)
+    pages.open(page_of(held))
+    assert page_of(held, "extend") not in pages.html
+    ApprovalRequest.objects.filter(pk=held.pk).update(expires_at=timezone.now() + timedelta(minutes=5))
+    pages.open(page_of(held))
+    assert page_of(held, "extend") in pages.html
+    pages.send(page_of(held, "extend"), {})
+    held.refresh_from_db()
+    assert (held.extensions, held.expires_at > timezone.now() + timedelta(minutes=30)) == (1, True)
+
+
 def test_an_edit_is_what_runs(held, rosa):
     """It is a round of its own, with who made it."""
     pages = Pages(rosa)

@@ -1,0 +1,144 @@
+"""Notifications over REST: how I am told, what I was sent; for administrators what all were sent, and once more."""
+
+from typing import Any, ClassVar
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals.deliveries import send_again
+from approvals.models import Delivery
+from approvals.notification_choices import (
+    MOST_ADDRESSES,
+    choice_for,
+    deliveries_for,
+    kept_addresses,
+    own_deliveries,
+    set_choice,
+)
+from approvals.serializers import RemarkBody
+from catalog.endpoints import Endpoint
+from catalog.idempotency import answer_once
+from catalog.intake import Choice, PageQuery, StrictSerializer, Text
+from catalog.pages import page_of, page_schema, paged
+
+
+class ChoiceBody(StrictSerializer):
+    """What is to be different; what is left out stays."""
+
+    by_mail = serializers.BooleanField(required=False)
+    addresses = serializers.ListField(
+        child=Text(max_length=2000),
+        required=False,
+        max_length=MOST_ADDRESSES,
+        help_text="All there are to be: new ones, and what is shown of those that stay.",
+    )
+    quiet_from = Text(required=False, allow_null=True, max_length=8, help_text="A time such as 22:00; null for none.")
+    quiet_until = Text(required=False, allow_null=True, max_length=8)
+    time_zone = Text(required=False, max_length=64, help_text="Such as Europe/Berlin.")
+
+
+class ChoiceSerializer(serializers.Serializer[Any]):
+    """How a person is told; of addresses what may be shown, which keeps them when it is sent back."""
+
+    by_mail = serializers.BooleanField()
+    addresses = serializers.SerializerMethodField()
+    quiet_from = serializers.TimeField(format="%H:%M", allow_null=True)
+    quiet_until = serializers.TimeField(format="%H:%M", allow_null=True)
+    time_zone = serializers.CharField()
+
+    def get_addresses(self, choice: Any) -> list[str]:
+        """Return what may be shown of them."""
+        return list(kept_addresses(choice))
+
+
+class DeliveryQuery(PageQuery):
+    """How the log of deliveries is narrowed."""
+
+    status = Choice(choices=Delivery.Status.values, required=False)
+
+
+class DeliverySerializer(serializers.Serializer[Any]):
+    """One notice to one address about one event, and what became of it."""
+
+    id = serializers.IntegerField(source="pk")
+    event = serializers.CharField(source="kind")
+    request = serializers.CharField(source="request.public_id", default=None, allow_null=True)
+    person = serializers.CharField(source="person.username", default=None, allow_null=True)
+    channel = serializers.CharField()
+    address = serializers.CharField(source="shown_address", help_text="Without what is secret in it.")
+    status = serializers.ChoiceField(choices=Delivery.Status.choices)
+    attempts = serializers.IntegerField()
+    error = serializers.CharField(source="last_error", help_text="Why it did not arrive; empty when it did.")
+    due_at = serializers.DateTimeField()
+    created_at = serializers.DateTimeField()
+    sent_at = serializers.DateTimeField(allow_null=True)
+
+
+class NotificationsDetail(Endpoint):
+    """How the caller is told."""
+
+    required_scopes: ClassVar = {"GET": ["approvals:read"], "PATCH": ["approvals:decide"]}
+
+    @extend_schema("notifications_read", responses=ChoiceSerializer)
+    def get(self, request: Request) -> Response:
+        """Show how one is told."""
+        return Response(ChoiceSerializer(choice_for(self.user)).data)
+
+    @extend_schema("notifications_change", request=ChoiceBody, responses=ChoiceSerializer)
+    def patch(self, request: Request) -> Response:
+        """Change how one is told; the audit log keeps through which channels, never where."""
+        return Response(ChoiceSerializer(set_choice(self.user, self.body(ChoiceBody))).data)
+
+
+class OwnDeliveries(Endpoint):
+    """What the caller was sent."""
+
+    required_scopes: ClassVar = {"GET": ["approvals:read"]}
+
+    @extend_schema("notifications_deliveries", parameters=[PageQuery], responses=page_schema(DeliverySerializer))
+    def get(self, request: Request) -> Response:
+        """List what one was sent, newest first."""
+        _, at = self.page_query(PageQuery)
+        page = page_of(own_deliveries(self.user), order="-id", at=at)
+        return paged(request, page, lambda each: DeliverySerializer(each).data)
+
+
+class DeliveryList(Endpoint):
+    """What was sent to whom."""
+
+    required_scopes: ClassVar = {"GET": ["audit:read"]}
+
+    @extend_schema("deliveries_list", parameters=[DeliveryQuery], responses=page_schema(DeliverySerializer))
+    def get(self, request: Request) -> Response:
+        """List every notice, newest first: for administrators."""
+        query, at = self.page_query(DeliveryQuery)
+        page = page_of(deliveries_for(self.user, **query), order="-id", at=at)
+        return paged(request, page, lambda each: DeliverySerializer(each).data)
+
+
+class DeliveryRetry(Endpoint):
+    """Sends a notice once more."""
+
+    required_scopes: ClassVar = {"POST": ["policies:write"]}
+
+    @extend_schema("deliveries_retry", request=RemarkBody, responses=DeliverySerializer)
+    def post(self, request: Request, number: int) -> Response:
+        """Send a notice that failed once more, at once: for administrators; 409 for any other."""
+        return answer_once(request, lambda: self._again(number), lambda _: self._shown(number))
+
+    def _again(self, number: int) -> Response:
+        self.body(RemarkBody)
+        send_again(self._delivery(number), by=self.user)
+        return self._shown(number)
+
+    def _shown(self, number: int) -> Response:
+        return Response(DeliverySerializer(self._delivery(number)).data)
+
+    def _delivery(self, number: int) -> Delivery:
+        try:
+            return deliveries_for(self.user).get(pk=number)
+        except (Delivery.DoesNotExist, OverflowError):
+            raise Http404 from None
