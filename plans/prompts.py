@@ -151,7 +151,7 @@ def _walk(sections: Iterable[MarkdownSection[Any]], above: tuple[str, ...] = ())
 
 
 def _check_name(name: str, path: Sequence[str]) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name):
         message = f"A key has small letters, digits and . _ - / only, at most 128 of them, not {name!r}."
         raise PromptValidationError(message, path)
 

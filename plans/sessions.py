@@ -5,7 +5,6 @@ not ended). A session is of an agent's token, or of a person; without a name it 
 the one that no other has replaced.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -43,9 +42,9 @@ class SessionKey:
     @classmethod
     def of_asker(cls, asker: "Asker") -> "SessionKey":
         """Return the session in which somebody asks for a call."""
-        tokens = ApiToken.objects.filter(pk=asker.token_id, kind=ApiToken.Kind.AGENT)
-        is_agent = asker.token_id is not None and tokens.exists()
-        return cls(asker.user_id, asker.token_id if is_agent else None, asker.session)
+        token = asker.token_id
+        is_agent = token is not None and ApiToken.objects.filter(pk=token, kind=ApiToken.Kind.AGENT).exists()
+        return cls(asker.user_id, token if is_agent else None, asker.session)
 
     @classmethod
     def of_plan(cls, plan: Plan) -> "SessionKey":
@@ -127,11 +126,11 @@ class StoredSession(Session):
         """Whether anything was sent."""
         return bool(self._sent)
 
-    def snapshot(self) -> Sequence[Any]:
+    def snapshot(self) -> Any:
         """Return what was sent so far."""
         return tuple(self._sent)
 
-    def restore(self, taken: Sequence[Any]) -> None:
+    def restore(self, taken: Any) -> None:
         """Forget what was sent since."""
         self._sent[:] = taken
 

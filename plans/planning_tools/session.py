@@ -65,13 +65,13 @@ class Session:
         """Whether anything differs from the last snapshot."""
         return self._values != self._before
 
-    def snapshot(self) -> dict[type, object]:
+    def snapshot(self) -> Any:
         """Return what there is, to be restored when a call fails."""
         self.reducer_errors = ()
         self._before = self._values.copy()
         return self._before
 
-    def restore(self, taken: dict[type, object]) -> None:
-        """Put back what there was."""
+    def restore(self, taken: Any) -> None:
+        """Put back what a snapshot has."""
         self.reducer_errors = ()
         self._values = taken.copy()

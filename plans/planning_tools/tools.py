@@ -3,7 +3,7 @@
 A handler checks and answers; the change itself is sent to the session, which takes it in when the call has worked.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from catalog.context import ToolContext
 from catalog.definitions import Tool, ToolExample
@@ -12,7 +12,7 @@ from catalog.results import ToolResult
 from plans.planning_tools.binding import PlanningBinding
 from plans.planning_tools.documents import AddStep, Command, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep
 from plans.planning_tools.rules import after, carry_out, read
-from plans.planning_tools.session import Session
+from plans.planning_tools.session import Reducer, Session
 
 CATEGORY = "planning"
 PlanTool = Tool[Any, Plan]
@@ -26,7 +26,7 @@ def prepare(session: Session) -> None:
     """Let a session take in what changes its plan."""
     for command in (SetupPlan, AddStep, UpdateStep):
         if not session.takes(command):
-            session.register(Plan, command, after)
+            session.register(Plan, command, cast("Reducer[Plan, object]", after))
 
 
 class Planning:

@@ -100,7 +100,7 @@ def test_every_tool_returns_the_plan(chat):
     assert chat.setup("Try it", "a").value == shown
     assert chat.read().value == shown
     assert chat.update(1, title="b").value == {**shown, "steps": [{"step_id": 1, "title": "b", "status": "pending"}]}
-    assert chat.add("c").value["steps"][1] == {"step_id": 2, "title": "c", "status": "pending"}  # type: ignore[index]
+    assert chat.add("c").value["steps"][1] == {"step_id": 2, "title": "c", "status": "pending"}
 
 
 @pytest.mark.parametrize("call", ["add", "update", "read"])

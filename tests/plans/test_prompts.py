@@ -39,7 +39,7 @@ def prompt(*sections: MarkdownSection[Any]) -> Prompt:
 
 def test_a_prompt_renders_its_sections_and_knows_their_tools():
     tool = made("lookup_entity")
-    guidance = MarkdownSection(title="Guidance", key="guidance", template="Use tools for context.", tools=[tool])
+    guidance: MarkdownSection[Any] = MarkdownSection(title="Guidance", key="guidance", template="Use tools for context.", tools=[tool])
     rendered = prompt(guidance).render()
     assert rendered.text == "## Guidance\n\nUse tools for context."
     assert rendered.tools == (tool,)
@@ -61,7 +61,7 @@ def test_headings_are_smaller_the_deeper_they_lie_and_never_smaller_than_markdow
 
 
 def test_a_section_without_text_is_its_heading():
-    empty = MarkdownSection(title="Empty", key="empty", template="  ")
+    empty: MarkdownSection[Any] = MarkdownSection(title="Empty", key="empty", template="  ")
     assert prompt(empty, section("b")).render().text == "## Empty\n\n## B\n\nb"
 
 
@@ -131,18 +131,19 @@ class AskedFor:
 
 @pytest.mark.parametrize("params", [{"name": "Ada"}, Asked(name="Ada"), AskedFor("Ada")])
 def test_parameters_fill_the_templates(params):
-    greeting = MarkdownSection(title="Hello", key="hello", template="Dear ${name}, it costs $$5.")
+    greeting: MarkdownSection[Any] = MarkdownSection(title="Hello", key="hello", template="Dear ${name}, it costs $$5.")
     assert prompt(greeting).render(params).text == "## Hello\n\nDear Ada, it costs $5."
 
 
 def test_what_parameters_say_is_not_read_as_a_template():
-    greeting = MarkdownSection(title="Hello", key="hello", template="${name}")
+    greeting: MarkdownSection[Any] = MarkdownSection(title="Hello", key="hello", template="${name}")
     assert prompt(greeting).render({"name": "${secret} $$"}).text == "## Hello\n\n${secret} $$"
 
 
 def test_a_missing_parameter_is_named_with_its_section():
-    greeting = MarkdownSection(title="Hello", key="hello", template="${name}")
-    for params in ({}, None):
+    greeting: MarkdownSection[Any] = MarkdownSection(title="Hello", key="hello", template="${name}")
+    nothing: list[dict[str, str] | None] = [{}, None]
+    for params in nothing:
         with pytest.raises(PromptValidationError, match=r"asks for \$\{name\}") as caught:
             prompt(section("a", children=[greeting])).render(params)
         assert caught.value.section_path == ("a", "hello")
