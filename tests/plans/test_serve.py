@@ -29,7 +29,7 @@ PLAN["steps"][0]["parameters"] = {"template": "hello", "values": {}}  # type: ig
 def manage(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a management command to its end."""
     command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180)
 
 
 @pytest.fixture(scope="module")

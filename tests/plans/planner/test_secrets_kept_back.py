@@ -1,0 +1,47 @@
+"""What a provider is never told: secrets of the plan that it plans on, and results of tools with private data."""
+
+import json
+
+import pytest
+
+from plans.inputs import give_input
+from plans.models import ModelUse, Plan
+from plans.services import Requester, create_plan
+from plans.spec import PlanDocument
+from tests.builders import work_off
+from tests.plans.planner.test_continuing import CALLS, Origin
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+PASSWORD = "correct horse battery"
+QUESTION = {"tool": "ask_user", "parameters": {"question": "Which word?"}, "expected_key": "answer"}
+
+
+def plan_of(*steps: dict, by) -> Plan:
+    """Store a plan made of a request, and run it as far as it goes."""
+    numbered = [{"step_id": number, "description": "x"} | step for number, step in enumerate(steps, 1)]
+    document = PlanDocument.model_validate({"goal": "Find it", "steps": numbered})
+    return work_off(create_plan(document, by=Requester(by), origin=Origin()))
+
+
+def test_a_model_that_mends_its_steps_is_not_shown_the_secrets_of_others(keepers, scripted, ada):
+    signing = {"tool": "sign_in", "parameters": {"user": "ada", "password": PASSWORD}, "dependencies": [2]}
+    plan = plan_of(QUESTION, {"tool": "plan_on", "dependencies": [1]}, signing, by=ada)
+    wrong = CALLS | {"tool_calls": [{"tool": "nothing", "args": {}, "reason": "x"}]}
+    scripted.says(wrong, CALLS, "Done.")
+    give_input(plan, None, None, text="fjord", by=Requester(ada))
+    work_off(plan)
+
+    assert "There is no tool called nothing" in scripted.read(1)
+    kept = "".join(use.prompt + use.answer for use in ModelUse.objects.all())
+    assert PASSWORD not in "".join(map(scripted.read, range(len(scripted.asked)))) + kept
+
+
+def test_private_results_are_told_by_their_message_alone(scripted, workspace, ada):
+    look = {"tool": "lookup_registration", "parameters": {"identifier": "one@example.org"}}
+    scripted.says("I have found it.")
+    plan = plan_of(look, {"tool": "compose_reply", "dependencies": [1]}, by=ada)
+    found = json.loads(plan.steps.get(step_id=1).call.response)["results"][0]
+    private = [str(value) for value in found.values() if isinstance(value, str) and len(value) > 5]
+    assert private
+    assert [value for value in private if value in scripted.read()] == []
+    assert "Its result is private" in scripted.read()
