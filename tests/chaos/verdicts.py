@@ -25,7 +25,7 @@ from tests.chaos.tools import AT_MOST_ONCE
 from tests.invariants import assert_invariants
 
 OVER = (PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.CANCELLED)
-NAMED = (WaitingFor.APPROVAL, WaitingFor.OUTCOME)
+NAMED = (WaitingFor.APPROVAL, WaitingFor.INPUT, WaitingFor.OUTCOME)
 
 
 @dataclass(frozen=True, slots=True)
