@@ -1,17 +1,20 @@
 """Objects that tests are about, in the fewest words."""
 
+import json
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db.models import F
 from django.utils import timezone
 
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
-from catalog.models import Call
+from catalog.models import Call, ToolVersion
 from plans import engine
 from plans.engine import Turn
-from plans.models import Plan, Step
+from plans.models import ModelUse, Plan, Step
+from plans.planner import drafts
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
 
@@ -31,6 +34,27 @@ def make_plan(author: User, *steps: dict[str, Any], **fields: Any) -> Plan:
     """Store a plan of these steps, started unless told otherwise."""
     document = {"goal": "Try it", "steps": list(steps), **fields}
     return create_plan(PlanDocument.model_validate(document), by=Requester(author))
+
+
+def make_draft(author: User, started: Plan | None = None, *steps: dict[str, Any]) -> Call:
+    """Store a draft as the planner leaves it, its model asked twice; `started` is the plan that came of it."""
+    own, document = make_plan(author, step(1)), {"goal": "Try it", "steps": list(steps or [step(1)])}
+    answer = {"output": {"intent": "Try it"}, "plan": document, "model": "scripted"}
+    call = Call.objects.create(
+        tool_name=drafts.TOOL,
+        version=ToolVersion.objects.get(tool__name="render_text", tool__current_version=F("pk")),
+        arguments=json.dumps({"request": "Try it"}),
+        status="completed",
+        response=json.dumps({"results": [answer]}),
+        requested_by=author,
+        plan_ref=own.public_id,
+        step_ref="1",
+        created_at=own.created_at,
+    )
+    said = {"model": "scripted", "prompt": json.dumps([{"by": "user", "text": "Try it"}]), "latency_ms": 1}
+    for purpose in ("draft", "repair"):
+        ModelUse.objects.create(plan=started or own, call=call, purpose=purpose, at=own.created_at, **said)
+    return call
 
 
 def act(step_id: int, value: Any = None, tool: str = "safe", **fields: Any) -> dict[str, Any]:

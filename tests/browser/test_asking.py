@@ -13,6 +13,7 @@ from plans.models import Plan
 from plans.planner.drafts import TOOL
 from tests.browser.conftest import PageAs
 from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
+from tests.builders import make_draft, step, write_step
 from tests.chaos.serving import Serving
 from tests.plans.planner.server import MODEL, ModelServer, Reply, model_server
 from tests.waiting import eventually
@@ -64,7 +65,7 @@ def ask(page: Page, words: str = "Greet Jo", scripts: bool = True) -> None:
         page.keyboard.press("Control+Enter")
     else:
         page.get_by_role("button", name="Draft").click()
-    expect(page.get_by_role("heading", name=words)).to_be_visible()
+    expect(page.get_by_role("heading", name=words)).to_be_visible(timeout=LONG)
 
 
 def test_from_words_to_a_reply(ada, window_of: PageAs, model: ModelServer):
@@ -142,17 +143,13 @@ def test_without_javascript(ada, window_of: PageAs, model: ModelServer):
 
 
 @pytest.mark.parametrize("width", [320, 1280])
-def test_the_pages_fit_and_are_whole(ada, window_of: PageAs, model: ModelServer, width: int):
+def test_the_pages_fit_and_are_whole(ada, catalog: None, page_as: PageAs, width: int):
     """Narrow and wide: targets large enough, ids once, every name leads somewhere."""
-    model.says(KEPT)
-    page = window_of(ada, viewport={"width": width, "height": 800})
-    ask(page)
-    says(page, "#draft-plan", "It must be kept.")
-    call = Call.objects.get(tool_name=TOOL)
+    call = make_draft(ada, None, step(1), write_step(2, dependencies=[1]))
+    page = page_as(ada, viewport={"width": width, "height": 800})
     edit, prompts = f"/plans/new/?draft={call.public_id}", f"/plans/{call.plan_ref}/prompts/"
     for path in ("/ask/", f"/ask/{call.public_id}/", prompts, edit):
         page.goto(path)
-        expect(page.locator("#live")).to_contain_text("Live")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         for fault in (SMALL_TARGETS, DOUBLE_IDS, LOST_NAMES):
             assert page.evaluate(fault) == [], path
