@@ -199,6 +199,9 @@ document.addEventListener("focusout", (event) => {
 document.addEventListener("click", (event) => {
   if (event.target.closest("#queue a[hx-get]") && matchMedia("(max-width: 720px)").matches) event.stopPropagation();
 }, true);
+document.addEventListener("submit", (event) => {
+  if (event.target.id === "bulk" && matchMedia("(max-width: 720px)").matches) event.stopPropagation();
+}, true);
 
 for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   document.addEventListener(name, (event) => {

@@ -53,6 +53,34 @@ def test_several_fit(ada, rosa, page_as: PageAs, width):
         assert page.evaluate(rule) == [], rule[:60]
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_thumb_selects_several(ada, rosa, page_as: PageAs, scripts):
+    """On a phone the boxes are there, large enough; what is pressed next lies above the tabs. Without scripts too."""
+    requests = [ask(ada), ask(ada)]
+    page = page_as(rosa, **PHONE, java_script_enabled=scripts)
+    open_inbox(page) if scripts else page.goto("/approvals/")
+    for request in requests:
+        box = page.locator(f"#q-{request.public_id} label.hit")
+        size = box.bounding_box() or {}
+        assert min(size["width"], size["height"]) >= 40
+        title = page.locator(f"#q-{request.public_id} .t").bounding_box() or {}
+        assert title["x"] < 80, "the title begins beside the box"
+        box.click()
+    page.get_by_role("button", name="Answer together").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("2 requests for write_note")
+
+
+def test_the_foot_of_the_list_is_not_under_the_tabs(ada, rosa, page_as: PageAs):
+    """On a phone its links can be pressed, however long the list."""
+    for _ in range(12):
+        ask(ada)
+    page = page_as(rosa, **PHONE)
+    open_inbox(page)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.get_by_role("link", name="Insights").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Insights")
+
+
 def test_forced_colours_and_no_motion(ada, rosa, page_as: PageAs):
     """Nothing moves, and what is said by colour is said by words."""
     ask(ada)
