@@ -22,7 +22,7 @@ def count(full: int, share: int = 10) -> int:
     return full if FULL else max(1, full // share)
 
 
-def seconds(full: float, otherwise: float = 120) -> float:
+def seconds(full: float, otherwise: float = 300) -> float:
     """Return how long a test may take before it is ended."""
     return full if FULL else otherwise
 

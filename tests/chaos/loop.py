@@ -19,9 +19,11 @@ from tests.chaos.serving import Serving
 from tests.chaos.verdicts import unsettled
 
 QUIET_SECONDS = 60.0
+"""What is promised on a machine that does nothing else; a busy one is given more before plans are said to be stuck."""
+PATIENCE_SECONDS = 3 * QUIET_SECONDS
 REST_SECONDS = 300.0
 MOST_OPEN = 5
-UP_SECONDS = 60.0
+UP_SECONDS = 180.0
 FROZEN_SECONDS = (3.0, 10.0)
 STARTING_SECONDS = 4.0
 """How long a process takes to start, more or less."""
@@ -137,7 +139,7 @@ def until_settled(*, since: float) -> float:
 
     Whoever waits in vain finds the plans in limbo when the run is judged.
     """
-    while monotonic() - since < QUIET_SECONDS and unsettled():
+    while monotonic() - since < PATIENCE_SECONDS and unsettled():
         threading.Event().wait(0.1)
     return monotonic() - since
 
@@ -191,7 +193,7 @@ def revive(fleet: Sequence[Serving]) -> None:
 def until_quiet(client: Client, fleet: Sequence[Serving]) -> float:
     """Approve what waits until nothing is left that goes on by itself; return how many seconds that took."""
     began = monotonic()
-    while monotonic() - began < 2 * QUIET_SECONDS and (client.open or unsettled() or _is_held()):
+    while monotonic() - began < PATIENCE_SECONDS and (client.open or unsettled() or _is_held()):
         _tend(client, fleet, settle=False)
         # A process that was told to exit may do so a moment after its fault was seen to happen.
         revive(fleet)

@@ -16,7 +16,7 @@ from websockets.sync.client import connect
 from tests.waiting import eventually
 
 ENDS = ("plan.completed", "plan.failed", "plan.cancelled")
-FOLLOWED_SECONDS = 90.0
+FOLLOWED_SECONDS = 240.0
 QUIET_SECONDS = 2.0
 
 Receive = Callable[[float], str | bytes]

@@ -9,7 +9,7 @@ from tests import counts
 from tests.builders import step
 from tests.chaos.cluster import COMMANDS, ENVIRONMENT
 from tests.chaos.loop import places, until_quiet
-from tests.chaos.redis import Follower, RedisServer
+from tests.chaos.redis import FOLLOWED_SECONDS, Follower, RedisServer
 from tests.chaos.verdicts import assert_nothing_is_wrong
 from tests.waiting import eventually
 
@@ -47,8 +47,7 @@ def test_redis_is_killed_with_sockets_open(redis, fleet, client_of, evidence, re
             process.start()
         eventually(lambda: places(processes), what="the start")
         for number in range(KILLS):
-            client.create(f"watched-{number}", a_chain())
-            plan = client.history.acknowledged("plan")[f"watched-{number}"]
+            plan = created(client, f"watched-{number}")
             followers.append(Follower(places(processes)[0], plan, client.author, counts.dice(seed + number)))
             followers[-1].start()
             kill_and_start(redis, chance)
@@ -56,6 +55,13 @@ def test_redis_is_killed_with_sockets_open(redis, fleet, client_of, evidence, re
         told = {"killed": KILLS, **evidence.summary(), "connections": sum(each.connections for each in followers)}
         counts.report(record_property, "Redis kills", seed=seed, **told)
         assert_nothing_is_wrong(evidence)
+
+
+def created(client, key):
+    """Create a plan, and ask until that is answered; return its id."""
+    client.create(key, a_chain())
+    eventually(lambda: client.try_again() or key not in client.open, what="an answer")
+    return client.history.acknowledged("plan")[key]
 
 
 def kill_and_start(redis, chance):
@@ -70,7 +76,7 @@ def judge(followers, client, processes):
     """Check that every plan ended and that every watcher saw all of it once."""
     until_quiet(client, processes)
     for each in followers:
-        each.thread.join(timeout=100)
+        each.thread.join(timeout=FOLLOWED_SECONDS + 10)
         plan = Plan.objects.get(public_id=each.plan)
         assert plan.status == "completed"
         assert each.seen == list(range(1, plan.last_seq + 1))

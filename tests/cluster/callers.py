@@ -1,7 +1,9 @@
 """Asking a cluster from outside: tokens, sessions, the sockets of pages."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import httpx
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
@@ -11,6 +13,20 @@ from websockets.typing import Origin
 from catalog.tokens import create_token
 
 SCOPES = ["plans:read", "plans:write", "calls:create", "approvals:read", "approvals:decide"]
+
+
+HANGS_SECONDS = 60.0
+"""After which an answer will not come any more, however slow this machine is."""
+
+
+def get(url: str, **more: Any) -> httpx.Response:
+    """Ask for what is there."""
+    return httpx.get(url, timeout=HANGS_SECONDS, **more)
+
+
+def post(url: str, **more: Any) -> httpx.Response:
+    """Ask for something to be done."""
+    return httpx.post(url, timeout=HANGS_SECONDS, **more)
 
 
 def bearer(user: User) -> dict[str, str]:
@@ -29,10 +45,10 @@ def page_socket(url: str, plan: str, user: User) -> ClientConnection:
     """Open the socket of a plan's page, signed in as the user."""
     cookies = "; ".join(f"{name}={value}" for name, value in signed_in(user).items())
     address = f"{url.replace('http', 'ws')}/ws/pages/plans/{plan}/?after=0"
-    return connect(address, additional_headers={"Cookie": cookies}, origin=Origin(url))
+    return connect(address, additional_headers={"Cookie": cookies}, origin=Origin(url), open_timeout=HANGS_SECONDS)
 
 
 def said(socket: ClientConnection) -> Iterator[str]:
     """Yield what comes over a socket; fail when nothing does for so long that something hangs."""
     while True:
-        yield str(socket.recv(timeout=60))
+        yield str(socket.recv(timeout=HANGS_SECONDS))

@@ -10,6 +10,7 @@ import pytest
 from catalog import registry, snapshot
 from catalog.registry import register_tool
 from catalog.sync import sync_tools
+from tests.chaos.nursery import Nursery
 from tests.chaos.serving import Serving
 from tests.chaos.tools import TOOLS
 from tests.waiting import eventually
@@ -74,6 +75,7 @@ def start(marking_tools: None, redis: Redis, settings: object, tmp_path: Path) -
     """Start one process of the cluster; this process hints as a web process would. All are dead after the test."""
     settings.TOOLGATE_EXECUTOR = "procrastinate"  # type: ignore[attr-defined]
     started: list[Serving] = []
+    nurseries: dict[frozenset[tuple[str, str]], Nursery] = {}
 
     def start_one(command: tuple[str, ...], **environment: str) -> Serving:
         name = f"{command[0]}-{len(started)}.log"
@@ -84,12 +86,18 @@ def start(marking_tools: None, redis: Redis, settings: object, tmp_path: Path) -
         }
         process = Serving(tmp_path, command, name=name, **{**common, **environment})
         started.append(process)
+        surroundings = frozenset(process.environment.items())
+        if surroundings not in nurseries:
+            nurseries[surroundings] = Nursery(process.environment)
+        process.nursery = nurseries[surroundings]
         process.start()
         return process
 
     yield start_one
     for process in started:
         process.kill()
+    for nursery in nurseries.values():
+        nursery.close()
 
 
 def is_up(process: Serving) -> bool:

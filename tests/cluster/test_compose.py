@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 from django.conf import settings
@@ -15,7 +14,7 @@ from django.core.management import get_commands, load_command_class
 from plans.models import Event, Plan, Step
 from tests.builders import step
 from tests.chaos.serving import ROOT, Serving, database_url
-from tests.cluster.callers import bearer, page_socket, said
+from tests.cluster.callers import bearer, get, page_socket, post, said
 from tests.cluster.conftest import Redis, Start, is_up
 from tests.house.test_docs import settings_read
 from tests.waiting import eventually
@@ -93,21 +92,21 @@ def test_a_plan_goes_through_every_process(cluster: dict[str, list[Serving]], ad
         eventually(lambda process=process: is_up(process), what="a process")  # type: ignore[misc]
     first, second = [str(process.url()) for process in cluster["web"]]
     document = {"goal": "Do it", "steps": [step(1, "safe_work"), step(2, "dangerous_work", dependencies=[1])]}
-    plan = httpx.post(f"{first}/api/v1/plans/", json=document, headers=bearer(ada)).json()["id"]
+    plan = post(f"{first}/api/v1/plans/", json=document, headers=bearer(ada)).json()["id"]
     with page_socket(first, plan, ada) as socket:
         news = said(socket)
         next(text for text in news if "approval" in text)
         [waiting] = eventually(lambda: _waiting(second, rosa), what="the request")
         answer = {"verdict": "approve", "seen_digest": waiting["digest"]}
         review = f"{second}/api/v1/approvals/{waiting['id']}/reviews/"
-        assert httpx.post(review, json=answer, headers=bearer(rosa)).status_code == 201
+        assert post(review, json=answer, headers=bearer(rosa)).status_code == 201
         next(text for text in news if Plan.objects.get().status == "completed")
     ran = [json.loads(each.data)["call"] for each in Event.objects.filter(type="call.succeeded").order_by("seq")]
     assert len(ran) == Step.objects.filter(status="completed").count() == 2
-    assert httpx.get(f"{first}/readyz").json()["checks"]["cluster"] == "ok"
+    assert get(f"{first}/readyz").json()["checks"]["cluster"] == "ok"
 
 
 def _waiting(url: str, reviewer: User) -> list[dict[str, Any]]:
     headers = bearer(reviewer)
-    listed = httpx.get(f"{url}/api/v1/approvals/?status=pending", headers=headers).json()["results"]
-    return [httpx.get(f"{url}/api/v1/approvals/{each['id']}/", headers=headers).json() for each in listed]
+    listed = get(f"{url}/api/v1/approvals/?status=pending", headers=headers).json()["results"]
+    return [get(f"{url}/api/v1/approvals/{each['id']}/", headers=headers).json() for each in listed]

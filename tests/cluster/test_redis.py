@@ -1,12 +1,11 @@
 """Redis brings news from process to process; without it everything works, and pages look for themselves."""
 
-import httpx
 import pytest
 from django.contrib.auth.models import User
 
 from plans.models import Plan
 from tests.builders import step
-from tests.cluster.callers import bearer, page_socket, said, signed_in
+from tests.cluster.callers import bearer, get, page_socket, post, said, signed_in
 from tests.cluster.conftest import WEB, WORKER, Redis, Start, is_up
 from tests.waiting import eventually
 
@@ -17,16 +16,14 @@ PAGES = ("/plans/", "/plans/new/", "/approvals/", "/tools/")
 def see_one_through(url: str, user: User) -> None:
     """Create a plan, see it end on its page's socket, make a direct call, and read the pages."""
     document = {"goal": "Do it", "steps": [step(1, "safe_work"), step(2, "safe_work", dependencies=[1])]}
-    plan = httpx.post(f"{url}/api/v1/plans/", json=document, headers=bearer(user))
+    plan = post(f"{url}/api/v1/plans/", json=document, headers=bearer(user))
     assert plan.status_code == 201
     with page_socket(url, plan.json()["id"], user) as socket:
         next(text for text in said(socket) if not Plan.objects.exclude(status="completed").exists())
     asked = {"tool": "safe_work", "arguments": {}, "wait_seconds": 30}
-    call = httpx.post(f"{url}/api/v1/calls/", json=asked, headers=bearer(user), timeout=40)
+    call = post(f"{url}/api/v1/calls/", json=asked, headers=bearer(user))
     assert (call.status_code, call.json()["status"]) == (201, "completed")
-    statuses = {
-        page: httpx.get(url + page, cookies=signed_in(user), follow_redirects=True).status_code for page in PAGES
-    }
+    statuses = {page: get(url + page, cookies=signed_in(user), follow_redirects=True).status_code for page in PAGES}
     assert statuses == dict.fromkeys(PAGES, 200)
 
 
@@ -42,6 +39,6 @@ def test_redis_comes_and_goes(start: Start, redis: Redis, ada: User) -> None:
     see_one_through(url, ada)
     redis.kill()
     see_one_through(url, ada)
-    assert httpx.get(f"{url}/readyz").status_code == 200
+    assert get(f"{url}/readyz").status_code == 200
     assert "status=500" not in web.log()
     eventually(lambda: web.log().count("Redis cannot be reached") > 1, what="the second warning")

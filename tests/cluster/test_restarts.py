@@ -14,20 +14,21 @@ from approvals.states import RequestStatus, Verdict
 from approvals.verification import verify
 from plans import executors
 from plans.models import Event, Plan, Step
+from tests import counts
 from tests.builders import assert_gapless, make_plan, step
 from tests.chaos.serving import Serving
 from tests.cluster.conftest import WORKER, Start, is_up
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
-WORKERS, ROUNDS = 2, 5
+pytestmark = [pytest.mark.service, pytest.mark.timeout(counts.seconds(900))]
+WORKERS, ROUNDS = 2, counts.count(5, 2)
 PLANS = 6
-CHAIN = ("safe_work", "cautious_work", "dangerous_work", "cautious_work") * 6
+CHAIN = ("safe_work", "cautious_work", "dangerous_work", "cautious_work") * counts.count(6, 2)
 
 
 def chain() -> list[dict[str, Any]]:
     """Return the documents of steps of every kind, each after the one before."""
-    work = {"parameters": {"seconds": 0.05}}
+    work = {"parameters": {"seconds": 0.15}}
     return [step(each, tool, dependencies=[each - 1] if each > 1 else [], **work) for each, tool in enumerate(CHAIN, 1)]
 
 
@@ -49,7 +50,7 @@ def are_up(new: list[Serving], by: User) -> bool:
     return all(is_up(each) for each in new)
 
 
-def test_restarts_one_after_another(start: Start, ada: User, rosa: User) -> None:
+def test_restarts_one_after_another(start: Start, ada: User, rosa: User, record_property: counts.Report) -> None:
     """Nothing runs twice, nothing has an unknown outcome, and every plan ends."""
     plans = [make_plan(ada, *chain()) for _ in range(PLANS)]
     workers = [start(WORKER) for _ in range(WORKERS)]
@@ -69,3 +70,4 @@ def test_restarts_one_after_another(start: Start, ada: User, rosa: User) -> None
     assert verify().intact
     for plan in plans:
         assert_gapless(plan)
+    counts.report(record_property, "workers told to stop", rounds=ROUNDS, plans=PLANS, steps=PLANS * len(CHAIN))
