@@ -78,7 +78,15 @@ def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule 
     """Say whether these approvals, people loaded, satisfy the rule: those of people who may still decide count."""
     rule = rule or rule_for(request)
     counting = [each for each in approvals if may_decide(request, each.person, rule) is None]
-    return stages.is_satisfied(rule, voters(counting))
+    return stages.is_satisfied(rule, voters(each for each in counting if _was_handed(request, each)))
+
+
+def _was_handed(request: ApprovalRequest, review: Review) -> bool:
+    """Say whether the vote is the reviewer's own, or of someone who has let them answer, and has not taken it back."""
+    giver = review.on_behalf_of_id
+    return giver is None or any(
+        each.by_id == giver and each.to_id == review.person_id for each in request.delegations.all()
+    )
 
 
 def missing(request: ApprovalRequest) -> list[stages.Stage]:

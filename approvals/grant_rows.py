@@ -42,9 +42,7 @@ def _leads_out(row: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
     """Say whether a text that begins as the row asks leads elsewhere: reports/../secrets, https://example.com.evil."""
     if row["operator"] != "starts_with":
         return False
-    value: Any = arguments
-    for step in row["path"].split("."):
-        value = value[int(step)] if isinstance(value, list) else value[step]
+    value = leaf_at(arguments, row["path"].split("."))
     return _climbs(value) or _is_beside(row["value"], value)
 
 
@@ -86,6 +84,13 @@ def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
         return
     for step, each in inner:
         yield from leaves(each, (*path, step))
+
+
+def leaf_at(value: Any, path: Iterable[str]) -> Any:
+    """Return what stands at a path that leads somewhere, step by step: a name may hold dots."""
+    for step in path:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
 
 
 def _inside(value: Any) -> list[tuple[str, Any]] | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q
 
-from approvals.grant_rows import Path, check_grant_rows, covers, leaves
+from approvals.grant_rows import Path, check_grant_rows, covers, leaf_at, leaves
 from approvals.grants import by_scope, scopes_of
 from approvals.models import ApprovalRequest, Grant
 from approvals.states import RequestStatus
@@ -157,17 +157,10 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _part(path: Path, all_arguments: Sequence[Mapping[str, Any]]) -> Part:
-    values = [value_at(arguments, path) for arguments in all_arguments]
+    values = [leaf_at(arguments, path) for arguments in all_arguments]
     distinct = {canonical_text(value): value for value in values}
     seen = tuple(distinct.values())
     return Part(".".join(path), values[0], seen[:MOST_SEEN], _row(".".join(path), seen))
-
-
-def value_at(arguments: Any, path: Path) -> Any:
-    """Return what stands at a path that leads somewhere."""
-    for step in path:
-        arguments = arguments[int(step)] if isinstance(arguments, list) else arguments[step]
-    return arguments
 
 
 def _row(path: str, seen: Sequence[Any]) -> Row | None:

@@ -4,7 +4,7 @@ A retried step is begun anew: its check is looked at again, its references are r
 replaces the old one, passes the gate as any other. What is dangerous is asked about again. Completed steps stay.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 from django.db.models import Case, DateTimeField, F, Value, When
@@ -19,6 +19,7 @@ from plans import carriers, finishing
 from plans.askers import ask_for
 from plans.events import Recording, recording
 from plans.models import Plan, Step, StepDependency
+from plans.order import descendants
 from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
@@ -71,8 +72,8 @@ def _from_step(plan: Plan, step_id: int) -> list[Step]:
     first = step.dependencies.filter(needs__status__in=STOPPED).values_list("needs__step_id", flat=True).first()
     if first is not None:
         raise Conflict(f"Step {step_id} needs step {first}, which has stopped too: retry that one.")
-    after = _after(step.pk, StepDependency.objects.filter(step__plan=plan).values_list("needs_id", "step_id"))
-    return list(plan.steps.filter(pk__in=after, status__in=STOPPED))
+    arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs_id", "step_id")
+    return list(plan.steps.filter(pk__in={step.pk} | descendants(step.pk, arrows), status__in=STOPPED))
 
 
 def _must_be_settled(step_id: int) -> Conflict:
@@ -80,19 +81,6 @@ def _must_be_settled(step_id: int) -> Conflict:
         f"Nobody knows whether the call of step {step_id} took effect, so it is not retried. Say what happened: that "
         "it did, that it did not, or that it is to be asked for again."
     )
-
-
-def _after(first: int, arrows: Iterable[tuple[int, int]]) -> set[int]:
-    """Return a step and all that need it, directly or not, by their keys."""
-    dependents: dict[int, list[int]] = {}
-    for needed, step in arrows:
-        dependents.setdefault(needed, []).append(step)
-    found, new = {first}, [first]
-    while new:
-        more = set(dependents.get(new.pop(), ())) - found
-        found |= more
-        new += more
-    return found
 
 
 def _reopen(plan: Plan, batch: Recording, by: Requester) -> None:

@@ -4,21 +4,31 @@ import random
 import string
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, models, transaction
 
-from approvals import gate
+from approvals import gate, grant_uses
 from approvals.decisions import decide
+from approvals.desk import delegate
 from approvals.errors import ApprovalExpired, Invalidated
-from approvals.models import ApprovalRequest, Instance, Review, Round
+from approvals.models import ApprovalRequest, Delegation, Grant, Instance, PolicyRevision, Review, Round
+from approvals.policy import rule_of
+from approvals.selectors import request_for
 from approvals.starts import consume
+from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Implementation, Tool, ToolVersion
+from plans import granted, starting
+from plans.work import facts_of
 from tests import counts
 from tests.approvals.builders import approval, ask, binding_of
+from tests.approvals.granting import grant, let_be_granted
+from tests.builders import act, make_plan
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(counts.seconds(1800))]
 MUTATIONS = counts.count(10_000)
@@ -92,6 +102,77 @@ def approved(ada, rosa, monkeypatch) -> ApprovalRequest:
     monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
     request = ask(ada)
     return decide(request, by=rosa, decision=approval(request))
+
+
+@pytest.fixture
+def handed(ada, rosa, vera, monkeypatch) -> ApprovalRequest:
+    """A request that Vera approved in Rosa's place, and whose call is ready."""
+    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
+    request = delegate(ask(ada), by=rosa, to=vera)
+    return decide(request_for(vera, request.public_id), by=vera, decision=approval(request))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [(Review, "on_behalf_of"), (Review, "person"), (Delegation, "by"), (Delegation, "to")]
+)
+def test_an_answer_in_anothers_place_is_that_persons_alone(model, name, handed, tomas, admin):
+    """Whoever is put into their place afterwards, or into that of who answered."""
+    old = getattr(model._default_manager.get(), name)
+    others = [each for each in User.objects.order_by("pk") if each != old]
+    assert {tomas, admin} <= set(others)
+    for person in [*others, None] if name == "on_behalf_of" else others:
+        with mutated(model, name, person):
+            assert not started(handed.call_id), (model.__name__, name, person)
+    assert started(handed.call_id)
+
+
+GRANTED: dict[str, list[Change]] = {
+    "fingerprint": [other_text],
+    "implementation_digests": [lambda dice, old: [other_text(dice, old[0])], lambda dice, old: []],
+    "conditions": [
+        lambda dice, old: [old[0] | {"value": other_text(dice, old[0]["value"])}],
+        lambda dice, old: [old[0] | {"path": other_text(dice, old[0]["path"])}],
+        lambda dice, old: [*old, {"path": "value", "operator": "missing"}],
+        lambda dice, old: [],
+    ],
+    "scope": [lambda dice, old: dice.choice(["session", "requester"])],
+    "scope_ref": [other_text],
+    "epoch": [other_number, lambda dice, old: old - 1],
+    "expires_at": [lambda dice, old: old - timedelta(hours=dice.randrange(9, 90))],
+    "max_uses": [lambda dice, old: 0],
+    "uses": [lambda dice, old: 20 + other_number(dice, old)],
+    "revoked_at": [lambda dice, old: clock.now()],
+    "created_by": [lambda dice, old: dice.choice(User.objects.filter(username__in=("ada", "vera")))],
+}
+
+
+@pytest.fixture
+def grantable(stage, vera, admin, settings, monkeypatch) -> None:
+    """The stage's dangerous tool may be granted; Vera is there, who may not decide."""
+    let_be_granted(admin, settings, monkeypatch)
+
+
+@pytest.mark.usefixtures("grantable")
+def test_no_grant_lets_start_what_it_did_not_cover_when_it_was_made(ada, admin):
+    """Whichever of its fields has another value by then: of what it covers, from whom, for whom and how long."""
+    plan, dice = make_plan(ada, act(1, "x", "dangerous"), start=False), counts.dice(counts.seed())
+    grant(admin, plan.public_id, "plan", [{"path": "value", "operator": "equals", "value": "x"}])
+    order = starting.order_for("dangerous", {"value": "x"}, plan_ref=plan.public_id)
+    call = granted.wanted(facts_of(plan), order, {ada.pk})
+    rule = rule_of(PolicyRevision.objects.select_related("policy").get(safety_level="dangerous"))
+
+    def is_let_start() -> bool:
+        with transaction.atomic():
+            used = grant_uses.spend(call, rule)
+            transaction.set_rollback(True)
+        return used is not None
+
+    for name, changes in GRANTED.items():
+        for change in changes * 5:
+            value = change(dice, getattr(Grant.objects.get(), name))
+            with mutated(Grant, name, value):
+                assert not is_let_start(), (name, value)
+    assert is_let_start()
 
 
 def test_nothing_runs_after_any_single_change(approved, record_property):
