@@ -80,7 +80,7 @@ def _carried_out(key: SessionKey, asker: Asker, command: Command) -> tuple[Docum
     row = key.current_list()
     if row is None:
         document, message = _judged(None, command)
-        _set_up(asker, document)
+        _set_up_list(asker, document)
         return document, message
     with recording(row.pk, row.public_id) as batch:
         row.refresh_from_db()
@@ -90,7 +90,7 @@ def _carried_out(key: SessionKey, asker: Asker, command: Command) -> tuple[Docum
         document, message = _judged(before, command)
         if isinstance(command, SetupPlan) or _goes_back(before, document):
             _end(row, batch)
-            _set_up(asker, document, replaced=row)
+            _set_up_list(asker, document, replaced=row)
         else:
             _change(row, batch, before, document)
     return document, message
@@ -109,7 +109,7 @@ def _goes_back(before: Document, document: Document) -> bool:
     return any(ORDER.index(new.status) < ORDER.index(old.status) for old, new in pairs)
 
 
-def _set_up(asker: Asker, document: Document, replaced: Plan | None = None) -> None:
+def _set_up_list(asker: Asker, document: Document, replaced: Plan | None = None) -> None:
     """Store a new list of the session, under way at once."""
     now = clock.now()
     plan = Plan(

@@ -11,6 +11,8 @@ AGAIN = {"retried", "retried_patiently"}
 ELSEWHERE = {
     "_take_back": "by do_each",
     "_end_overdue": "by do_each",
+    "_carried_out": "by who finishes the call that sent a command to its session",
+    "_set_up_list": "by who finishes the call that sent a command to its session",
     "on_fact": "by who opened the transaction in which the fact was told",
 }
 
