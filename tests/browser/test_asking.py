@@ -41,8 +41,14 @@ def model() -> Iterator[ModelServer]:
 def served(transactional_db: None, catalog: None, tmp_path: Path, model: ModelServer) -> Iterator[Serving]:
     """A process that serves and executes, and asks that model."""
     (tmp_path / "workspace").mkdir()
-    asks = {"TOOLGATE_MODEL": f"openai:{MODEL}", "OPENAI_API_KEY": "sk-not-a-key", "OPENAI_BASE_URL": model.url}
-    process = Serving(tmp_path, TOOLGATE_TOOLS="", TOOLGATE_LEASE_SECONDS="30", **asks)
+    process = Serving(
+        tmp_path,
+        TOOLGATE_TOOLS="",
+        TOOLGATE_LEASE_SECONDS="30",
+        TOOLGATE_MODEL=f"openai:{MODEL}",
+        OPENAI_API_KEY="sk-not-a-key",
+        OPENAI_BASE_URL=model.url,
+    )
     process.start()
     try:
         eventually(process.url, what="the server")

@@ -23,7 +23,8 @@ GREET = {
 KEEP = {"tool": "write_file", "args": {"path": "a.txt", "content": "hello"}, "reason": "It must be kept."}
 GOOD = {"intent": "Greet Jo and keep it", "needs_tools": True, "tool_calls": [GREET, KEEP]}
 BAD = {"intent": "Greet Jo", "needs_tools": True, "tool_calls": [GREET | {"tool": "rendr_text"}]}
-QUESTION = {"intent": "Send a badge", "needs_user_input": True, "input_request": "Which e-mail address is yours?"}
+WHICH = "Which e-mail address is yours?"
+QUESTION = {"intent": "Send a badge", "needs_user_input": True, "input_request": WHICH}
 
 
 def send(pages: Pages, status: int = 200, **fields: Any) -> str:
@@ -129,7 +130,7 @@ def test_a_question_comes_first(ada, scripted):
     scripted.says(QUESTION)
     pages = Pages(ada)
     draft(pages, request="Please resend my badge.")
-    assert "The plan will ask you first:" in pages.html and QUESTION["input_request"] in pages.html
+    assert "The plan will ask you first:" in pages.html and WHICH in pages.html
     assert 'id="draft-start"' in pages.html and 'id="draft-start" disabled' not in pages.html
 
 
