@@ -31,11 +31,6 @@ class Conversation:
     is_hidden: bool = False
     told_by: str = ""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to show, nor anything that may not be shown."""
-        return not (self.questions or self.request or self.reply or self.is_hidden)
-
 
 def conversation_of(picture: Picture, *, may_read: bool) -> Conversation:
     """Return what was said around a plan; a query only when a step of it asks something."""
