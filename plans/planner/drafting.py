@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from catalog.context import ToolContext
+from catalog.errors import ToolError
 from catalog.models import Call
 from catalog.secrets import scrub_words
 from catalog.tools import tool
@@ -44,6 +45,8 @@ def requester_of(context: ToolContext) -> Requester:
     """Return in whose name a call asks the planner."""
     call = Call.objects.select_related("requested_by", "token__user").get(public_id=context.call_id)
     plan = Plan.objects.only("via", "session").get(public_id=context.plan_id)
+    if call.requested_by is None:
+        raise ToolError("Nobody asked for this call, so there is nobody to plan for.")
     return Requester(call.requested_by, call.token, via=plan.via, session=plan.session)
 
 

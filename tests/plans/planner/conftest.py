@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Coroutine, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
@@ -39,7 +39,7 @@ def server(configured: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
         monkeypatch.setenv("OPENAI_BASE_URL", scripted.url)
         yield scripted
         for made in provider._made.values():  # their connections would outlive the server
-            on_the_loop(made.client.close())
+            on_the_loop(cast("Any", made).client.close())
 
 
 def on_the_loop(work: Coroutine[Any, Any, Any], seconds: float = 60.0) -> Any:

@@ -44,7 +44,9 @@ def ask(context: ToolContext, text: str = "Which colour?", **options: Any) -> as
     """Ask as a tool does, on a loop of its own."""
     messages = options.pop("messages", [Said("user", text)])
     given = {"instructions": "Answer briefly.", "messages": messages} | options
-    return on_the_loop(asking.ask("draft", context=context, **given))
+    answer = on_the_loop(asking.ask("draft", context=context, **given))
+    assert isinstance(answer, asking.Answer)
+    return answer
 
 
 def test_a_text_is_answered_and_kept(server, context):

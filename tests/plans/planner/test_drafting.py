@@ -38,7 +38,8 @@ UNKNOWN: dict[str, Any] = GREETING | {"tool_calls": [{"tool": "render_txt", "arg
 def draft(user: Any, request: str = "Say hello", **more: Any) -> Call:
     """Let the planner draft, and return the call when it has ended."""
     call = drafts.ask(request, more.get("strategy"), by=Requester(user))
-    return eventually(lambda: Call.objects.filter(pk=call.pk, finished_at__isnull=False).first())
+    eventually(lambda: Call.objects.filter(pk=call.pk, finished_at__isnull=False).exists())
+    return Call.objects.get(pk=call.pk)
 
 
 def test_a_good_answer_is_a_plan_that_can_be_started(scripted, ada):

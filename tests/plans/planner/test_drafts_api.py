@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from catalog.models import Call
-from plans import finishing
 from plans.controls import cancel_plan
 from plans.models import ModelUse, Plan
 from plans.planner import drafting
@@ -103,7 +102,7 @@ def test_without_a_model_the_setting_is_named(catalog, ada, settings):
 @pytest.fixture
 def impatient(executor, monkeypatch):
     """An executor that tries again at once."""
-    monkeypatch.setattr(finishing.random, "uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 0.0)
     return executor
 
 
@@ -137,6 +136,7 @@ def test_retry_after_is_waited_for(executor, server, ada):
     server.says(Reply("later", status=429, headers={"Retry-After": "40"}))
     Rest(ada).post("plans/draft/", REQUEST)
     event = eventually(lambda: Plan.objects.get().events.filter(type="step.retrying").first())
+    assert event is not None
     assert event.data_json["seconds"] == 40.0
     cancel_plan(Plan.objects.get(), by=Requester(ada))
 
@@ -161,7 +161,8 @@ def test_cancelling_stops_the_request_to_the_model(executor, server, ada):
     answer = ended(rest, None)
     never.set()
     assert answer.status_code == 409
-    assert eventually(ModelUse.objects.first).error == "The call was stopped before the model had answered."
+    eventually(ModelUse.objects.exists)
+    assert ModelUse.objects.get().error == "The call was stopped before the model had answered."
 
 
 def test_what_a_tool_gave_cannot_give_orders(executor, server, ada):

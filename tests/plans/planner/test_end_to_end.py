@@ -55,6 +55,7 @@ def test_a_request_becomes_a_plan_that_runs_and_replies(installation: httpx.Clie
 
     plan = installation.post(f"plans/draft/{draft.json()['id']}/start/").json()
     ended = eventually(lambda: _ended(installation, plan["id"]))
+    assert ended is not None
     assert (ended["status"], ended["reply"]) == ("completed", "Hello has been said.")
     assert installation.get("plans/").json()["results"][0]["id"] == plan["id"]
 

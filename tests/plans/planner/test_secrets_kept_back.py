@@ -1,6 +1,6 @@
 """What a provider is never told: secrets of the plan that it plans on, and results of tools with private data."""
 
-import json
+from typing import Any
 
 import pytest
 
@@ -8,7 +8,7 @@ from plans.inputs import give_input
 from plans.models import ModelUse, Plan
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
-from tests.builders import work_off
+from tests.builders import call_of, work_off
 from tests.plans.planner.test_continuing import CALLS, Origin
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
@@ -16,7 +16,7 @@ PASSWORD = "correct horse battery"
 QUESTION = {"tool": "ask_user", "parameters": {"question": "Which word?"}, "expected_key": "answer"}
 
 
-def plan_of(*steps: dict, by) -> Plan:
+def plan_of(*steps: dict[str, Any], by) -> Plan:
     """Store a plan made of a request, and run it as far as it goes."""
     numbered = [{"step_id": number, "description": "x"} | step for number, step in enumerate(steps, 1)]
     document = PlanDocument.model_validate({"goal": "Find it", "steps": numbered})
@@ -40,7 +40,7 @@ def test_private_results_are_told_by_their_message_alone(scripted, workspace, ad
     look = {"tool": "lookup_registration", "parameters": {"identifier": "one@example.org"}}
     scripted.says("I have found it.")
     plan = plan_of(look, {"tool": "compose_reply", "dependencies": [1]}, by=ada)
-    found = json.loads(plan.steps.get(step_id=1).call.response)["results"][0]
+    found = call_of(plan, 1).response_json["results"][0]
     private = [str(value) for value in found.values() if isinstance(value, str) and len(value) > 5]
     assert private
     assert [value for value in private if value in scripted.read()] == []
