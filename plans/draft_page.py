@@ -150,9 +150,10 @@ class DraftPage:
 
     @cached_property
     def problems(self) -> Sequence[Found]:
-        """What is wrong with it, errors first: as it was drafted, and as the catalog is now."""
+        """What is wrong with it, errors first: as it was drafted, and as the catalog is now; no hints."""
         found = dict.fromkeys([*self._as_drafted(), *self._as_it_stands()])
-        return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
+        wrong = (each for each in found if each.severity != "info")
+        return sorted(wrong, key=lambda each: SEVERITIES.index(each.severity))
 
     def _as_drafted(self) -> Iterator[Found]:
         for problem in self.drafted.problems if self.drafted else ():

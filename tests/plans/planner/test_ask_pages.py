@@ -131,6 +131,7 @@ def test_a_question_comes_first(ada, scripted):
     pages = Pages(ada)
     draft(pages, request="Please resend my badge.")
     assert "The plan will ask you first:" in pages.html and WHICH in pages.html
+    assert 'id="draft-problems"' not in pages.html
     assert 'id="draft-start"' in pages.html and 'id="draft-start" disabled' not in pages.html
 
 
