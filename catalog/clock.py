@@ -8,7 +8,7 @@ never ahead: what is due here is due there.
 
 import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
@@ -37,7 +37,7 @@ def now() -> datetime:
     """Return the present moment by the database's clock (UTC)."""
     measured = _measured
     if measured is None:
-        return timezone.now()
+        return datetime.now(UTC)
     return measured.moment + timedelta(seconds=_count() - measured.counted)
 
 

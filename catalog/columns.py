@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 
-class GrowingKey(models.BigAutoField):
+class GrowingKey(models.BigAutoField):  # type: ignore[type-arg] # it takes none while it runs
     """The key of rows that are never deleted, so that the highest one there is says which was given out last.
 
     SQLite's AUTOINCREMENT keeps that number in a table besides, which costs every transaction a page more. Whoever

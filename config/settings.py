@@ -37,12 +37,14 @@ if ON_SQLITE:
     Path(DATABASES["default"]["NAME"]).parent.mkdir(parents=True, exist_ok=True)
     # Opening a connection costs more than most requests; threads that serve keep theirs.
     DATABASES["default"]["CONN_MAX_AGE"] = None
+    # The log's pages are copied into the file at every 4,000th, not every 1,000th: half as many, as most come again.
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 5,
         "init_command": (
             f"PRAGMA journal_mode=WAL; PRAGMA synchronous={TOOLGATE_SQLITE_SYNCHRONOUS}; "
-            "PRAGMA cache_size=-16000; PRAGMA temp_store=MEMORY; PRAGMA journal_size_limit=67108864"
+            "PRAGMA cache_size=-16000; PRAGMA temp_store=MEMORY; PRAGMA journal_size_limit=67108864; "
+            "PRAGMA wal_autocheckpoint=4000"
         ),
     }
 else:

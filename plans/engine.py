@@ -154,7 +154,7 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
 def _context(run: Run) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
     own = {"deadline": _deadline(run.plan, run.seconds, run.stop), "resources": run.resources()}
-    budget = replace(run.budget or Budget(), seconds=run.seconds)
+    budget = replace(run.budget, seconds=run.seconds) if run.budget else Budget(run.seconds)
     return ToolContext(
         **_surroundings(run.plan, run.step.step_id, run.order)
         | {"requested_by": run.call.requested_by_id, "budget": budget, **own},
@@ -175,8 +175,6 @@ def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]
         "trace_id": trace_id_of(plan.traceparent),
         # An async tool lives on an event loop, where nothing may be read from the database later.
         "memory": dict(memory) if order.target.tool.is_async else memory,
-        "deadline": _deadline(plan, order.target.tool.timeout),
-        "budget": Budget(seconds=order.target.tool.timeout),
     }
 
 
@@ -187,7 +185,9 @@ def _deadline(plan: PlanFacts, seconds: float, stop: Stop | None = None) -> Dead
 
 def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
     """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
-    context = ToolContext(**_surroundings(plan, step_id, order))
+    timeout = order.target.tool.timeout
+    own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
+    context = ToolContext(**_surroundings(plan, step_id, order), **own)
     return dispatch.preview(order.target.tool, order.arguments, context, secrets=order.secrets)
 
 

@@ -78,8 +78,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return CursorWrapper(cursor, self)
 
     def _cursor(self, name: str | None = None) -> Any:
-        if self.connection is None or self.health_check_enabled or self.queries_logged:
-            return super()._cursor(name)
+        if self.connection is None or self.health_check_enabled or self.queries_logged:  # type: ignore[attr-defined]
+            return super()._cursor(name)  # type: ignore[misc] # the stubs leave out what backends are made of
         self.validate_thread_sharing()
         try:
             return CursorWrapper(self.connection.cursor(factory=Cursor), self)
@@ -89,17 +89,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _start_transaction_under_autocommit(self) -> None:
         if self.execute_wrappers or self.queries_logged:
-            super()._start_transaction_under_autocommit()
+            super()._start_transaction_under_autocommit()  # type: ignore[misc]
             return
         try:
-            self.connection.execute(f"BEGIN {self.transaction_mode or ''}")
+            self.connection.execute(f"BEGIN {self.transaction_mode or ''}")  # type: ignore[attr-defined]
         except sqlite3.Error:
             with self.wrap_database_errors:
                 raise
 
     def _commit(self) -> None:
         if self.connection is None or self.queries_logged:
-            super()._commit()
+            super()._commit()  # type: ignore[misc]
             return
         try:
             self.connection.commit()
