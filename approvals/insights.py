@@ -236,12 +236,9 @@ def _ended(since: datetime) -> Counter[str]:
 def _waiting(viewer: "User", now: datetime) -> list[_Waiting]:
     """Return what waits, tool by tool, counted where it lies: it may be ten thousand requests."""
     younger = {f"under_{limit}": Count("pk", filter=Q(opened_at__gt=now - timedelta(seconds=limit))) for limit in AGES}
-    by_tool = pending_for(viewer).order_by().values("tool_version__tool__name")
+    by_tool = pending_for(viewer).order_by().values_list("tool_version__tool__name")
     rows = by_tool.annotate(count=Count("pk"), oldest=Min("opened_at"), **younger)
-    return [
-        _Waiting(row["tool_version__tool__name"], row["count"], row["oldest"], [row[name] for name in younger])
-        for row in rows
-    ]
+    return [_Waiting(tool, count, oldest, counts) for tool, count, oldest, *counts in rows]
 
 
 def _ages(waiting: Iterable[_Waiting]) -> list[Age]:

@@ -90,8 +90,9 @@ def set_choice(person: "User", wanted: Mapping[str, Any]) -> NotificationChoice:
     with _changing(person) as choice:
         choice.by_mail = wanted.get("by_mail", choice.by_mail)
         if not wanted.keys().isdisjoint(("quiet_from", "quiet_until")):
-            hours = {"quiet_from": _written(choice.quiet_from), "quiet_until": _written(choice.quiet_until)} | wanted
-            choice.quiet_from, choice.quiet_until = _hours({name: text or "" for name, text in hours.items()})
+            kept = {"quiet_from": _written(choice.quiet_from), "quiet_until": _written(choice.quiet_until)}
+            hours = {name: wanted.get(name, text) or "" for name, text in kept.items()}
+            choice.quiet_from, choice.quiet_until = _hours(hours)
         choice.time_zone = _zone(wanted.get("time_zone", choice.time_zone))
         if "addresses" in wanted:
             choice.addresses = _named(choice, wanted["addresses"])

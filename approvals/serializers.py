@@ -1,6 +1,7 @@
 """Approval requests and audit entries as the API shows them, and what its approval paths take."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -161,9 +162,13 @@ class ApprovalSerializer(OverlaySerializer):
         """Say whether the viewer may decide it now."""
         return request.status == RequestStatus.PENDING and self.get_why_not(request) is None
 
+    @cached_property
+    def _judged(self) -> dict[int, str | None]:
+        return {}
+
     def get_why_not(self, request: ApprovalRequest) -> str | None:
         """Say why the viewer may not decide it."""
-        judged: dict[int, str | None] = self.context.setdefault("judged", {})
+        judged = self._judged
         if request.pk not in judged:
             judged[request.pk] = may_decide(request, self.context["viewer"])
         return judged[request.pk]

@@ -73,6 +73,7 @@ REST: dict[str, May] = {
     "comments": May(READERS, set(STATES)),
 }
 PAGES = REST | {"several": REST["batch"], "comment": REST["comments"]}
+PAGES["withdraw"] = May({"asker", "asking reviewer"}, REST["withdraw"].states)  # over REST it takes who may also ask
 for _name in ("batch", "comments"):
     del PAGES[_name]
 

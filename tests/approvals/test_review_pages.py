@@ -177,8 +177,13 @@ def test_ones_own_request_is_said_each_time(ada):
 
 def test_what_is_private_in_several_is_asked_for_once(ada, vera, monkeypatch):
     """However many there are."""
-    requests, asked = [ask(ada) for _ in range(3)], []
-    monkeypatch.setattr(briefing, "hidden_from", lambda viewer, of: asked.append(len(of)) or {})
+    requests, asked = [ask(ada) for _ in range(3)], list[int]()
+
+    def hidden_from(viewer: User, of: list[ApprovalRequest]) -> dict[int, object]:
+        asked.append(len(of))
+        return {}
+
+    monkeypatch.setattr(briefing, "hidden_from", hidden_from)
     assert len(several_of(vera, [each.public_id for each in requests]).briefings) == 3
     assert asked == [3]
 
