@@ -1,11 +1,13 @@
 """A request that goes on after an answer: the planner is asked again, and the plan gets the steps it names."""
 
 import json
+from datetime import timedelta
 
 import pytest
 
+from catalog import clock
 from catalog.models import Call
-from plans import engine
+from plans import engine, recovery
 from plans.changing import change_plan, read_change
 from plans.controls import cancel_plan
 from plans.engine import Turn
@@ -141,6 +143,20 @@ def test_a_plan_that_was_changed_meanwhile_gets_nothing_and_is_asked_again(plan,
     assert_invariants()
     retry_plan(plan, by=Requester(ada))
     assert (work_off(plan).status, plan.reply) == ("completed", "Done.")
+
+
+def test_a_worker_that_is_lost_with_the_answer_in_hand_adds_nothing_twice(plan, scripted, ada):
+    """What it brings too late is left out; whoever takes the step back asks the model again."""
+    scripted.says(CALLS, CALLS, "Done.")
+    give_input(plan, None, None, text="fjord", by=Requester(ada))
+    asked = engine.advance(engine.claim(plan.pk, owner="tests"), Turn("tests", steps_left=1000))
+    outcome = engine.perform(asked)
+    plan.steps.filter(lease_until__isnull=False).update(lease_until=clock.now() - timedelta(seconds=1))
+    assert recovery.take_back_lost_steps(clock.now()) == 1
+    assert (work_off(plan).status, plan.steps.count()) == ("completed", 4)
+    engine.end(asked, outcome, Turn("tests", steps_left=0))
+    assert plan.steps.count() == 4
+    assert_invariants()
 
 
 def test_a_plan_that_was_cancelled_meanwhile_gets_nothing(plan, scripted, ada):
