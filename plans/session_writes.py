@@ -54,8 +54,8 @@ def taken_in(run: Run, outcome: Outcome) -> Outcome:
             answers = [_carried_out(key, asker, command) for command in run.sent]
     except ToolValidationError as refusal:
         text = refusal.user_message()
-        told = {"message": f"Tool validation failed: {text}", "error": text, "error_kind": refusal.kind}
-        return replace(outcome, success=False, value=None, fields={}, **told)
+        said = f"Tool validation failed: {text}"
+        return replace(outcome, success=False, message=said, value=None, error=text, error_kind=refusal.kind, fields={})
     if not run.call.tool_name.startswith(RESERVED_PREFIX):  # an author's tool gives what its author says
         return outcome
     document, message = answers[-1]
@@ -118,7 +118,8 @@ def _set_up_list(asker: Asker, document: Document, replaced: Plan | None = None)
         cloned_from=replaced,
     )  # fmt: skip
     with recording_new(plan) as batch:
-        batch.add("plan.created", **({"cloned_from": replaced.public_id} if replaced else {}))
+        told: dict[str, Any] = {"cloned_from": replaced.public_id} if replaced else {}
+        batch.add("plan.created", **told)
         batch.add("plan.started")
         _add_steps(plan, batch, document.steps)
 
