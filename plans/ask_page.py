@@ -98,13 +98,13 @@ EXAMPLES = {
 
 @dataclass(slots=True, kw_only=True)
 class AskForm:
-    """What is asked for, as the form shows it; `wrong` says why it was not sent on, `status` is that of HTTP."""
+    """What is asked for, as the form shows it; `wrong` says why it was not sent on, `code` is HTTP's for that."""
 
     request: str = ""
     strategy: str = PlanningStrategy.REACT
     key: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     wrong: str = ""
-    status: int = 200
+    code: int = 200
     strategies = STRATEGIES
     most = drafts.LONGEST_REQUEST
 

@@ -38,7 +38,7 @@ def ask(request: PageRequest) -> HttpResponse:
 
 def _refuse(form: AskForm, error: ToolgateError) -> None:
     form.wrong = error.message
-    form.status = NO_MODEL if isinstance(error, NotConfigured) else status_of(error)
+    form.code = NO_MODEL if isinstance(error, NotConfigured) else status_of(error)
     form.key = AskForm().key
 
 
@@ -47,8 +47,8 @@ def _asking(request: PageRequest, form: AskForm) -> HttpResponse:
     shown = {"section": "ask", "form": form, "examples": EXAMPLES.values(), "may_ask": may_ask(request.user)}
     if not part:
         shown["history"] = history_of(request.user, request.GET.get("before", ""))
-    response = render(request, "plans/_asking.html" if part else "plans/ask.html", shown, status=form.status)
-    if form.status in (403, NO_MODEL):
+    response = render(request, "plans/_asking.html" if part else "plans/ask.html", shown, status=form.code)
+    if form.code in (403, NO_MODEL):
         response["HX-Refresh"] = "true"
     return response
 

@@ -109,7 +109,10 @@ def _begin_anew(start: Start) -> Work | None:
         finishing.complete_note(start.batch, step)
         return None
     order = order_of_step(start.plan, step)
-    return _ask(start, order) if is_question and not answered else admit(start, order)
+    if is_question and not answered:
+        _ask(start, order)
+        return None
+    return admit(start, order)
 
 
 @dataclass(frozen=True, slots=True)

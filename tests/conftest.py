@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -108,14 +109,14 @@ def checkpoints(tmp_path: Path, settings: object, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> Iterator[None]:
     """Look through what is installed for tools once for each path that it may be on, instead of before each test."""
-    look = registry.entry_points
+    look = entry_points
 
     @cache
     def found(path: tuple[str, ...], group: str) -> Any:
         return look(group=group)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "entry_points", lambda *, group: found(tuple(sys.path), group))
+        patch.setattr("catalog.registry.entry_points", lambda *, group: found(tuple(sys.path), group))
         yield
 
 

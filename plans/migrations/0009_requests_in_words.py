@@ -5,42 +5,73 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0009_tool_grantable'),
-        ('plans', '0008_given_arguments'),
+        ("catalog", "0009_tool_grantable"),
+        ("plans", "0008_given_arguments"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='plan',
-            name='reply',
-            field=models.TextField(blank=True, help_text='What whoever asked is told in the end, composed from the results.'),
+            model_name="plan",
+            name="reply",
+            field=models.TextField(
+                blank=True, help_text="What whoever asked is told in the end, composed from the results."
+            ),
         ),
         migrations.AddField(
-            model_name='plan',
-            name='request',
-            field=models.TextField(blank=True, help_text='The words it was drafted from; empty when it was written.'),
+            model_name="plan",
+            name="request",
+            field=models.TextField(blank=True, help_text="The words it was drafted from; empty when it was written."),
         ),
         migrations.CreateModel(
-            name='ModelUse',
+            name="ModelUse",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('purpose', models.CharField(choices=[('draft', 'Draft'), ('repair', 'Repair'), ('continue', 'Continue'), ('reply', 'Reply'), ('agent', 'Agent')], max_length=16)),
-                ('model', models.CharField(help_text='As its provider names it.', max_length=128)),
-                ('prompt', models.TextField(help_text='JSON: the messages it read.')),
-                ('answer', models.TextField(blank=True, help_text='JSON: the messages it answered; empty when it did not.')),
-                ('input_tokens', models.PositiveIntegerField(default=0)),
-                ('output_tokens', models.PositiveIntegerField(default=0)),
-                ('cost', models.DecimalField(decimal_places=6, help_text='US dollars; null: not known.', max_digits=12, null=True)),
-                ('latency_ms', models.PositiveIntegerField()),
-                ('error', models.TextField(blank=True, help_text='Why there is no answer, for a person.')),
-                ('at', models.DateTimeField()),
-                ('call', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='model_uses', to='catalog.call')),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='model_uses', to='plans.plan')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "purpose",
+                    models.CharField(
+                        choices=[
+                            ("draft", "Draft"),
+                            ("repair", "Repair"),
+                            ("continue", "Continue"),
+                            ("reply", "Reply"),
+                            ("agent", "Agent"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("model", models.CharField(help_text="As its provider names it.", max_length=128)),
+                ("prompt", models.TextField(help_text="JSON: the messages it read.")),
+                (
+                    "answer",
+                    models.TextField(blank=True, help_text="JSON: the messages it answered; empty when it did not."),
+                ),
+                ("input_tokens", models.PositiveIntegerField(default=0)),
+                ("output_tokens", models.PositiveIntegerField(default=0)),
+                (
+                    "cost",
+                    models.DecimalField(
+                        decimal_places=6, help_text="US dollars; null: not known.", max_digits=12, null=True
+                    ),
+                ),
+                ("latency_ms", models.PositiveIntegerField()),
+                ("error", models.TextField(blank=True, help_text="Why there is no answer, for a person.")),
+                ("at", models.DateTimeField()),
+                (
+                    "call",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="model_uses", to="catalog.call"
+                    ),
+                ),
+                (
+                    "plan",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="model_uses", to="plans.plan"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['id'],
+                "ordering": ["id"],
             },
         ),
     ]

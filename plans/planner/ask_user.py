@@ -19,7 +19,7 @@ Asked = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, description=
 @tool(categories=["planner"], returns_private_data=True, retry_safe=True)
 def ask_user(question: Asked, *, context: ToolContext) -> str:
     """Ask the person whose plan this is, and wait for their answer; the answer is the result."""
-    asked = Question.objects.filter(step__plan__public_id=context.plan_id, step__step_id=context.step_id)
+    asked = Question.objects.filter(step__plan__public_id=context.plan_id, step__step_id=context.step_id or 0)
     given = asked.exclude(answered_at=None).last()
     if given is None:
         raise ToolError("Only a step of a plan waits for an answer: put ask_user into a plan, and start that.")

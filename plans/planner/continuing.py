@@ -71,7 +71,9 @@ def standing_of(context: ToolContext) -> Standing:
     written = plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
     named = {str(each["expected_key"]) for each in documents.values() if "expected_key" in each}
     last = max({*documents, *removed_from(plan)}, default=0)
-    return Standing(plan, documents, exchanges_of(plan.pk), named.union(written), last + 1, context.step_id or 0)
+    return Standing(
+        plan, documents, exchanges_of(plan.pk), frozenset(named.union(written)), last + 1, context.step_id or 0
+    )
 
 
 def _continuing(context: ToolContext, standing: Standing) -> "Continuing":

@@ -95,9 +95,11 @@ async def _through_the_gate(name: str, args: Any, reason: str, by: Requester) ->
         return _told(name, new_call_id(), _failed(said, said))
     tool = get_tool(name)
     until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
-    while (ended := await in_database(_ended, call.pk)) is None and monotonic() < until:
+    while True:
+        ended = await in_database(_ended, call.pk)
+        if ended is not None or monotonic() >= until:
+            return _told(name, call.public_id, ended or _failed("running", RUNS_ON))
         await asyncio.sleep(LOOK_SECONDS)
-    return _told(name, call.public_id, ended or _failed("running", RUNS_ON))
 
 
 def _ended(call_pk: int) -> dict[str, Any] | None:

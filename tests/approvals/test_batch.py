@@ -52,9 +52,7 @@ def test_each_is_witnessed_and_all_are_put_on_the_disk_at_once(batchable, ada, r
     """A checkpoint for every decision stands in the file when the next is made; a disk takes its time once."""
     requests, synced = [ask(ada) for _ in range(3)], []
     file_of_checkpoints.append(file_of_checkpoints.Checkpoint("another", 1, 1, "0" * 64, ""))
-    monkeypatch.setattr(
-        file_of_checkpoints.os, "fsync", lambda _: synced.append(len(checkpoints.read_text().splitlines()))
-    )
+    monkeypatch.setattr("os.fsync", lambda _: synced.append(len(checkpoints.read_text().splitlines())))
     decide_many(rosa, "approve", "", items_of(*requests))
     assert synced == [1 + 3]
     decide_many(rosa, "reject", "No.", items_of(ask(ada)))

@@ -61,10 +61,10 @@ def test_a_thumb_selects_several(ada, rosa, page_as: PageAs, scripts):
     open_inbox(page) if scripts else page.goto("/approvals/")
     for request in requests:
         box = page.locator(f"#q-{request.public_id} label.hit")
-        size = box.bounding_box() or {}
-        assert min(size["width"], size["height"]) >= 40
-        title = page.locator(f"#q-{request.public_id} .t").bounding_box() or {}
-        assert title["x"] < 80, "the title begins beside the box"
+        size = box.bounding_box()
+        assert size is not None and min(size["width"], size["height"]) >= 40
+        title = page.locator(f"#q-{request.public_id} .t").bounding_box()
+        assert title is not None and title["x"] < 80, "the title begins beside the box"
         box.click()
     page.get_by_role("button", name="Answer together").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("2 requests for write_note")

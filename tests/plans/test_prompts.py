@@ -39,7 +39,9 @@ def prompt(*sections: MarkdownSection[Any]) -> Prompt:
 
 def test_a_prompt_renders_its_sections_and_knows_their_tools():
     tool = made("lookup_entity")
-    guidance: MarkdownSection[Any] = MarkdownSection(title="Guidance", key="guidance", template="Use tools for context.", tools=[tool])
+    guidance: MarkdownSection[Any] = MarkdownSection(
+        title="Guidance", key="guidance", template="Use tools for context.", tools=[tool]
+    )
     rendered = prompt(guidance).render()
     assert rendered.text == "## Guidance\n\nUse tools for context."
     assert rendered.tools == (tool,)

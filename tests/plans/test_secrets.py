@@ -16,6 +16,7 @@ from catalog.testing import clean_registry
 from catalog.tools import tool
 from plans import slices
 from plans.cloning import clone_plan
+from plans.models import Step
 from plans.retrying import retry_plan
 from plans.services import PlanProblems, Requester
 from plans.sweeping import forget_secrets
@@ -55,7 +56,7 @@ def test_a_direct_call_runs_with_its_secret_and_keeps_nothing_of_it(keepers, ada
 
 def step_of_call(public_id):
     """Return the step of a call."""
-    return Call.objects.get(public_id=public_id).step
+    return Step.objects.get(call__public_id=public_id)
 
 
 def test_reviewers_see_the_name_and_the_tool_gets_the_value(keepers, ada, rosa):

@@ -56,9 +56,15 @@ def model() -> Iterator[ModelServer]:
 def process(transactional_db: None, configured: None, tmp_path: Path, model: ModelServer) -> Iterator[Serving]:
     """A process that serves, executes, asks that model and sends its mails into a folder."""
     (tmp_path / "workspace").mkdir()
-    asks = {"TOOLGATE_MODEL": f"openai:{MODEL}", "OPENAI_API_KEY": "sk-not-a-key", "OPENAI_BASE_URL": model.url}
-    mails = {"TOOLGATE_EMAIL_URL": f"file:{tmp_path / 'mails'}", "TOOLGATE_UNDO_SECONDS": "0"}
-    serving = Serving(tmp_path, TOOLGATE_TOOLS="", **asks, **mails)
+    serving = Serving(
+        tmp_path,
+        TOOLGATE_TOOLS="",
+        TOOLGATE_MODEL=f"openai:{MODEL}",
+        OPENAI_API_KEY="sk-not-a-key",
+        OPENAI_BASE_URL=model.url,
+        TOOLGATE_EMAIL_URL=f"file:{tmp_path / 'mails'}",
+        TOOLGATE_UNDO_SECONDS="0",
+    )
     serving.start()
     eventually(serving.url, what="the server")
     yield serving

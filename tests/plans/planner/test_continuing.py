@@ -18,6 +18,7 @@ from plans.retrying import retry_plan
 from plans.services import Requester, create_plan
 from plans.skipping import skip_step
 from plans.spec import PlanDocument
+from plans.work import Run
 from tests.builders import assert_gapless, call_of, events_of, step_of, work_off
 from tests.invariants import assert_invariants
 
@@ -37,6 +38,15 @@ class Origin:
 
     def become(self, plan: Plan) -> None:
         """Keep nothing."""
+
+
+def the_model_is_asked(plan: Plan) -> Run:
+    """Give the answer its due, and return the work of the step that plans on."""
+    answered = engine.claim(plan.pk, owner="tests")
+    assert answered is not None
+    asked = engine.advance(answered, Turn("tests", steps_left=1000))
+    assert isinstance(asked, Run)
+    return asked
 
 
 def asking_plan(by) -> Plan:
@@ -133,8 +143,7 @@ def test_a_plan_that_was_changed_meanwhile_gets_nothing_and_is_asked_again(plan,
     added = {"step_id": 3, "description": "Mine", "tool": "render_text", "parameters": {"template": "x", "values": {}}}
     scripted.says(CALLS, CALLS, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
-    turn = Turn("tests", steps_left=1000)
-    asked = engine.advance(engine.claim(plan.pk, owner="tests"), turn)
+    asked = the_model_is_asked(plan)
     outcome = engine.perform(asked)
     change_plan(plan, read_change({"add": [added]}), by=Requester(ada))
     engine.end(asked, outcome, Turn("tests", steps_left=0))
@@ -149,7 +158,7 @@ def test_a_worker_that_is_lost_with_the_answer_in_hand_adds_nothing_twice(plan, 
     """What it brings too late is left out; whoever takes the step back asks the model again."""
     scripted.says(CALLS, CALLS, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
-    asked = engine.advance(engine.claim(plan.pk, owner="tests"), Turn("tests", steps_left=1000))
+    asked = the_model_is_asked(plan)
     outcome = engine.perform(asked)
     plan.steps.filter(lease_until__isnull=False).update(lease_until=clock.now() - timedelta(seconds=1))
     assert recovery.take_back_lost_steps(clock.now()) == 1
@@ -162,7 +171,7 @@ def test_a_worker_that_is_lost_with_the_answer_in_hand_adds_nothing_twice(plan, 
 def test_a_plan_that_was_cancelled_meanwhile_gets_nothing(plan, scripted, ada):
     scripted.says(CALLS)
     give_input(plan, None, None, text="fjord", by=Requester(ada))
-    asked = engine.advance(engine.claim(plan.pk, owner="tests"), Turn("tests", steps_left=1000))
+    asked = the_model_is_asked(plan)
     outcome = engine.perform(asked)
     cancel_plan(plan, by=Requester(ada))
     engine.end(asked, outcome, Turn("tests", steps_left=0))
@@ -188,7 +197,7 @@ def test_the_reply_is_composed_from_what_came_of_it(plan, scripted, ada):
 
 
 def test_a_reply_is_not_composed_when_a_step_failed(plan, scripted, ada):
-    wrong = CALLS["tool_calls"][0] | {"args": {"template": "{nothing}", "values": {}}}
+    wrong = {"tool": "render_text", "args": {"template": "{nothing}", "values": {}}, "reason": "Say it"}
     scripted.says(CALLS | {"tool_calls": [wrong]})
     assert say(plan, "fjord", ada).status == "failed"
     assert (plan.reply, Call.objects.filter(tool_name="compose_reply").count()) == ("", 0)
