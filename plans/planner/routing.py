@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from catalog.base_tool import answer_of, safe_execute
 from catalog.dispatch import Outcome
-from catalog.errors import RateLimited, ToolError
+from catalog.errors import ToolError
 from catalog.models import Call, new_call_id
 from catalog.registry import get_tool, unknown_tool
 from catalog.states import PUBLIC_STATUS
@@ -90,8 +90,8 @@ async def _through_the_gate(name: str, args: Any, reason: str, by: Requester) ->
     """Store the call as its requester's, and return its result, or that it waits."""
     try:
         call = await in_database(lambda: create_call(CallOrder(name, args, reason=reason), by=by))
-    except (ToolError, RateLimited) as refusal:
-        said = refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
+    except ToolError as refusal:
+        said = refusal.user_message()
         return _told(name, new_call_id(), _failed(said, said))
     tool = get_tool(name)
     until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
