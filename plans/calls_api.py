@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-from django.db.models import Q
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -14,7 +13,7 @@ from plans import selectors
 from plans.api import PlanEndpoint
 from plans.bells import wait_a_moment
 from plans.calls import CallOrder, create_call
-from plans.models import Plan, Step
+from plans.models import Plan
 from plans.private import hidden_of_call, mask_call, reveal
 from plans.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
 from plans.waiting import WAIT_HEADER
@@ -69,9 +68,7 @@ class CallList(CallEndpoint):
 
     def _of_plan(self, plan_ref: str) -> Response:
         """Answer with the newest call of a plan, which for a direct call is its only one."""
-        steps = Step.objects.filter(plan__public_id=plan_ref)
-        newest = Call.objects.filter(Q(pk__in=steps.values("call")) | Q(pk__in=steps.values("retry_of"))).latest("pk")
-        return self.shown(newest.public_id, 201)
+        return self.shown(selectors.newest_call_of(plan_ref).public_id, 201)
 
 
 class CallDetail(CallEndpoint):

@@ -24,6 +24,7 @@ from plans.planner.drafts import LONGEST_REQUEST, TOOL, Drafted
 from plans.planner.output import PlannerOutput
 from plans.planner.provider import NotConfigured
 from plans.private import hidden_of_call
+from plans.selectors import newest_call_of
 from plans.serializers import CALL_STATUSES, MAX_WAIT, PlanDetailSerializer
 from plans.services import PlanProblems
 from plans.strategies import PlanningStrategy
@@ -116,7 +117,7 @@ class DraftList(DraftEndpoint):
         return self.answered(call.public_id, 201)
 
     def _of_plan(self, plan_ref: str) -> Response:
-        return self.answered(Call.objects.filter(plan_ref=plan_ref).latest("pk").public_id, 201)
+        return self.answered(newest_call_of(plan_ref).public_id, 201)
 
 
 class DraftDetail(DraftEndpoint):

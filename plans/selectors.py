@@ -64,6 +64,12 @@ def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
     return calls.get(public_id=public_id)
 
 
+def newest_call_of(plan_ref: str) -> Call:
+    """Return the newest call of a plan that has calls; found by its steps, for calls have no index of plans."""
+    steps = Step.objects.filter(plan__public_id=plan_ref)
+    return Call.objects.filter(Q(pk__in=steps.values("call")) | Q(pk__in=steps.values("retry_of"))).latest("pk")
+
+
 def may_control(viewer: User, token: ApiToken | None, plan: Plan) -> bool:
     """Say whether the viewer may start, cancel or settle: the plan's owner or an administrator."""
     if token is not None and token.kind == ApiToken.Kind.AGENT:
