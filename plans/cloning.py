@@ -1,6 +1,9 @@
-"""Cloning: the document of a plan, stored as a new plan of whoever clones it."""
+"""Cloning: the document of a plan, stored as a new plan of whoever clones it.
 
-from collections.abc import Sequence
+What the planner added after an answer is left out: the clone asks its question again, and is planned on with that.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +16,8 @@ from catalog.models import ApiToken
 from plans.documents import Document, documents_of
 from plans.given import given_memory
 from plans.models import Plan
-from plans.private import hidden_from, owns
+from plans.planner.outcomes import PLANNER
+from plans.private import hidden_from, owns, sees_through
 from plans.selectors import plans_for
 from plans.services import PlanProblems, Requester, create_plan, problems_of
 from plans.spec import PlanDocument
@@ -24,6 +28,7 @@ MOST_CLONES = 50
 def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     """Store the plan anew as it is now: its steps as they were submitted, and the memory it was given.
 
+    The words it was asked for with go along where who clones it may read them.
     Raises NotAllowed for who must not see all of that, and PlanProblems when it could not be submitted today.
     """
     document = document_of(plan, opened=owns(by.user, plan))
@@ -36,16 +41,28 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
         checked = PlanDocument.model_validate({**document, "start": start})
     except ValidationError:
         raise PlanProblems([each for each in problems_of(document) if each.severity == "error"]) from None
-    return create_plan(checked, by=by, cloned_from=plan)
+    words = plan.request if sees_through(by.user, plan) else ""
+    return create_plan(checked, by=by, cloned_from=plan, origin=_Words(words) if words else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a clone is made from beside its document: the request of the plan it is made of."""
+
+    request: str
+
+    def become(self, plan: Plan) -> None:
+        """Leave what the model was asked for the first plan with that."""
 
 
 def document_of(plan: Plan, *, opened: bool = False) -> Document:
-    """Return the plan as it would be submitted now; a deadline is the span that it had.
+    """Return the plan as it would be submitted now, without what its planner added; a deadline is the span it had.
 
     `opened`: with its secrets, as long as they are kept. Nobody but its owner may use them for another plan.
     """
     literal = _literal_steps(plan)
-    steps = [_unread(each) if number in literal else each for number, each in documents_of(plan, opened=opened).items()]
+    documents = _without(_added_by_planner(plan), documents_of(plan, opened=opened))
+    steps = [_unread(each) if number in literal else each for number, each in documents.items()]
     return {
         "goal": plan.goal,
         "steps": steps,
@@ -55,6 +72,25 @@ def document_of(plan: Plan, *, opened: bool = False) -> Document:
         "budget": {"calls": plan.budget_calls, "seconds": plan.budget_seconds} if plan.has_budget else None,
         "memory": given_memory(plan, opened=opened),
     }
+
+
+def _added_by_planner(plan: Plan) -> set[int]:
+    """Return the steps that the planner added after an answer: those of a clone are planned anew."""
+    changes = [change.data_json for change in plan.events.filter(type="plan.changed")]
+    return {number for change in changes if change.get("by") == PLANNER for number in change.get("added", ())}
+
+
+def _without(gone: set[int], documents: Mapping[int, Document]) -> Mapping[int, Document]:
+    """Return the steps without these and what needs nothing but them; the others no longer need them."""
+    needs = {number: set(each.get("dependencies", ())) for number, each in documents.items()}
+    while more := {number for number, needed in needs.items() if needed and needed <= gone} - gone:
+        gone = gone | more
+    return {number: _freed(each, gone) for number, each in documents.items() if number not in gone}
+
+
+def _freed(document: Document, gone: set[int]) -> Document:
+    needed = document.get("dependencies", ())
+    return {**document, "dependencies": [each for each in needed if each not in gone]} if needed else document
 
 
 def _span(plan: Plan) -> int | None:

@@ -9,6 +9,7 @@ from catalog import clock
 from catalog.models import Call
 from plans import engine, recovery
 from plans.changing import change_plan, read_change
+from plans.cloning import clone_plan, document_of
 from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.inputs import give_input
@@ -29,6 +30,8 @@ CALLS = {
     "needs_tools": True,
     "tool_calls": [{"tool": "render_text", "args": {"template": "Word: ${answer}", "values": {}}, "reason": "Say it"}],
 }
+
+HELD = {"path": "a.txt", "content": "x"}
 
 
 class Origin:
@@ -201,3 +204,27 @@ def test_a_reply_is_not_composed_when_a_step_failed(plan, scripted, ada):
     scripted.says(CALLS | {"tool_calls": [wrong]})
     assert say(plan, "fjord", ada).status == "failed"
     assert (plan.reply, Call.objects.filter(tool_name="compose_reply").count()) == ("", 0)
+
+
+def test_a_clone_of_a_plan_that_went_on_does_it_once(plan, scripted, ada, admin):
+    """It asks again, and is planned on with that answer; it has the words it was asked for with."""
+    scripted.says(CALLS, "Done.", CALLS, "Done again.")
+    say(plan, "fjord", ada)
+    made = clone_plan(plan, by=Requester(admin), start=True)
+    assert [step.tool for step in made.steps.all()] == ["ask_user", "plan_on"]
+    assert made.request == Origin.request
+    assert say(work_off(made), "lake", admin).status == "completed"
+    assert [step.tool for step in made.steps.all()] == ["ask_user", "plan_on", "render_text", "compose_reply"]
+    assert call_of(made, 3).response_json["results"] == ["Word: lake"]
+    assert_invariants()
+
+
+def test_what_needs_only_what_the_planner_added_is_cloned_with_it(plan, scripted, ada, rosa):
+    """What people added beside it stays, and no longer needs it."""
+    scripted.says(CALLS | {"tool_calls": [CALLS["tool_calls"][0] | {"tool": "write_file", "args": HELD}]})
+    say(plan, "fjord", ada)
+    mine = {"description": "Mine", "tool": "render_text", "parameters": {"template": "x", "values": {}}}
+    added = [mine | {"step_id": 5, "dependencies": [4]}, mine | {"step_id": 6, "dependencies": [1, 5]}]
+    change_plan(plan, read_change({"add": added}), by=Requester(rosa))
+    steps = document_of(plan)["steps"]
+    assert [(each["step_id"], each.get("dependencies")) for each in steps] == [(1, None), (2, [1]), (6, [1])]
