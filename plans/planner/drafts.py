@@ -5,17 +5,18 @@ plan that is started from it; that is how a draft is known to have been started.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db.models import F, QuerySet
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from catalog.access import NotAllowed
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
+from catalog.storable import clean
 from plans import services
 from plans.calls import CallOrder, create_call
 from plans.models import ModelUse, Plan
@@ -28,6 +29,17 @@ from plans.spec import PlanDocument
 
 TOOL = "draft_plan"
 LONGEST_REQUEST = 8000
+
+
+class _Told(BaseModel):
+    """The result of a call that drafted, as the tool gives it; of a person's answer in its place anything may be."""
+
+    output: PlannerOutput
+    plan: dict[str, Any] | None = None
+    problems: list[Problem] = Field(default_factory=list)
+    model: str = ""
+    tokens: int = 0
+    rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +81,20 @@ def drafted(call: Call) -> Drafted | None:
     """Return what a call drafted; None while it runs, and when it failed."""
     if call.tool_name != TOOL or call.status != CallStatus.COMPLETED or not call.response:
         return None
-    results = call.response_json.get("results") or [{}]
-    given, asked = results[0], call.arguments_json
+    results = call.response_json.get("results")
     try:
-        output = PlannerOutput.model_validate(given.get("output"))
+        told = _Told.model_validate(results[0] if isinstance(results, list) and results else None)
     except ValidationError:  # a person answered in the tool's place
         return None
     return Drafted(
-        output,
-        given.get("plan"),
-        given.get("problems", ()),
-        given.get("model", ""),
-        given.get("tokens", 0),
+        told.output,
+        told.plan,
+        [asdict(problem) for problem in told.problems],
+        told.model,
+        told.tokens,
         request_of(call),
-        str(asked.get("strategy", "")),
-        given.get("rounds", 1),
+        str(call.arguments_json.get("strategy", "")),
+        told.rounds,
     )
 
 
@@ -148,10 +159,13 @@ class Origin:
     @property
     def request(self) -> str:
         """The words it was asked for with."""
-        return scrub_words(request_of(self.call))
+        return clean(scrub_words(request_of(self.call)))
 
     def become(self, plan: Plan) -> None:
-        """Give the plan what the draft's model was asked, in its transaction. Raises Conflict the second time."""
-        own = ModelUse.objects.filter(call=self.call, plan__public_id=self.call.plan_ref)
-        if not own.update(plan=plan):
+        """Give the plan what the draft's model was asked, in its transaction. Raises Conflict the second time.
+
+        Its own plan is looked up first: PostgreSQL looks again only at the rows that an UPDATE changes, not at joins.
+        """
+        own = Plan.objects.values_list("pk", flat=True).get(public_id=self.call.plan_ref)
+        if not ModelUse.objects.filter(call=self.call, plan_id=own).update(plan=plan):
             raise Conflict("This draft was started already. Clone its plan, or ask again.")
