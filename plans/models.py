@@ -65,6 +65,19 @@ class Plan(models.Model):
             models.Index(fields=["author", "-id"], name="plan_by_author"),
             models.Index(fields=["deadline_at"], name="plan_due", condition=Q(status="in_progress")),
             models.Index(fields=["cloned_from"], name="plan_clones", condition=Q(cloned_from__isnull=False)),
+            # Sessions are found by whose they are and their name; a call outside of named ones stands in none of these.
+            models.Index(fields=["author", "session", "-id"], name="plan_list_of_person", condition=Q(kind="session")),
+            models.Index(
+                fields=["token", "session", "-id"],
+                name="plan_list_of_token",
+                condition=Q(kind="session", token__isnull=False),
+            ),
+            models.Index(fields=["author", "session", "-id"], name="plan_in_session", condition=~Q(session="")),
+            models.Index(
+                fields=["token", "session", "-id"],
+                name="plan_in_session_of_token",
+                condition=~Q(session="") & Q(token__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -69,9 +69,15 @@ def current_lists(plans: "QuerySet[Plan]") -> "QuerySet[Plan]":
     return plans.filter(~_REPLACED, kind=Plan.Kind.SESSION)
 
 
+def plans_besides_lists(key: SessionKey) -> "QuerySet[Plan]":
+    """Return the direct calls of a session and what was submitted in it, the last first."""
+    plans = key.plans().exclude(kind=Plan.Kind.SESSION).order_by("-pk")
+    return plans.exclude(session="") if key.name else plans  # says that the index of named sessions has them all
+
+
 def calls_in(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
     """Return the newest calls made in a session, the last first; two queries, whatever it holds."""
-    plans = key.plans().exclude(kind=Plan.Kind.SESSION).order_by("-pk").values_list("pk", flat=True)[:most]
+    plans = plans_besides_lists(key)[:most].values_list("pk", flat=True)
     steps = Step.objects.filter(plan__in=list(plans), call__isnull=False).select_related("call").order_by("-call_id")
     return [cast("Call", step.call) for step in steps[:most]]
 
