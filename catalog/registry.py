@@ -24,7 +24,8 @@ from catalog.signatures import Handler
 
 SHIPPED = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
 ENTRY_POINT_GROUP = "toolgate.tools"
-RESERVED_NAMES = frozenset({"approval_result"})
+RESERVED_NAMES = frozenset({"approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"})
+"""What the layers above give a meaning of its own by its name, also where no model is configured."""
 RESERVED_PREFIX = "planning_"
 
 ToolT = TypeVar("ToolT", bound=Tool[Any, Any] | BaseTool)
@@ -48,7 +49,7 @@ def register_tool(tool: ToolT) -> ToolT:
     Raises ToolDefinitionError for a reserved name, and for types that are not the handler's.
     """
     held = tool.as_tool() if isinstance(tool, BaseTool) else tool
-    if is_reserved(held.name):
+    if is_reserved(held.name) and held.reference.partition(":")[0] not in _ABOVE:
         raise ToolDefinitionError(f"The tool name '{held.name}' is reserved; choose another.")
     _hold(held)
     return tool

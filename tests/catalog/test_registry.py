@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from catalog.registry import nearest_names
+from catalog.registry import broken_modules, nearest_names
 from catalog.testing import clean_registry
 from catalog.tools import (
     define_tool,
@@ -57,6 +57,20 @@ def test_tools_of_a_module_named_in_the_settings_are_registered(settings, monkey
     initialize_tools()
 
     assert get_tool("extra") is not None
+
+
+@pytest.mark.parametrize("name", ["ask_user", "plan_on", "compose_reply", "draft_plan"])
+def test_a_module_of_the_settings_takes_no_name_that_plans_give_a_meaning(settings, monkeypatch, name):
+    """With a model or without one, which has some of these names free."""
+    module = ModuleType("taking_names")
+    module.taken = define_tool(name, "Taken.", [], handler=lambda args: 1)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "taking_names", module)
+    settings.TOOLGATE_TOOLS = ["taking_names"]
+
+    initialize_tools()
+
+    assert "reserved" in broken_modules()["taking_names"]
+    assert getattr(get_tool(name), "description", "") != "Taken."
 
 
 def test_registering_replaces_and_returns():

@@ -63,7 +63,11 @@ def test_a_name_is_unique_registering_again_replaces():
 
 
 @pytest.mark.parametrize(
-    "name", ["describeSymbol", "function-arglist", "readFile", "_x", "1x", "", "x" * 65, "x\n", None, 5, "planning_x"]
+    "name",
+    [
+        *("describeSymbol", "function-arglist", "readFile", "_x", "1x", "", "x" * 65, "x\n", None, 5, "planning_x"),
+        *("approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"),
+    ],
 )
 def test_a_name_is_snake_case_and_not_reserved(name):
     with pytest.raises(ToolDefinitionError) as caught:
