@@ -146,6 +146,8 @@ def _check(form: AskForm) -> None:
         raise ParameterError(
             f"This has {len(form.request):,} characters; a request has at most {drafts.LONGEST_REQUEST:,}."
         )
+    if "\0" in form.request:
+        raise ParameterError("This holds the NUL character, which no request may.")
     if form.strategy not in {each.name for each in STRATEGIES}:
         raise ParameterError("Choose one of the ways to go about it.")
     if not KEY.fullmatch(form.key):

@@ -12,6 +12,7 @@ from catalog.access import name_of
 from catalog.errors import Conflict
 from catalog.retries import retried
 from catalog.secrets import scrub_words
+from catalog.storable import clean
 from plans import carriers, claims
 from plans.askers import ask_for
 from plans.claims import Claimed, Parking
@@ -39,10 +40,13 @@ def is_answered(step_pk: int) -> bool:
 
 
 def ask(batch: Recording, step: Claimed, text: str) -> None:
-    """Let a claimed step wait for an answer, holding nothing. Raises Conflict when its lease was lost."""
+    """Let a claimed step wait for an answer, holding nothing. Raises Conflict when its lease was lost.
+
+    What the text must not hold for a database to keep it is shown by a mark instead.
+    """
     if not claims.park_step(batch.cursor, step, Parking(WaitingFor.INPUT, None, batch.now)):
         raise Conflict("The step was taken over before its question was asked.")
-    asked = {"text": text, "asked_at": batch.now}
+    asked = {"text": clean(text), "asked_at": batch.now}
     Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=asked)
     batch.add("step.waiting", step.step_id, waiting_for="input", question=True)
     batch.add("input.requested", step.step_id, question=True)

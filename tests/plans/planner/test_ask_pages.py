@@ -98,6 +98,7 @@ def test_the_same_form_sent_twice_asks_once(ada, scripted):
     [
         ({"request": " \n"}, "Say in a sentence or two"),
         ({"request": "x" * 8001}, "a request has at most 8,000"),
+        ({"request": "a\0b"}, "holds the NUL character"),
         ({"strategy": "magic"}, "Choose one of the ways"),
     ],
 )

@@ -100,6 +100,14 @@ def test_a_question_takes_values_from_memory(stage, ada):
     assert say(plan, "Yes.", ada).status == "completed"
 
 
+@pytest.mark.parametrize(("question", "what"), [("Is it a\0b?", ""), ("Is it ${what}?", "a\0b")])
+def test_what_no_database_keeps_is_marked_in_a_question(stage, ada, question, what):
+    """Whether the plan says it, or a tool."""
+    plan = work_off(make_plan(ada, asking(question=question), memory={"what": what}))
+    assert Question.objects.get().text == "Is it a\N{REPLACEMENT CHARACTER}b?"
+    assert say(plan, "Yes.", ada).status == "completed"
+
+
 def test_what_cannot_be_asked_fails(stage, ada):
     plan = work_off(make_plan(ada, asking(question="Is it ${what}?"), memory={"what": ["x" * 3000]}))
     assert (plan.status, Question.objects.count()) == ("failed", 0)
