@@ -1,5 +1,6 @@
 """A request becomes a plan: what the planner is told, how its answers are judged and mended, and what is refused."""
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from catalog.snapshot import forget
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
 from plans.services import Requester
+from tests.builders import make_draft
 from tests.rest import Rest, agent
 from tests.waiting import eventually
 
@@ -197,3 +199,27 @@ def test_nobody_starts_the_draft_of_another(scripted, ada, ben):
     call = draft(ada)
     assert Rest(ben).post(f"plans/draft/{call.public_id}/start/").status_code == 403
     assert agent(ben).get(f"plans/draft/{call.public_id}/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        ["text"],
+        [None],
+        [],
+        {"0": {}},
+        "text",
+        [{"output": {"intent": "x"}, "problems": "x"}],
+        [{"output": {"intent": "x"}, "problems": [{"severity": "error"}]}],
+        [{"output": {"intent": "x"}, "plan": ["x"]}],
+        [{"output": {"intent": "x"}, "tokens": "many"}],
+    ],
+)
+def test_what_a_person_answered_in_the_tools_place_is_no_draft(catalog, ada, results):
+    call = make_draft(ada)
+    assert drafts.drafted(call) is not None
+    Call.objects.filter(pk=call.pk).update(response=json.dumps({"results": results}))
+    call = Call.objects.get(pk=call.pk)
+    assert drafts.drafted(call) is None
+    assert Rest(ada).get(f"plans/draft/{call.public_id}/").status_code == 409
+    assert Rest(ada).post(f"plans/draft/{call.public_id}/start/").status_code == 409
