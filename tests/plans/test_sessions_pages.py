@@ -109,7 +109,7 @@ def test_the_page_costs_the_same_however_much_there_is(ada, django_assert_max_nu
 def test_the_socket_draws_the_parts_of_the_page_as_they_are_now(ada):
     agent = Agent(ada)
     row = agent.setup("a", "b")
-    subject = session_subject(row.public_id)
+    subject = session_subject(row)
     before = subject.draw()
     agent.call("update_step", step_id=2, status="done")
     drawn = subject.draw()
@@ -121,12 +121,32 @@ def test_the_socket_draws_the_parts_of_the_page_as_they_are_now(ada):
     assert "Other" in subject.draw().fragments["list"]
 
 
+def test_one_session_is_one_board_whichever_plan_leads_to_it(ada):
+    agent, other = Agent(ada), Agent(ada, "day")
+    row = agent.setup("a")
+    call = agent.call("read_plan")
+    of_call = session_subject(Plan.objects.get(public_id=call.plan_ref))
+    assert of_call.key == session_subject(row).key != session_subject(other.setup("a")).key
+    assert of_call.draw() == session_subject(row).draw()
+
+
+def test_what_happens_elsewhere_does_not_draw_a_session_anew(ada, django_assert_num_queries):
+    agent = Agent(ada)
+    subject = session_subject(agent.setup("a"))
+    before = subject.draw()
+    Agent(ada, "day").setup("x")
+    with django_assert_num_queries(2):
+        assert subject.draw() is before
+    agent.call("read_plan")
+    assert subject.draw().fragments["calls"] != before.fragments["calls"]
+
+
 @pytest.mark.django_db(transaction=True)
 async def test_the_socket_lets_in_who_may_see_the_session(ada, nobody):
     row = await apart(Agent(ada).setup, "a")
     path = f"/ws/pages/sessions/{row.public_id}/"
     assert await refused(path, await apart(by_session, nobody)) == 4404
     async with opened(path, await apart(by_session, ada)) as socket:
-        message = await socket.receive_json_from(timeout=10)
-    assert any("session-list" in html for html in message["fragments"])
+        messages = [await socket.receive_json_from(timeout=10) for _ in ("session", "shell")]
+    assert any("session-list" in html for message in messages for html in message["fragments"])
     assert await apart(Plan.objects.count) > 0
