@@ -22,6 +22,7 @@ from plans.spec import PlanDocument
 from plans.work import Run
 from tests.builders import assert_gapless, call_of, events_of, step_of, work_off
 from tests.invariants import assert_invariants
+from tests.rest import Rest
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 ASKS = {"intent": "find_it", "needs_user_input": True, "input_request": "Which word?"}
@@ -228,3 +229,15 @@ def test_what_needs_only_what_the_planner_added_is_cloned_with_it(plan, scripted
     change_plan(plan, read_change({"add": added}), by=Requester(rosa))
     steps = document_of(plan)["steps"]
     assert [(each["step_id"], each.get("dependencies")) for each in steps] == [(1, None), (2, [1]), (6, [1])]
+
+
+def test_an_answer_that_the_planner_repeats_is_hidden_from_others(plan, scripted, ada, vera):
+    told = {"template": "Word: jo@example.org", "values": {}}
+    call = {"tool": "render_text", "args": told, "reason": "Say jo@example.org"}
+    scripted.says(CALLS | {"tool_calls": [call]}, "Done.")
+    assert say(plan, "jo@example.org", ada).status == "completed"
+    assert call_of(plan, 3).response_json["results"] == ["Word: jo@example.org"]
+    for path in ("", "memory/", "events/"):
+        assert "jo@example.org" not in Rest(vera).get(f"plans/{plan.public_id}/{path}").content.decode()
+    assert "jo@example.org" in Rest(ada).get(f"calls/{call_of(plan, 3).public_id}/").content.decode()
+    assert "jo@example.org" not in Rest(vera).get(f"calls/{call_of(plan, 3).public_id}/").content.decode()
