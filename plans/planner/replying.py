@@ -1,13 +1,17 @@
 """The tool that composes the reply: what whoever asked is told in the end, from their words and what came of them.
 
-Results are data: each stands between fences. Of what tools that return private data gave, and of what was made of it,
-the model reads the tool's message only. The reply is kept on the plan by the transaction that completes the step.
+Results are data: each stands between fences, and is cut inside them. Of what tools that return private data gave, and
+of what was made of it, the model reads only what the tool says to users: a call's message may name reviewers. The reply
+is kept on the plan by the transaction that completes the step.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from catalog.context import ToolContext
 from catalog.errors import ToolError
+from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets import scrub_words
 from catalog.tools import tool
@@ -20,14 +24,18 @@ from plans.planner.offered import CATEGORY
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.private import MEETS_PRIVATE, parts_beyond
 from plans.questions import TOOL as ASK_USER
-from plans.questions import exchanges_of
+from plans.questions import Exchange, exchanges_of
 from plans.spec import extract_value
 from plans.states import StepStatus
 
 OURS = (ASK_USER, PLAN_ON, COMPOSE_REPLY)
-LONGEST_RESULT = 6_000
-LONGEST_PROMPT = 60_000
+MOST_STEPS, MOST_QUESTIONS = 40, 10
+LONGEST_REQUEST = 8_000
+LONGEST_DESCRIPTION = 200
+LONGEST_RESULT, ALL_RESULTS = 6_000, 30_000
+LONGEST_SAID, ALL_SAID = 4_000, 20_000
 LONGEST_REPLY = 20_000
+DONE = "It was done. Its result is private, and there is no message for the user."
 
 INSTRUCTIONS = """\
 You write the reply to a user of Toolgate. They asked for something; what could be done was done, step by step, by the \
@@ -59,21 +67,36 @@ async def compose_reply(*, context: ToolContext) -> str:
 def told_of(context: ToolContext) -> str:
     """Return what the model reads: the request, what was asked and answered, and what came of each step."""
     plan = Plan.objects.get(public_id=context.plan_id)
-    parts = [prompt.fenced(plan.request or plan.goal, "The user's request")]
-    for each in exchanges_of(plan.pk):
-        said = prompt.fenced(each.answer, "The user's answer") if each.answer else "Nobody answered it."
-        parts.append(f"{prompt.fenced(each.question, 'They were asked')}\n\n{said}")
-    parts += _results(plan)
-    return prompt.cut("\n\n".join(parts), LONGEST_PROMPT)
+    request = prompt.cut(plan.request or plan.goal, LONGEST_REQUEST)
+    parts = [prompt.fenced(request, "The user's request"), *_said(exchanges_of(plan.pk)), *_results(plan)]
+    return "\n\n".join(parts)
+
+
+def _said(exchanges: Sequence[Exchange]) -> Iterator[str]:
+    """Yield what was asked and answered, the newest where it was much, each with its share of the room."""
+    told = exchanges[-MOST_QUESTIONS:]
+    share = min(LONGEST_SAID, ALL_SAID // (2 * len(told) or 1))
+    if len(told) < len(exchanges):
+        yield f"{len(exchanges) - len(told)} earlier questions are left out here."
+    for each in told:
+        asked = prompt.fenced(prompt.cut(each.question, share), "They were asked")
+        answer = prompt.fenced(prompt.cut(each.answer, share), "The user's answer") if each.answer else ""
+        yield f"{asked}\n\n{answer or 'Nobody answered it.'}"
 
 
 def _results(plan: Plan) -> Iterator[str]:
-    """Yield what came of each step that is done, in order."""
+    """Yield what came of each step that is done, in order: the last ones of many, each with its share of the room."""
+    done = list(plan.steps.filter(status=StepStatus.COMPLETED).exclude(tool__in=OURS).order_by("step_id"))
+    told, left_out = done[-MOST_STEPS:], done[:-MOST_STEPS]
+    if left_out:
+        yield (
+            f"The results of {len(left_out)} more steps, from {left_out[0].step_id} to {left_out[-1].step_id}, are "
+            "left out here. Say that they were done, not what they gave."
+        )
     private = parts_beyond(plan, _private_steps(plan)).steps
-    values = _values(plan)
-    done = plan.steps.filter(status=StepStatus.COMPLETED).exclude(tool__in=OURS).select_related("call")
-    for step in done:
-        yield _result(step, values, is_private=step.step_id in private)
+    share = min(LONGEST_RESULT, ALL_RESULTS // (len(told) or 1))
+    for step in told:
+        yield _result(step, share, is_private=step.step_id in private)
 
 
 def _private_steps(plan: Plan) -> Sequence[int]:
@@ -81,22 +104,32 @@ def _private_steps(plan: Plan) -> Sequence[int]:
     return list(plan.steps.filter(MEETS_PRIVATE).exclude(tool__in=OURS).values_list("step_id", flat=True))
 
 
-def _values(plan: Plan) -> dict[int | None, object]:
-    rows = plan.memory.filter(type=MemoryItem.Type.VALUE, step_id__isnull=False)
-    return {row.step_id: row.value_json for row in rows}
-
-
-def _result(step: Step, values: dict[int | None, object], *, is_private: bool) -> str:
+def _result(step: Step, share: int, *, is_private: bool) -> str:
     title = f"Step {step.step_id}, {step.tool or 'a note'}"
-    about = prompt.fenced(step.description, f"{title}. What it was for")
+    about = prompt.fenced(prompt.cut(step.description, LONGEST_DESCRIPTION), f"{title}. What it was for")
     if step.skipped:
         return f"{about}\n\nIt was skipped: its tool was not called."
-    if step.call is None:
+    if step.call_id is None:
         return about
-    response = step.call.response_json or {}
+    response = _response_of(step)
     if is_private:
-        said = response.get("user_message") or response.get("warning") or step.call.message
-        return f"{about}\n\n{prompt.fenced(str(said), 'Its result is private. Its message')}"
-    value = values.get(step.step_id, extract_value(response, ["results"]))
-    warning = f"It found nothing: {response['warning']}\n\n" if response.get("warning") else ""
-    return f"{about}\n\n{warning}{prompt.fenced(format_for_model(value, LONGEST_RESULT), 'Its result', kind='json')}"
+        said = response.get("user_message") or response.get("warning")
+        told = prompt.fenced(prompt.cut(str(said), share), "Its result is private. Its message") if said else DONE
+        return f"{about}\n\n{told}"
+    warning = response.get("warning")
+    found = [prompt.fenced(prompt.cut(str(warning), share), "It found nothing, and says")] if warning else []
+    value = format_for_model(_value_of(step, response), share)
+    return "\n\n".join([about, *found, prompt.fenced(value, "Its result", kind="json")])
+
+
+def _response_of(step: Step) -> Mapping[str, Any]:
+    """Return the response of a step's call: only one is in memory at a time, for each may be large."""
+    text = Call.objects.values_list("response", flat=True).get(pk=step.call_id)
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _value_of(step: Step, response: Mapping[str, Any]) -> object:
+    """Return what of a result the plan keeps, or else all of it."""
+    kept = MemoryItem.objects.filter(plan=step.plan_id, type=MemoryItem.Type.VALUE, step_id=step.step_id).last()
+    return kept.value_json if kept else extract_value(response, ["results"])

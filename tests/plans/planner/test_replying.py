@@ -1,11 +1,16 @@
 """The reply: what the model is told of the results, what it must not be told, and how the reply is kept."""
 
+import json
+
 import pytest
 
+from catalog.models import Call
+from catalog.testing import make_context
 from plans.models import Plan
+from plans.planner.replying import DONE, MOST_STEPS, told_of
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
-from tests.builders import step, step_of, work_off
+from tests.builders import call_of, step, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.plans.planner.test_continuing import Origin
 
@@ -45,9 +50,34 @@ def test_of_private_results_the_model_reads_the_message_only(scripted, ada):
     found = lookup(expected_key="found", output_path=["results", "0"])
     plan = reply_to(ada, found, render(2, "${found.name} is here", dependencies=[1]))
     assert plan.reply == "Found it."
-    assert "Its result is private." in scripted.read()
+    assert scripted.read().count("Its result is private") == 2
     for secret in ("Sample Attendee", "R-20400", "one@example.org"):
         assert secret not in scripted.read()
+
+
+def test_no_message_of_a_private_call_is_sent_but_what_is_for_users(scripted, ada):
+    """The others may begin with who edited the call, or hold what reviewers wrote."""
+    scripted.says("Done.")
+    plan = reply_to(ada, lookup())
+    response = call_of(plan).response_json
+    Call.objects.filter(pk=call_of(plan).pk).update(message="Edited by Rosa before it was approved: identifier. Found.")
+    for said, told in (("Found it.", "Found it."), (None, DONE)):
+        Call.objects.filter(pk=call_of(plan).pk).update(response=json.dumps(response | {"user_message": said}))
+        read = told_of(make_context(plan_id=plan.public_id))
+        assert told in read
+        assert "Rosa" not in read
+
+
+def test_each_of_many_results_has_its_share_and_the_first_are_counted(scripted, ada):
+    """The last ones are read, and each is cut inside its fence."""
+    scripted.says("Done.")
+    plan = reply_to(ada, *(render(number, f"Number {number}. " + "x" * 3000) for number in range(1, MOST_STEPS + 3)))
+    told = scripted.read()
+    assert (plan.status, len(told) < 60_000) == ("completed", True)
+    assert "The results of 2 more steps, from 1 to 2, are left out here." in told
+    assert "Number 2." not in told
+    assert all(f"Number {number}." in told for number in range(3, MOST_STEPS + 3))
+    assert told.count("```") == 2 + 4 * MOST_STEPS  # the request, and of each step what it was for and gave
 
 
 def test_what_was_skipped_is_told(scripted, ada):
