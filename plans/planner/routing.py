@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from catalog.base_tool import answer_of, safe_execute
 from catalog.dispatch import Outcome
-from catalog.errors import ToolError
+from catalog.errors import ToolError, ToolgateError
 from catalog.models import Call, new_call_id
 from catalog.registry import get_tool, unknown_tool
 from catalog.states import PUBLIC_STATUS
@@ -35,6 +35,8 @@ Route = Literal["execute_tools", "generate_response", "execute_queries"]
 State = Mapping[str, Any]
 WAITS = "A person has to approve this before it runs. Nothing has been done yet."
 RUNS_ON = "This is not done yet. It goes on, and its call will have the result."
+NO_CALL = "This is no tool call: one is an object with the tool's name as tool, and its arguments as args."
+NO_ARGUMENTS = "The args of a tool call are an object: each argument under its name."
 LOOK_SECONDS = 0.05
 MARGIN_SECONDS = 5.0
 LONGEST_GOAL = 200
@@ -59,26 +61,35 @@ async def execute_tools(state: State) -> dict[str, Any]:
     calls = state.get("tool_calls") or []
     if not calls:
         return {"tool_results": {}}
-    ordered = [await _one(call, state) for call in calls]
+    ordered = [await _one(call, state) for call in (calls if isinstance(calls, list | tuple) else [calls])]
     return {"tool_results": {each["tool"]: each["result"] for each in ordered}, "results": ordered}
 
 
 async def _one(call: Any, state: State) -> dict[str, Any]:
     """Run one tool call, and say what came of it."""
     asked = call.model_dump() if isinstance(call, PlannedCall) else call
-    name, args, by = str(asked.get("tool") or ""), asked.get("args") or {}, state.get("requester")
+    if not isinstance(asked, Mapping) or not isinstance(asked.get("tool"), str):
+        return _told("", new_call_id(), _failed(NO_CALL, NO_CALL))
+    name, args, by = asked["tool"], asked.get("args"), state.get("requester")
+    args = {} if args is None else args
     tool = get_tool(name)
     if tool is None:
         unknown_tool(name)  # logs the miss
         return _told(name, new_call_id(), _failed(f"Unknown tool: {name}", None))
-    if isinstance(by, Requester):
-        return await _through_the_gate(name, args, str(asked.get("reason") or ""), by)
-    return _told(name, new_call_id(), await safe_execute(tool, args, _context(state)))
+    if not isinstance(args, Mapping):
+        return _told(name, new_call_id(), _failed(NO_ARGUMENTS, NO_ARGUMENTS))
+    try:
+        if isinstance(by, Requester):
+            return await _through_the_gate(name, dict(args), str(asked.get("reason") or ""), by)
+        return _told(name, new_call_id(), await safe_execute(tool, dict(args), _context(state)))
+    except ToolgateError as refusal:
+        said = refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
+        return _told(name, new_call_id(), _failed(said, said))
 
 
 def _context(state: State) -> dict[str, Any]:
     """Return the context that contract C gives each tool of a state."""
-    conversation, user = state.get("conversation_context") or {}, state.get("user_context") or {}
+    conversation, user = _object(state.get("conversation_context")), _object(state.get("user_context"))
     return {
         "trace_id": state.get("trace_id"),
         "conversation_id": conversation.get("conversation_id"),
@@ -86,13 +97,13 @@ def _context(state: State) -> dict[str, Any]:
     }
 
 
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
 async def _through_the_gate(name: str, args: Any, reason: str, by: Requester) -> dict[str, Any]:
-    """Store the call as its requester's, and return its result, or that it waits."""
-    try:
-        call = await in_database(lambda: create_call(CallOrder(name, args, reason=reason), by=by))
-    except ToolError as refusal:
-        said = refusal.user_message()
-        return _told(name, new_call_id(), _failed(said, said))
+    """Store the call as its requester's, and return its result, or that it waits. Raises what `create_call` raises."""
+    call = await in_database(lambda: create_call(CallOrder(name, args, reason=reason), by=by))
     tool = get_tool(name)
     until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
     while True:

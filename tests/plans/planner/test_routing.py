@@ -3,12 +3,15 @@
 import asyncio
 
 import pytest
+from django.contrib.auth.models import User
 
+from catalog.access import NotAllowed
+from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.registry import register_tool
 from catalog.testing import clean_registry
 from catalog.tools import BaseTool
-from plans.planner import PlannerOutput, execute_tools, should_execute_tools
+from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools
 from plans.planner.routing import document_of
 from plans.services import Requester, problems_of
 
@@ -90,6 +93,27 @@ def test_nothing_that_fails_stops_the_rest(noting):
         (True, None),
     ]
     assert ran["tool_results"]["nowhere"]["success"] is False
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [None, 5, "noting", ["noting"], {}, {"tool": None}, {"tool": ["noting"]}]
+    + [{"tool": "noting", "args": args} for args in ("x", [1], 5, [], "")],
+)
+def test_what_is_no_call_loses_nobody_elses_result(noting, wrong):
+    ran = run(call(value=1), wrong, call(value=2))
+    assert [each["result"]["success"] for each in ran["results"]] == [True, False, True]
+    assert "an object" in ran["results"][1]["result"]["error"]
+
+
+@pytest.mark.parametrize("refusal", [Conflict("Not now."), NotAllowed("Not you.")])
+def test_a_call_that_the_gate_refuses_loses_nobody_elses_result(noting, monkeypatch, refusal):
+    def refuse(order, *, by):
+        raise refusal
+
+    monkeypatch.setattr(routing, "create_call", refuse)
+    ran = run(call(value=1), call("nowhere"), requester=Requester(User()))
+    assert [each["result"]["error"] for each in ran["results"]] == [refusal.message, "Unknown tool: nowhere"]
 
 
 def test_what_needs_people_does_not_run_without_anybody_who_asks(noting):
