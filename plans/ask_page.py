@@ -22,7 +22,7 @@ from catalog.models import ApiToken, Call
 from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.secret_keys import keyring
 from catalog.words import Word, status_word
-from plans.browse import WAITS_FOR_PEOPLE
+from plans.browse import AWAITED
 from plans.models import Plan
 from plans.planner import drafts, provider
 from plans.services import Requester
@@ -189,7 +189,7 @@ def history_of(viewer: "User", cursor: str) -> History:
     calls = Call.objects.filter(own, tool_name=drafts.TOOL, requested_by=viewer)
     calls = calls.only("public_id", "arguments", "status", "created_at", "plan_ref")
     page, is_first = _page(calls, cursor)
-    plans = drafts.plans_of(page.rows, Plan.objects.annotate(waits=WAITS_FOR_PEOPLE))
+    plans = drafts.plans_of(page.rows, Plan.objects.annotate(awaited=AWAITED))
     rows = [_asked(call, plans.get(call.pk)) for call in page.rows]
     return History(rows, page.next.text() if page.next else "", is_first)
 
@@ -208,8 +208,8 @@ def _asked(call: Call, plan: Plan | None) -> Asked:
 
 
 def _word_of(plan: Plan) -> Word:
-    waits: bool = plan.waits  # type: ignore[attr-defined] # annotated by history_of
-    return status_word(plan.status, "approval" if waits else None)
+    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by history_of
+    return status_word(plan.status, awaited)
 
 
 def word_of(call: Call) -> Word:

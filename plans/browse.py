@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.http import QueryDict
 
 from catalog.pages import Cursor, PageAt, page_of
@@ -13,7 +13,7 @@ from catalog.words import Word, status_word
 from plans.counts import counts_of
 from plans.models import Plan, Step
 from plans.picture import words_of
-from plans.selectors import plans_for
+from plans.selectors import ASKED_OF_PEOPLE, plans_for
 from plans.states import PlanStatus
 
 PAGE_SIZE = 50
@@ -39,8 +39,10 @@ SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
     ("idle", lambda counts: counts["pending"] + counts["cancelled"]),
 )
 MOST_SEGMENTS = 24
-_ASKED = Q(waiting_for__in=("approval", "input", "outcome"), ready_at=None)
-WAITS_FOR_PEOPLE = Exists(Step.objects.filter(_ASKED, plan=OuterRef("pk")))
+_ASKED = Step.objects.filter(ASKED_OF_PEOPLE, plan=OuterRef("pk"))
+WAITS_FOR_PEOPLE = Exists(_ASKED)
+AWAITED = Subquery(_ASKED.order_by("-waiting_for").values("waiting_for")[:1])
+"""What the plan waits for from people, as its own page says it; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def live_rows(viewer: User) -> list[PlanRow]:
 
 
 def _listed(viewer: User) -> QuerySet[Plan]:
-    return plans_for(viewer).filter(kind=Plan.Kind.PLAN).annotate(waits_for_people=WAITS_FOR_PEOPLE)
+    return plans_for(viewer).filter(kind=Plan.Kind.PLAN).annotate(awaited=AWAITED)
 
 
 def _rows(plans: Sequence[Plan] | QuerySet[Plan]) -> list[PlanRow]:
@@ -144,10 +146,10 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
     shares = {hue: count(counts) for hue, count in SEGMENTS}
     if steps > MOST_SEGMENTS:
         shares = {hue: -(-share * MOST_SEGMENTS // steps) for hue, share in shares.items()}
-    waits: bool = plan.waits_for_people  # type: ignore[attr-defined] # annotated by _listed
+    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _listed
     return PlanRow(
         plan=plan,
-        words=words_of(plan, status_word(plan.status, "approval" if waits else None), waits=waits),
+        words=words_of(plan, status_word(plan.status, awaited), waits=awaited is not None),
         segments=[hue for hue, share in shares.items() for _ in range(share)],
         finished=counts["completed"],
         total=counts["steps"],

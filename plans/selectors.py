@@ -13,6 +13,8 @@ from plans.models import Event, MemoryItem, Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus
 
 RUNNING_SHOWN = 5
+ASKED_OF_PEOPLE = Q(waiting_for__in=("approval", "input", "outcome"), ready_at=None)
+"""Steps that wait for a person. In the order of these words the last is what is said of a plan that waits for two."""
 CALL_FIELDS = tuple(field.name for field in Call._meta.concrete_fields)
 
 
@@ -110,17 +112,14 @@ def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
         return []
     recent = clock.now() - timedelta(days=7)
     plans = plans_for(viewer).filter(kind=Plan.Kind.PLAN, status=PlanStatus.IN_PROGRESS, created_at__gt=recent)
-    waiting = set(
-        Step.objects.filter(plan__in=plans[:RUNNING_SHOWN].values("pk"))
-        .exclude(waiting_for="")
-        .values_list("plan_id", flat=True)
-    )
+    asked = Step.objects.filter(ASKED_OF_PEOPLE, plan__in=plans[:RUNNING_SHOWN].values("pk"))
+    waiting = dict(asked.order_by("waiting_for").values_list("plan_id", "waiting_for"))
     return [
         {
             "id": plan.public_id,
             "goal": plan.goal,
             "status": "paused" if plan.paused_at else plan.status,
-            "waiting_for": "approval" if plan.pk in waiting else "",
+            "waiting_for": waiting.get(plan.pk, ""),
         }
         for plan in plans[:RUNNING_SHOWN]
     ]

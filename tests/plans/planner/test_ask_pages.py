@@ -93,6 +93,16 @@ def test_the_same_form_sent_twice_asks_once(ada, scripted):
     assert Call.objects.filter(tool_name=drafts.TOOL).count() == 2
 
 
+def test_an_earlier_request_that_asks_its_person_says_so(ada, scripted):
+    scripted.says(QUESTION)
+    pages = Pages(ada)
+    call = draft(pages)
+    pages.send(f"/ask/{call.public_id}/start/")
+    work_off(Plan.objects.get(kind="plan"))
+    said = pages.open("/ask/")
+    assert "Waiting for an answer" in said and "Waiting for approval" not in said
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
