@@ -1,4 +1,4 @@
-"""The planner's answer as the steps of a plan: calls in their order, a question, searches, or a plan of its own.
+"""The planner's answer as the steps of a plan: calls side by side, a question, searches, or a plan of its own.
 
 What a model wrote is taken as text: only in a plan of its own, where references are what it was told to write, and in
 the arguments of its calls, is `${key}` one.
@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.definitions import Tool
+from catalog.errors import ParameterError
+from plans import references
 from plans.planner.output import PlannerOutput
 from plans.questions import MAX_QUESTION
 from plans.questions import TOOL as ASK_USER
@@ -18,6 +20,7 @@ from plans.spec import extract_value
 
 PLAN_ON, COMPOSE_REPLY = "plan_on", "compose_reply"
 SEARCH = "search"
+MOST_QUERIES = 5
 FIRST_RESULT = ["results", "0"]
 LONGEST_DESCRIPTION = 200
 WHAT_ELSE = "What else do I need to know to do this?"
@@ -78,20 +81,33 @@ def _move(step: StepDocument, place: Place) -> None:
 
 
 def steps_of_calls(output: PlannerOutput, place: Place) -> list[StepDocument]:
-    """Return a step for each call, one after the other; the result of each is kept under its tool's name."""
+    """Return a step for each call; the result of each is kept under its tool's name.
+
+    A call needs those before it whose results it refers to and no other: one that fails stops nobody else's.
+    """
     steps: list[StepDocument] = []
-    needs = place.needs
+    made: dict[str, int] = {}
     for number, call in enumerate(output.tool_calls, place.first):
+        needs = sorted({made[key] for key in _keys_in(call.args) if key in made})
+        key = place.key(call.tool)
         steps.append({
             "step_id": number,
             "description": _line(call.reason) or f"Call {_line(call.tool) or 'a tool'}",
             "tool": call.tool,
             "parameters": deepcopy(call.args),
-            "dependencies": list(needs),
-            "expected_key": place.key(call.tool),
+            "dependencies": needs or list(place.needs),
+            "expected_key": key,
         })  # fmt: skip
-        needs = (number,)
+        made[key] = number
     return [*steps, reply_after(steps, place)]
+
+
+def _keys_in(args: Mapping[str, Any]) -> set[str]:
+    """Return the keys that arguments refer to; what is badly written is for the check to say."""
+    try:
+        return {reference.key for reference in references.find(args)}
+    except ParameterError:
+        return set()
 
 
 def steps_of_question(output: PlannerOutput, place: Place) -> list[StepDocument]:
@@ -117,8 +133,12 @@ def steps_of_question(output: PlannerOutput, place: Place) -> list[StepDocument]
 
 
 def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], place: Place) -> list[StepDocument]:
-    """Return a step for each query and search tool, side by side; `tools` are names, each with its parameter."""
-    wanted = [(query, *each) for query in queries if query.strip() for each in tools]
+    """Return a step for each of the first queries and each search tool, side by side.
+
+    `tools` are names, each with its parameter.
+    """
+    asked = [query for query in queries if query.strip()][:MOST_QUERIES]
+    wanted = [(query, *each) for query in asked for each in tools]
     steps = [
         {
             "step_id": number,

@@ -207,6 +207,13 @@ def test_a_reply_is_not_composed_when_a_step_failed(plan, scripted, ada):
     assert (plan.reply, Call.objects.filter(tool_name="compose_reply").count()) == ("", 0)
 
 
+def test_a_call_that_fails_stops_no_other(plan, scripted, ada):
+    wrong = {"tool": "render_text", "args": {"template": "{nothing}", "values": {}}, "reason": "Say it"}
+    scripted.says(CALLS | {"tool_calls": [wrong, *CALLS["tool_calls"]]})
+    assert say(plan, "fjord", ada).status == "failed"
+    assert [step_of(plan, number).status for number in (3, 4)] == ["failed", "completed"]
+
+
 def test_a_clone_of_a_plan_that_went_on_does_it_once(plan, scripted, ada, admin):
     """It asks again, and is planned on with that answer; it has the words it was asked for with."""
     scripted.says(CALLS, "Done.", CALLS, "Done again.")

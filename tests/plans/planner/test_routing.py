@@ -13,6 +13,7 @@ from catalog.testing import clean_registry
 from catalog.tools import BaseTool
 from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools
 from plans.planner.routing import document_of
+from plans.planner.steps import Place, steps_of_calls
 from plans.services import Requester, problems_of
 
 
@@ -154,9 +155,19 @@ def test_calls_become_steps_in_order_with_keys_of_their_own(configured, ada):
     assert document["goal"] == "Registration data request"
     steps = document["steps"]
     assert [step["tool"] for step in steps] == ["apropos_search", "apropos_search", "compose_reply"]
-    assert [step["dependencies"] for step in steps] == [[], [1], [2]]
+    assert [step["dependencies"] for step in steps] == [[], [], [1, 2]]
     assert [step.get("expected_key") for step in steps] == ["apropos_search", "apropos_search_2", None]
     assert steps[0]["description"] == "Look for it first"
+
+
+@pytest.mark.django_db
+def test_a_call_waits_for_the_one_whose_result_it_refers_to(configured, ada):
+    search = {"tool": "apropos_search", "args": {"query": "dumps"}, "reason": "Look"}
+    second = search | {"args": {"query": "${apropos_search.results.0.name} $${x}"}}
+    steps = planned(ada, needs_tools=True, tool_calls=[search, search, second])["steps"]
+    assert [step["dependencies"] for step in steps] == [[], [], [1], [2, 3]]
+    placed = steps_of_calls(output(tool_calls=[search, second, search]), Place(7, (6,)))
+    assert [step["dependencies"] for step in placed] == [[6], [7], [6], [8, 9]]
 
 
 @pytest.mark.django_db
