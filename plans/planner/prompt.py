@@ -43,7 +43,7 @@ Answer with one JSON object and nothing else. Its fields:
 - `intent`: in a few words, what the user wants.
 - `needs_tools`: true when tools must be called.
 - `tool_calls`: for up to a few calls that do not need each other's results: a list of objects `{"tool": name, "args": \
-arguments, "reason": why this call is needed}`. They run in their order. Each has a reason.
+arguments, "reason": why this call is needed}`. They may run side by side. Each has a reason.
 - `queries`: texts to search for, when no tool answers the request but a search might. They run over the tools of \
 category `search`; leave it empty when there are none.
 - `needs_user_input` and `input_request`: true, and a friendly question, when something is missing that only the user \
