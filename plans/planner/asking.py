@@ -19,6 +19,7 @@ from catalog import clock
 from catalog.context import ToolContext
 from catalog.models import Call
 from catalog.secrets import scrub_words, shown_text
+from catalog.storable import clean
 from plans.models import ModelUse, Plan
 from plans.planner import failures, provider
 from plans.planner.database import in_database
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "AnswerUnreadable", "ModelRefused", "ModelTooSlow", "ModelUnavailable", "Said", "ask"]
 
 Purpose = Literal["draft", "repair", "continue", "reply", "agent"]
+CUT_OFF = "The model's answer was cut off: it is longer than the model may answer."
 WITHOUT_DEADLINE = 120.0
 MARGIN_SECONDS = 1.0
 """How long before the call's own end a model is given up, so that there is time to say so."""
@@ -56,6 +58,12 @@ class Answer:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: Decimal | None = None
+    is_cut: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were read and written."""
+        return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ async def ask(
     error = ""
     try:
         given = await _answer_to(prompt)
-        return replace(given, data=_read(given.text, answer)) if answer else given
+        return replace(given, data=_read(given, answer))
     except BaseException as problem:
         error = failures.words_of(problem)
         raise
@@ -110,8 +118,8 @@ async def ask(
 
 
 def without_secrets(text: str) -> str:
-    """Return a text as a provider may read it: what looks like a secret is cut out, and HMACs of those that were."""
-    return shown_text(scrub_words(text))
+    """Return a text as a provider may read it, and as it can be kept: secrets are cut out, and HMACs of those."""
+    return clean(shown_text(scrub_words(text)))
 
 
 async def _answer_to(prompt: _Prompt) -> Answer:
@@ -124,12 +132,9 @@ async def _answer_to(prompt: _Prompt) -> Answer:
             response = await model_request(model, _sent(prompt), model_settings={"max_retries": 0})
     except Exception as error:  # noqa: BLE001 - whatever the library raises, its words may hold the prompt or a key
         raise failures.failure_of(error) from None
-    text = response.text or ""
-    if response.finish_reason == "length":
-        raise AnswerUnreadable("The model's answer was cut off: it is longer than the model may answer.", text)
-    usage = response.usage
-    name = response.model_name or model.model_name
-    return Answer(text, None, name[:128], usage.input_tokens, usage.output_tokens, _cost_of(response))
+    usage, name = response.usage, clean(response.model_name or model.model_name)[:128]
+    is_cut = response.finish_reason == "length"
+    return Answer(response.text or "", None, name, usage.input_tokens, usage.output_tokens, _cost_of(response), is_cut)
 
 
 def _sent(prompt: _Prompt) -> "list[ModelMessage]":
@@ -153,11 +158,13 @@ def _cost_of(response: "ModelResponse") -> Decimal | None:
         return None
 
 
-def _read(text: str, shape: type[BaseModel]) -> BaseModel:
+def _read(given: Answer, shape: type[BaseModel] | None) -> BaseModel | None:
+    if given.is_cut:
+        raise AnswerUnreadable(CUT_OFF, given.text, given.tokens)
     try:
-        return read_answer(text, shape)
+        return read_answer(given.text, shape) if shape else None
     except Unreadable as problem:
-        raise AnswerUnreadable(str(problem), text) from None
+        raise AnswerUnreadable(str(problem), given.text, given.tokens) from None
 
 
 def _keep(prompt: _Prompt, given: Answer, error: str) -> None:
@@ -174,6 +181,6 @@ def _keep(prompt: _Prompt, given: Answer, error: str) -> None:
         output_tokens=given.output_tokens,
         cost=given.cost,
         latency_ms=round((monotonic() - prompt.began) * 1000),
-        error=error,
+        error=clean(error),
         at=clock.now(),
     )

@@ -109,12 +109,6 @@ class Continuing(Drafting):
         )
         return {"goal": self.standing.plan.goal, "steps": [*self.standing.documents.values(), *steps], "memory": memory}
 
-    def _made(self, judged: Judged) -> dict[str, Any] | None:
-        """Return the new steps alone: those before may have secrets among their parameters."""
-        if judged.document is None:
-            return None
-        return {"steps": judged.document["steps"][len(self.standing.documents) :]}
-
     def _told(self, last: Round) -> dict[str, Any]:
         """Return the steps to add. Raises ToolError where the answer cannot be used."""
         errors, document = last.judged.errors, last.judged.document

@@ -4,7 +4,7 @@ Nothing that a model answers is executed here, or stored as a plan: a draft is a
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -19,7 +19,7 @@ from plans.planner import asking, prompt
 from plans.planner.asking import Answer, AnswerUnreadable, Said
 from plans.planner.database import in_database
 from plans.planner.drafts import LONGEST_REQUEST, TOOL
-from plans.planner.judging import Judged, judge
+from plans.planner.judging import Judged, judge, without_reply
 from plans.planner.offered import CATEGORY
 from plans.planner.output import PlannerOutput
 from plans.services import Requester
@@ -27,9 +27,11 @@ from plans.strategies import PlanningStrategy
 
 REPAIRS = 2
 SECONDS = 120.0
+RATE = "10/min"
+"""How often one caller may ask for a draft: each asks a model up to three times, which somebody pays for."""
 
 
-@tool(name=TOOL, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
+@tool(name=TOOL, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS, rate_limit=RATE)
 async def draft_plan(
     request: Annotated[str, Field(min_length=1, max_length=LONGEST_REQUEST)],
     strategy: PlanningStrategy = PlanningStrategy.REACT,
@@ -88,7 +90,7 @@ class Drafting:
                 continue
             if not last.judged.errors:
                 break
-            said = [*said, *prompt.correction(last.answer.text, last.judged.errors, self._made(last.judged))]
+            said = [*said, *prompt.correction(last.answer.text, last.judged.errors)]
         if not isinstance(last, Round):
             assert last is not None  # noqa: S101 (it was asked at least once)
             raise last
@@ -102,9 +104,11 @@ class Drafting:
                 purpose, context=self.context, instructions=instructions, messages=said, answer=PlannerOutput
             )
         except AnswerUnreadable as problem:
+            self.tokens += problem.tokens
             return problem
-        self.tokens += answer.input_tokens + answer.output_tokens
-        return Round(answer, await in_database(self._judged, answer.data))
+        self.tokens += answer.tokens
+        output = without_reply(answer.data)
+        return Round(replace(answer, data=output), await in_database(self._judged, output))
 
     def _instructions(self) -> str:
         return prompt.instructions_for(self.request, self.strategy, by=self.by)
@@ -114,10 +118,6 @@ class Drafting:
 
     def _judged(self, output: PlannerOutput) -> Judged:
         return judge(output, self.request, by=self.by)
-
-    def _made(self, judged: Judged) -> dict[str, Any] | None:
-        """Return what the model is shown of the plan that its answer makes: nothing that it did not write."""
-        return judged.document
 
     def _told(self, last: Round) -> dict[str, Any]:
         return {

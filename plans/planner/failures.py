@@ -40,13 +40,14 @@ class ModelTooSlow(ToolError):
 
 
 class AnswerUnreadable(ToolError):
-    """The model answered, but not in the shape that was asked for; `text` is what it said."""
+    """The model answered, but not in the shape that was asked for; `text` is what it said, in so many tokens."""
 
     kind = "model_unreadable"
 
-    def __init__(self, message: str, text: str) -> None:
+    def __init__(self, message: str, text: str, tokens: int = 0) -> None:
         super().__init__(message)
         self.text = text
+        self.tokens = tokens
 
 
 def words_of(problem: BaseException) -> str:

@@ -1,6 +1,6 @@
 """What is wrong with a planner's answer: the plan it makes is judged like any other, and for its requester."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,11 @@ from catalog.errors import ToolError
 from plans.planner.offered import callable_by
 from plans.planner.output import PlannerOutput
 from plans.planner.routing import document_of
+from plans.planner.steps import COMPOSE_REPLY, has_plan
 from plans.problems import Problem
 from plans.services import Requester, problems_of
+
+CALLS = "tool_calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +22,29 @@ class Judged:
 
     document: dict[str, Any] | None
     problems: tuple[Problem, ...]
+    wrote: str = ""
+    first: int = 0
+    """Where in the answer the steps are that the model wrote, and the first of them in the document."""
 
     @property
     def errors(self) -> list[str]:
         """What keeps the plan from being stored, one line each, for the model."""
-        return [_line(problem) for problem in self.problems if problem.severity == "error"]
+        return [self._line(problem) for problem in self.problems if problem.severity == "error"]
+
+    def _line(self, problem: Problem) -> str:
+        path = self._written(problem.path)
+        hint = f" {problem.suggestion}" if problem.suggestion else ""
+        return f"{path}: {problem.message}{hint}" if path else f"{problem.message}{hint}"
+
+    def _written(self, path: str) -> str:
+        """Return the path of a problem in what the model wrote."""
+        part, _, rest = path.partition(".")
+        index, _, inner = rest.partition(".")
+        if part != "steps" or not self.wrote or not index.isdigit() or int(index) < self.first:
+            return path
+        field, _, within = inner.partition(".")
+        field = "args" if self.wrote == CALLS and field == "parameters" else field
+        return ".".join(each for each in (self.wrote, str(int(index) - self.first), field, within) if each)
 
 
 def judge(output: PlannerOutput, request: str, *, by: Requester) -> Judged:
@@ -35,14 +56,41 @@ def judge(output: PlannerOutput, request: str, *, by: Requester) -> Judged:
     except ToolError as error:
         return Judged(None, (Problem("", "no_plan", "error", error.user_message()),))
     found = [*_refused(document, set(_named_in(output)), by), *problems_of(document)]
-    return Judged(document, tuple(problem for problem in found if problem.severity != "info"))
+    kept = tuple(problem for problem in found if problem.severity != "info")
+    return Judged(document, kept, _steps_of(output))
 
 
 def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by: Requester) -> Judged:
     """Say what is wrong with the last `new` steps of a plan that goes on, which an answer adds; the rest stands."""
     first = len(document["steps"]) - new
     found = [*_refused(document, set(_named_in(output)), by), *problems_of(document)]
-    return Judged(document, tuple(each for each in found if _is_new(each, first)))
+    return Judged(document, tuple(each for each in found if _is_new(each, first)), _steps_of(output), first)
+
+
+def without_reply(output: PlannerOutput) -> PlannerOutput:
+    """Return an answer without the steps and calls that compose a reply: Toolgate adds its own."""
+    calls = [call for call in output.tool_calls if call.tool != COMPOSE_REPLY]
+    plan, steps = output.plan, output.plan.get("steps") if output.plan else None
+    if plan is not None and isinstance(steps, list):
+        replies = [step for step in steps if isinstance(step, Mapping) and step.get("tool") == COMPOSE_REPLY]
+        numbers = [step.get("step_id") for step in replies]
+        plan = plan | {"steps": [_freed(step, numbers) for step in steps if step not in replies]}
+    return output.model_copy(update={"tool_calls": calls, "plan": plan})
+
+
+def _freed(step: Any, numbers: Sequence[Any]) -> Any:
+    """Return a step that depends on none of these numbers."""
+    needed = step.get("dependencies") if isinstance(step, Mapping) else None
+    if not isinstance(needed, list):
+        return step
+    return {**step, "dependencies": [each for each in needed if each not in numbers]}
+
+
+def _steps_of(output: PlannerOutput) -> str:
+    """Say where in an answer its steps are; empty where they are made of something else."""
+    if has_plan(output):
+        return "plan.steps"
+    return CALLS if output.tool_calls else ""
 
 
 def _is_new(problem: Problem, first: int) -> bool:
@@ -69,9 +117,3 @@ def _named_in(output: PlannerOutput) -> Iterator[str]:
         tool = step.get("tool") if isinstance(step, Mapping) else None
         if isinstance(tool, str):
             yield tool
-
-
-def _line(problem: Problem) -> str:
-    where = f"{problem.path}: " if problem.path else ""
-    hint = f" {problem.suggestion}" if problem.suggestion else ""
-    return f"{where}{problem.message}{hint}"

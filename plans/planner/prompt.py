@@ -3,10 +3,8 @@
 The texts are sections of a prompt (`plans.prompts`). What the user said, and what tools gave, stands between fences.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from plans import prompts
 from plans.planner.asking import Said
@@ -16,7 +14,6 @@ from plans.services import Requester
 from plans.strategies import PlanningStrategy, mindset
 
 LONGEST_PROBLEMS = 6_000
-LONGEST_DOCUMENT = 12_000
 LONGEST_ANSWER = 20_000
 CUT = "\n[... cut ...]"
 
@@ -119,15 +116,15 @@ def opening(request: str) -> Sequence[Said]:
     return [Said("user", fenced(request, "The user's request"))]
 
 
-def correction(answered: str, problems: Sequence[str], document: Mapping[str, Any] | None = None) -> Sequence[Said]:
-    """Return what the model answered, and what is wrong with it: the problems are about the plan that it makes."""
+def correction(answered: str, problems: Sequence[str]) -> Sequence[Said]:
+    """Return what the model answered, and what is wrong with it.
+
+    What Toolgate makes of an answer is not shown: a model would copy it, with steps that it may not write.
+    """
     listed = cut("\n".join(f"- {problem}" for problem in problems), LONGEST_PROBLEMS)
-    said = "Your answer cannot be used as it is."
-    if document is not None:
-        text = cut(json.dumps(document, ensure_ascii=False), LONGEST_DOCUMENT)
-        said += "\n\n" + fenced(text, "This is the plan that it makes", kind="json")
-    said += (
-        f"\n\nWhat is wrong:\n\n{listed}\n\nAnswer again with the whole JSON object, corrected. Nothing else counts."
+    said = (
+        f"Your answer cannot be used as it is. What is wrong:\n\n{listed}\n\n"
+        "Answer again with the whole JSON object, corrected. Nothing else counts."
     )
     return [Said("model", cut(answered, LONGEST_ANSWER) or "(nothing)"), Said("user", said)]
 

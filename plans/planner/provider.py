@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.checks import Warning as Concern
 from django.core.checks import register
 
-from catalog.errors import ToolgateError
+from catalog.errors import ToolError
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -30,8 +30,8 @@ _made: dict[tuple[str, str], "Model"] = {}
 _making = threading.Lock()
 
 
-class NotConfigured(ToolgateError):
-    """No model can be asked: its message names the setting to fill."""
+class NotConfigured(ToolError):
+    """No model can be asked, however often it is tried: its message names the setting to fill."""
 
     kind = "no_model"
 

@@ -222,3 +222,25 @@ def test_without_a_model_nobody_is_asked(context, settings):
     with pytest.raises(NotConfigured, match="TOOLGATE_MODEL"):
         ask(context)
     assert ModelUse.objects.get().error.startswith("No language model is configured")
+
+
+@pytest.mark.parametrize("shape", [Colour, None])
+def test_what_an_answer_that_was_cut_off_cost_is_kept(server, context, shape):
+    server.says(Reply('{"name": "bl', finish="length"))
+    with pytest.raises(AnswerUnreadable) as caught:
+        ask(context, answer=shape)
+    use = ModelUse.objects.get()
+    assert json.loads(use.answer) == [{"by": "model", "text": '{"name": "bl'}]
+    assert use.output_tokens >= 1
+    assert caught.value.tokens == use.input_tokens + use.output_tokens
+
+
+def test_what_no_database_takes_is_kept_without_it(scripted, context):
+    scripted.says('{"name": "blue\ud800\0"}')
+    with pytest.raises(AnswerUnreadable):
+        ask(context, "Which colour\0 is \ud800?", instructions="Answer\0.", answer=Colour)
+    use = ModelUse.objects.get()
+    told = use.prompt + use.answer + use.error + "".join(each["text"] for each in json.loads(use.prompt + ""))
+    assert "\0" not in told
+    assert "\ud800" not in told
+    assert json.loads(use.answer)[0]["text"].startswith('{"name": "blue')

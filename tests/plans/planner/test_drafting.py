@@ -223,3 +223,41 @@ def test_what_a_person_answered_in_the_tools_place_is_no_draft(catalog, ada, res
     assert drafts.drafted(call) is None
     assert Rest(ada).get(f"plans/draft/{call.public_id}/").status_code == 409
     assert Rest(ada).post(f"plans/draft/{call.public_id}/start/").status_code == 409
+
+
+def test_what_an_unreadable_answer_cost_counts(scripted, ada):
+    scripted.says("No.", GREETING)
+    found = drafts.drafted(draft(ada))
+    assert found is not None
+    assert found.tokens == sum(use.input_tokens + use.output_tokens for use in ModelUse.objects.all())
+
+
+@pytest.mark.parametrize(
+    ("answer", "path"),
+    [
+        (UNKNOWN, "tool_calls.0.tool: "),
+        (GREETING | {"tool_calls": [GREETING["tool_calls"][0] | {"args": {"template": 1}}]}, "tool_calls.0.args.tem"),
+        (CIRCLE, "plan.steps."),
+    ],
+)
+def test_a_repair_shows_nothing_that_the_model_did_not_write(scripted, ada, answer, path):
+    scripted.says(answer, GREETING)
+    draft(ada)
+    said = str(scripted.asked[1][-1].parts[0].content)
+    assert path in said
+    assert "compose_reply" not in said
+    assert "- steps." not in said
+
+
+def test_a_reply_that_the_model_planned_is_left_to_toolgate(scripted, ada):
+    first = {"step_id": 1, "description": "Greet", "tool": "render_text"}
+    reply = {"step_id": 2, "description": "Reply", "tool": "compose_reply", "dependencies": [1]}
+    last = first | {"step_id": 3, "dependencies": [1, 2]}
+    steps = [each | {"parameters": {"template": "hello", "values": {}}} for each in (first, last)]
+    scripted.says({"intent": "greet", "plan": {"goal": "Greet", "steps": [steps[0], reply, steps[1]]}})
+    found = drafts.drafted(draft(ada))
+    assert found is not None
+    assert (found.rounds, found.problems) == (1, [])
+    assert found.document is not None
+    assert [each["tool"] for each in found.document["steps"]].count("compose_reply") <= 1
+    assert found.document["steps"][1]["dependencies"] == [1]
