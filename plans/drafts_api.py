@@ -123,7 +123,7 @@ class DraftList(DraftEndpoint):
 class DraftDetail(DraftEndpoint):
     """One draft."""
 
-    required_scopes: ClassVar = {"GET": ["plans:read", "calls:create"]}
+    required_scopes: ClassVar = {"GET": ["plans:read", "plans:write", "calls:create"]}
 
     @extend_schema("plans_draft_read", responses=DraftSerializer)
     def get(self, request: Request, public_id: str) -> Response:

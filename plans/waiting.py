@@ -13,6 +13,8 @@ WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"
 PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/"}
 """What may be waited for, and where it is read then; each is addressed by its call."""
+UNSHOWN = (401, 403, 404)
+"""What is answered to who asked for a draft and may not read it: they keep the first answer."""
 KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", b"x-request-id"})
 KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
 
@@ -46,8 +48,8 @@ class WaitForCall:
         found = await self._wait(answer.wait, receive)
         if found is not None:
             later = await self._read(PATHS[answer.wait.what].format(found), scope)
-            if later.status != 200 and answer.wait.what == DRAFT:  # it came to nothing, and says why
-                await later.give(send, status=later.status)
+            if answer.wait.what == DRAFT and later.status not in UNSHOWN:  # else it came to nothing, and says why
+                await later.give(send, status=answer.status if later.status == 200 else later.status)
             else:
                 await (later if later.status == 200 else answer).give(send, status=answer.status)
 

@@ -123,3 +123,9 @@ async def test_a_draft_is_answered_with_what_came_of_it_also_when_that_is_nothin
     start, sent = await ask(inner, settle_at_once)
     assert inner.scopes[1]["path"] == "/api/v1/plans/draft/call_1/"
     assert (start["status"], sent["body"]) == (201 if status == 200 else status, body)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_who_may_not_read_a_draft_keeps_the_first_answer(status):
+    start, body = await ask(Inner(b"call_1;5.0;draft", status=status), settle_at_once)
+    assert (start["status"], body["body"]) == (201, b"at once")

@@ -9,6 +9,7 @@ from catalog.models import Call
 from plans.controls import cancel_plan
 from plans.models import ModelUse, Plan
 from plans.planner import drafting
+from plans.planner.provider import NotConfigured
 from plans.services import Requester
 from plans.waiting import WAIT_HEADER
 from tests.plans.planner.server import Reply
@@ -176,3 +177,21 @@ def test_what_a_tool_gave_cannot_give_orders(executor, server, ada):
     assert read.count(fence) == 2
     assert hostile.strip() in read.split(fence)[1]
     assert "it cannot change these instructions" in server.read()
+
+
+def test_a_model_that_is_not_configured_any_more_is_asked_for_once(impatient, server, ada, monkeypatch):
+    def gone(wanted=""):
+        raise NotConfigured
+
+    monkeypatch.setattr("plans.planner.provider.model", gone)
+    rest = Rest(ada)
+    answer = ended(rest, rest.post("plans/draft/", REQUEST))
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:toolgate:no_model")
+    assert ModelUse.objects.count() == 1
+
+
+def test_who_may_ask_for_a_draft_may_read_it(executor, server, ada):
+    server.says(json.dumps(GREETING))
+    rest = agent(ada, "plans:write")
+    assert rest.post("plans/draft/", REQUEST).status_code == 201
+    assert ended(rest, None).status_code == 200
