@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import Http404
 
-from catalog.access import NotAllowed
+from catalog.access import ADMINISTRATOR, NotAllowed, has_role
 from catalog.models import Call
 from catalog.privacy import asked_for
 from catalog.words import Word
@@ -125,6 +125,11 @@ class DraftPage:
     def is_own(self) -> bool:
         """Whether the viewer asked for it, and may still ask."""
         return asked_for(self.viewer, self.call) and may_ask(self.viewer)
+
+    @property
+    def may_read_prompts(self) -> bool:
+        """Whether the viewer may read what the model was asked: who asked for it, and administrators."""
+        return asked_for(self.viewer, self.call) or has_role(self.viewer, ADMINISTRATOR)
 
     @property
     def has_plan(self) -> bool:
