@@ -39,10 +39,17 @@ _writing = threading.local()
 
 def gate(facts: CallFacts) -> Verdict:
     """Judge one call by the rules in force; a level nobody knows is judged as dangerous."""
+    return _fresh().book.verdict(facts)
+
+
+def refuses(facts: CallFacts) -> bool:
+    """Say whether the rules in force refuse every such call, whatever its arguments: those of `facts` do not count."""
+    return _fresh().book.refuses(facts)
+
+
+def _fresh() -> _View:
     view = _view
-    if monotonic() - view.read_at > SECONDS_TRUSTED:
-        view = _look_again()
-    return view.book.verdict(facts)
+    return _look_again() if monotonic() - view.read_at > SECONDS_TRUSTED else view
 
 
 def forget() -> None:

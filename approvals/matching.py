@@ -46,10 +46,13 @@ class Match:
 
     def fits_call(self, facts: CallFacts, at: datetime | None = None) -> bool:
         """Say whether the rest fits too: who asks, in which plan, when, with what."""
+        return self.fits_without_arguments(facts, at) and self.predicate.matches(facts.arguments)
+
+    def fits_without_arguments(self, facts: CallFacts, at: datetime | None = None) -> bool:
+        """Say whether the rest but the arguments fits too."""
         return (
             (not self.requester or facts.requested_by in self.people)
             and self.plan in ("", facts.plan_ref)
-            and self.predicate.matches(facts.arguments)
             and (self.hours is None or self.hours.cover(at or clock.now()))
         )
 

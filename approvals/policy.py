@@ -138,14 +138,29 @@ class Rulebook:
 
     def verdict(self, facts: CallFacts, at: datetime | None = None) -> Verdict:
         """Return what the first rule that fits says, now or `at`; a level that nobody knows is judged as dangerous."""
-        key = (facts.tool_name, facts.safety_level, facts.categories, facts.source)
-        answers = self._known.get(key)
-        if answers is None:
-            answers = self._known[key] = self.answers(facts)
+        answers = self._known_answers(facts)
         for match, verdict in answers.conditional:
             if match.fits_call(facts, at):
                 return verdict
         return answers.otherwise
+
+    def refuses(self, facts: CallFacts) -> bool:
+        """Say whether every such call is refused now, whatever its arguments: those of `facts` do not count."""
+        answers = self._known_answers(facts)
+        for match, verdict in answers.conditional:
+            is_denied = isinstance(verdict, Deny)
+            if match.predicate.rows and (is_denied or not match.fits_without_arguments(facts)):
+                continue  # other arguments may get past it, or it is about others' calls
+            if match.predicate.rows or match.fits_call(facts):
+                return is_denied
+        return isinstance(answers.otherwise, Deny)
+
+    def _known_answers(self, facts: CallFacts) -> Answers:
+        key = (facts.tool_name, facts.safety_level, facts.categories, facts.source)
+        answers = self._known.get(key)
+        if answers is None:
+            answers = self._known[key] = self.answers(facts)
+        return answers
 
     def answers(self, facts: CallFacts) -> Answers:
         """Return what the rules say of calls of a tool, whatever they are called with."""

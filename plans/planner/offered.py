@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from approvals.gate import gate
+from approvals.gate import refuses
 from catalog import snapshot
 from catalog.definitions import SafetyLevel
-from catalog.dispatch import CallFacts, Deny
+from catalog.dispatch import CallFacts
 from catalog.search import words_of
 from catalog.signatures import identifier_in
 from catalog.snapshot import CallableTool
@@ -50,12 +50,13 @@ def offer(request: str, *, by: Requester, most: int = MOST_CHARACTERS) -> Offer:
 
     Where not all fit, those stay that share most words with the request.
     """
-    entries = {name: line_of(target) for name, target in callable_by(by).items()}
+    tools = callable_by(by)
+    entries = {name: line_of(target) for name, target in tools.items()}
     chosen: list[str] = []
     room = most
-    for name in entries if sum(map(len, entries.values())) <= most else _ranked(entries, request):
+    for name in entries if sum(map(len, entries.values())) <= most else _ranked(tools, request):
         if len(entries[name]) > room:
-            break
+            continue
         room -= len(entries[name])
         chosen.append(name)
     return Offer([entries[name] for name in sorted(chosen)], len(entries) - len(chosen))
@@ -97,18 +98,25 @@ def _may_call(target: CallableTool, by: Requester) -> bool:
         requested_by=by.user.pk,
         source=target.source,
     )
-    return not isinstance(gate(facts), Deny)
+    return not refuses(facts)
 
 
-def _ranked(entries: Mapping[str, str], request: str) -> list[str]:
+def _ranked(tools: Mapping[str, CallableTool], request: str) -> list[str]:
     """Return the names of tools, those first that share most with the request."""
     wanted = [word for word in words_of(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
-    return sorted(entries, key=lambda name: (-_likeness(wanted, name, entries[name]), name))
+    return sorted(tools, key=lambda name: (-_likeness(wanted, name, tools[name]), name))
 
 
-def _likeness(wanted: Iterable[str], name: str, line: str) -> int:
-    in_name, in_line = _words(name), _words(line)
-    return sum(NAME_COUNTS * _has(in_name, word) + _has(in_line, word) for word in wanted)
+def _likeness(wanted: Iterable[str], name: str, target: CallableTool) -> int:
+    in_name, in_all = _words(name), _words(_told(target))
+    return sum(NAME_COUNTS * _has(in_name, word) + _has(in_all, word) for word in wanted)
+
+
+def _told(target: CallableTool) -> str:
+    """Return what of a tool says what it is for: not the words that every schema has."""
+    tool = target.tool
+    parameters = list(tool.input_schema.get("properties", {}))[:100]
+    return " ".join([tool.name, tool.description[:LONGEST_DESCRIPTION], *(name[:64] for name in parameters)])
 
 
 def _has(words: frozenset[str], word: str) -> bool:
@@ -116,6 +124,6 @@ def _has(words: frozenset[str], word: str) -> bool:
     return word in words or word.removesuffix("s") in words or f"{word}s" in words
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=4_096)
 def _words(text: str) -> frozenset[str]:
     return frozenset(words_of(text))

@@ -4,10 +4,13 @@ import json
 
 import pytest
 
+from approvals.gate import forget as forget_rules
 from catalog import snapshot
 from catalog.tools import tool
+from plans.planner import offered
 from plans.planner.offered import LONGEST_SCHEMA, callable_by, line_of, offer
 from plans.services import Requester
+from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db
 
@@ -61,3 +64,31 @@ def _long_of(values):
         """Do nothing."""
 
     return long
+
+
+def test_a_rule_with_conditions_on_arguments_hides_no_tool(catalog, ada, admin):
+    def deny(name, order, tool, **match):
+        policy = {"name": name, "order": order, "match": {"tool": tool, **match}, "effect": "deny", "message": "No."}
+        assert Rest(admin).post("policies/", policy).status_code == 201
+
+    row = {"path": "path", "operator": "missing"}
+    deny("Only with a path", 1, "read_file", arguments=[row])
+    deny("No lists", 2, "list_files")
+    forget_rules()
+    names = set(callable_by(Requester(ada)))
+    assert "read_file" in names
+    assert "list_files" not in names
+
+
+def test_a_tool_that_does_not_fit_keeps_no_smaller_one_out(catalog, ada):
+    lines = {name: line_of(snapshot.all_current()[name]) for name in callable_by(Requester(ada))}
+    smallest = min(lines, key=lambda name: len(lines[name]))
+    largest = max(lines, key=lambda name: len(lines[name]))
+    found = offer(f"{largest} " * 3, by=Requester(ada), most=len(lines[smallest]))
+    assert [json.loads(line)["name"] for line in found.lines] == [smallest]
+
+
+def test_the_words_of_every_schema_make_no_tool_likelier(catalog):
+    target = snapshot.all_current()["render_text"]
+    assert "additionalproperties" not in offered._told(target).lower()
+    assert target.tool.description in offered._told(target)
