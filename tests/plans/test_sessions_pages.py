@@ -64,6 +64,16 @@ def test_the_page_of_a_list_as_a_plan_leads_to_its_session(ada):
     assert (response.status_code, response["Location"]) == (302, f"/sessions/{row.public_id}/")
 
 
+def test_the_page_of_a_call_leads_to_its_session(ada):
+    agent = Agent(ada, "<i>night</i>")
+    call = agent.call("read_plan")
+    pages = Pages(ada)
+    said = text_of(pages.client.get(f"/plans/{call.plan_ref}/"))
+    assert f'href="/sessions/{call.plan_ref}/"' in said and "<i>night" not in said
+    plain = text_of(pages.client.get(f"/plans/{make_plan(ada, step(1)).public_id}/"))
+    assert "/sessions/plan_" not in plain
+
+
 def test_its_forms_change_no_list(ada):
     row = Agent(ada).setup("a")
     Pages(ada).client.post(f"/plans/{row.public_id}/cancel/", {"confirmed": "1"})

@@ -272,8 +272,10 @@ def test_prompts_are_read_by_the_owner_and_administrators(ada, ben, admin, scrip
     for reader in (ada, admin):
         said = Pages(reader)
         words = said.open(f"/plans/{plan.public_id}/prompts/")
-        assert "Drafted a plan" in words and "Greet </pre><b>Jo</b>" in words
+        assert "Drafted a plan" in words and "secrets were taken out" in words and "Greet </pre><b>Jo</b>" in words
         assert "<script>alert" not in said.html and "<b>Jo" not in said.html
+        said.open(f"/ask/{call.public_id}/")
+        assert f'href="/plans/{plan.public_id}/prompts/"' in said.html
     stranger = Pages(ben)
     assert "Only Ada and administrators" in stranger.open(f"/plans/{plan.public_id}/prompts/", 403)
     assert "/prompts/" not in stranger.open(f"/plans/{plan.public_id}/") + stranger.html
