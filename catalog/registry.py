@@ -49,7 +49,8 @@ def register_tool(tool: ToolT) -> ToolT:
     Raises ToolDefinitionError for a reserved name, and for types that are not the handler's.
     """
     held = tool.as_tool() if isinstance(tool, BaseTool) else tool
-    if is_reserved(held.name) and held.reference.partition(":")[0] not in _ABOVE:
+    is_theirs = held.name in RESERVED_NAMES and held.reference.partition(":")[0] in _ABOVE
+    if is_reserved(held.name) and not is_theirs:
         raise ToolDefinitionError(f"The tool name '{held.name}' is reserved; choose another.")
     _hold(held)
     return tool
