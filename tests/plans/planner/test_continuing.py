@@ -26,11 +26,8 @@ from tests.rest import Rest
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 ASKS = {"intent": "find_it", "needs_user_input": True, "input_request": "Which word?"}
-CALLS = {
-    "intent": "find_it",
-    "needs_tools": True,
-    "tool_calls": [{"tool": "render_text", "args": {"template": "Word: ${answer}", "values": {}}, "reason": "Say it"}],
-}
+CALL = {"tool": "render_text", "args": {"template": "Word: ${answer}", "values": {}}, "reason": "Say it"}
+CALLS = {"intent": "find_it", "needs_tools": True, "tool_calls": [CALL]}
 
 HELD = {"path": "a.txt", "content": "x"}
 
@@ -209,7 +206,7 @@ def test_a_reply_is_not_composed_when_a_step_failed(plan, scripted, ada):
 
 def test_a_call_that_fails_stops_no_other(plan, scripted, ada):
     wrong = {"tool": "render_text", "args": {"template": "{nothing}", "values": {}}, "reason": "Say it"}
-    scripted.says(CALLS | {"tool_calls": [wrong, *CALLS["tool_calls"]]})
+    scripted.says(CALLS | {"tool_calls": [wrong, CALL]})
     assert say(plan, "fjord", ada).status == "failed"
     assert [step_of(plan, number).status for number in (3, 4)] == ["failed", "completed"]
 
@@ -229,7 +226,7 @@ def test_a_clone_of_a_plan_that_went_on_does_it_once(plan, scripted, ada, admin)
 
 def test_what_needs_only_what_the_planner_added_is_cloned_with_it(plan, scripted, ada, rosa):
     """What people added beside it stays, and no longer needs it."""
-    scripted.says(CALLS | {"tool_calls": [CALLS["tool_calls"][0] | {"tool": "write_file", "args": HELD}]})
+    scripted.says(CALLS | {"tool_calls": [CALL | {"tool": "write_file", "args": HELD}]})
     say(plan, "fjord", ada)
     mine = {"description": "Mine", "tool": "render_text", "parameters": {"template": "x", "values": {}}}
     added = [mine | {"step_id": 5, "dependencies": [4]}, mine | {"step_id": 6, "dependencies": [1, 5]}]
