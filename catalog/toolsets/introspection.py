@@ -43,7 +43,7 @@ def describe_symbol(symbol: Symbol) -> dict[str, Any]:
     return described | {"documentation": documentation_of(found)[:MAX_DOCUMENTATION]}
 
 
-@tool(categories=["introspection", "search"], retry_safe=True)
+@tool(categories=["introspection"], retry_safe=True)
 def apropos_search(query: Query, module: Module = None) -> dict[str, Any]:
     """Find names of the Python standard library that contain a text; at most 100, with a line about each."""
     wanted = query.casefold()

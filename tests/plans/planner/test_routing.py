@@ -181,10 +181,10 @@ def test_a_question_is_asked_before_anything_else_is_planned(configured, ada):
 @pytest.mark.django_db
 def test_queries_run_over_every_search_tool(configured, ada):
     steps = planned(ada, queries=["json", "${x}"])["steps"]
-    assert [step["tool"] for step in steps[:-1]] == ["apropos_search", "search_files"] * 2
-    assert steps[2]["parameters"] == {"query": "$${x}"}
+    assert [step["tool"] for step in steps[:-1]] == ["search_files"] * 2
+    assert steps[1]["parameters"] == {"text": "$${x}"}
     assert steps[-1] | {"description": ""} == {
-        "step_id": 5, "description": "", "tool": "compose_reply", "parameters": {}, "dependencies": [1, 2, 3, 4],
+        "step_id": 3, "description": "", "tool": "compose_reply", "parameters": {}, "dependencies": [1, 2],
     }  # fmt: skip
 
 

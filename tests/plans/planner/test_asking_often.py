@@ -1,0 +1,35 @@
+"""What one person may ask of the planner: so often, and so much at once."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from catalog import clock
+from catalog.models import Call
+from plans.planner import drafts
+from plans.planner.steps import MOST_QUERIES, Place, steps_of_queries
+from tests.pages import Pages
+from tests.plans.planner.test_ask_pages import send
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_who_asks_too_often_is_told_when_to_ask_again(ada, ben, configured, monkeypatch):
+    at_once = datetime.now(UTC)
+    monkeypatch.setattr(clock, "now", lambda: at_once)
+    pages = Pages(ada)
+    for number in range(10):
+        pages.open("/ask/")
+        send(pages, request=f"Greet {number}")
+    pages.open("/ask/")
+    said = send(pages, 422, request="Greet one more")
+    assert "The limit of draft_plan is reached (10/min for one caller); try again in 60 s" in said
+    assert "Greet one more</textarea>" in pages.html
+    assert Call.objects.filter(tool_name=drafts.TOOL).count() == 10
+    send(Pages(ben), request="Greet me")
+
+
+def test_of_many_queries_the_first_are_run():
+    steps = steps_of_queries([" ", *(f"q{number}" for number in range(100))], [("search_files", "query")], Place())
+    assert [step["parameters"]["query"] for step in steps[:MOST_QUERIES]] == ["q0", "q1", "q2", "q3", "q4"]
+    assert sum(step["tool"] == "search_files" for step in steps) == MOST_QUERIES
