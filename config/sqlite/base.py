@@ -98,7 +98,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 raise
 
     def _commit(self) -> None:
-        if self.connection is None or self.queries_logged:
+        if self.connection is None or self.execute_wrappers or self.queries_logged:
             super()._commit()  # type: ignore[misc]
             return
         try:
