@@ -225,7 +225,7 @@ def test_an_unknown_outcome_is_settled_by_its_owner(unknown: Plan, ada: User, ve
     assert AuditEntry.objects.filter(action="call.settled").exists()
 
 
-@pytest.mark.parametrize("kind", Plan.Kind.values)
+@pytest.mark.parametrize("kind", [Plan.Kind.PLAN, Plan.Kind.CALL])
 def test_an_unknown_outcome_stands_in_the_queue(unknown: Plan, ada: User, vera: User, kind: str) -> None:
     """Before what waits, for everyone who sees the plan, until its owner has said what happened."""
     Plan.objects.filter(pk=unknown.pk).update(kind=kind)

@@ -61,7 +61,7 @@ def test_a_terminal_is_drawn_again(held):
 
 def test_a_terminal_has_only_so_many_rows(stage, ada, monkeypatch):
     """What is under way comes before what is done; the rest is counted."""
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((60, 14)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda fallback=(80, 24): os.terminal_size((60, 14)))
     plan = work_off(make_plan(ada, *(act(number) for number in range(1, 30)), act(30, tool="dangerous")))
     lines = Screen(live=True).show(plan).splitlines()
     assert len(lines) == 12 and "Waiting for approval" in lines[9]
