@@ -194,10 +194,12 @@ def test_an_edited_plan_starts_in_the_drafts_place_and_a_wrong_one_leaves_the_dr
     assert (made["goal"], len(made["steps"])) == ("Mine", 1)
 
 
-def test_nobody_starts_the_draft_of_another(scripted, ada, ben):
+def test_nobody_starts_the_draft_of_another(scripted, ada, ben, rosa):
+    """Who may read it is told so; to others it is not there."""
     scripted.says(GREETING)
     call = draft(ada)
-    assert Rest(ben).post(f"plans/draft/{call.public_id}/start/").status_code == 403
+    assert Rest(rosa).post(f"plans/draft/{call.public_id}/start/").status_code == 403
+    assert Rest(ben).post(f"plans/draft/{call.public_id}/start/").status_code == 404
     assert agent(ben).get(f"plans/draft/{call.public_id}/").status_code == 404
 
 
