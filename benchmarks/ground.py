@@ -18,7 +18,7 @@ from benchmarks.figures import ROOT
 from catalog.sync import sync_tools
 from catalog.tokens import create_token
 from plans import events
-from plans.executing import executing
+from plans.executing import collect_rarely, executing
 from plans.models import Plan
 from plans.services import Requester, create_plan, start_plan
 from plans.spec import PlanDocument
@@ -92,6 +92,7 @@ def ms_per_step(steps: list[dict[str, Any]], runs: int) -> list[float]:
     watch = Watch()
     with executing():
         last_seq = _count_events(create_plan(document, by=by), by)
+        collect_rarely()
         return [_timed(create_plan(document, by=by), by, watch, last_seq) / len(steps) for _ in range(runs)]
 
 

@@ -11,7 +11,7 @@ from django.db import connection
 
 from approvals.witness import restored
 from catalog.sync import sync_tools
-from plans.executing import living
+from plans.executing import collect_rarely, living
 from plans.executor import Executor
 
 log = logging.getLogger("toolgate.lifespan")
@@ -39,6 +39,7 @@ class Lifespan:
     async def _living(self) -> AsyncIterator[None]:
         """Bring the catalog up to date, then run everything."""
         executes = await asyncio.to_thread(_prepare) and self._executes
+        collect_rarely()
         async with living(Executor(settings.TOOLGATE_THREADS) if executes else None):
             yield
 

@@ -1,6 +1,7 @@
 """Executing plans in a process: its executor, clock and feed for as long as it lives, and how they come to an end."""
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ from plans.ticker import Ticker
 DRAIN_SECONDS = 30.0
 EXIT_AT_ONCE = 130
 TOLD_TO_STOP = 128 + signal.SIGTERM
+OBJECTS_A_COLLECTION = 10_000
 
 
 @contextmanager
@@ -88,6 +90,17 @@ async def living(executor: Executor | None) -> AsyncIterator[None]:
     finally:
         await asyncio.to_thread(ticker.stop)
         await feed.close()
+
+
+def collect_rarely() -> None:
+    """Let garbage collections pass over what has been loaded: it stays, and a look through all of it stops every thread.
+
+    Code, models and schemas are some hundred thousand objects, 0.2 s for each full collection. A page makes tens of
+    thousands that go without any collection; 700 of them, Python's own measure, are too few to look for more.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_A_COLLECTION, 10, 10)
 
 
 def _nothing() -> None:

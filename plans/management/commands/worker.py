@@ -13,7 +13,7 @@ from django.db import connection
 from catalog import snapshot
 from catalog.registry import initialize_tools
 from plans import carriers, measures, procrastinate_worker
-from plans.executing import living
+from plans.executing import collect_rarely, living
 from plans.executor import Executor
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 
@@ -47,6 +47,7 @@ class Command(BaseCommand):
         if options["metrics_port"] is not None:
             measure_at(options["metrics_port"])
         self._warn_of_drift()
+        collect_rarely()
         asyncio.run(self._work(Executor(threads)))
 
     def _warn_of_drift(self) -> None:
