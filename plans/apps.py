@@ -21,17 +21,20 @@ class PlansConfig(AppConfig):
     def ready(self) -> None:
         """Let every fact become an event of its plan, and lower layers ask what is private."""
         from plans import (  # noqa: PLC0415 (models are loaded only now)
+            agent_steps,
             consequences,  # noqa: F401 (importing connects)
             previews,  # noqa: F401 (as above)
             private,  # noqa: F401 (as above)
             reports,
         )
+        from plans.agents import loop, waking  # noqa: F401, PLC0415 (importing connects)
         from plans.events import on_fact  # noqa: PLC0415 (as above)
         from plans.planner import outcomes  # noqa: F401, PLC0415 (importing connects)
         from plans.planner.provider import is_configured  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="plans.events")
         fact.connect(reports.on_fact, dispatch_uid="plans.reports")
+        agent_steps.taken_further_by(loop)
         registry.also_ships(PLANNING_TOOLS, lambda: True)
         registry.also_ships(QUESTIONS, lambda: True)
         for module in PLANNER_TOOLS:

@@ -28,6 +28,7 @@ from plans.claims import Claimed
 from plans.documents import removed_from
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
+from plans.new_calls import new_call
 from plans.previews import preview_in_time
 from plans.room import asking_of
 from plans.selectors import may_control, plan_for
@@ -201,7 +202,7 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
     desk = carriers.desk() if caps.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1) else None
     if desk is not None:
         return (_start_granted if is_granted else _start_here)(batch, facts, admission, step, desk)
-    call = starting.new_call(facts, step_id, order, status=CallStatus.CREATED)
+    call = new_call(facts, step_id, order, status=CallStatus.CREATED)
     call.created_at = batch.now
     claims.insert_call(batch.cursor, call)
     starting.keep_secrets(order, plan.public_id, step_id)

@@ -33,6 +33,7 @@ class Claimed:
     output_path: str
     done_check: str
     description: str
+    agent: str
     call_pk: int | None
     attempt: int
     claimed_by: str
@@ -43,8 +44,8 @@ class Claimed:
 
 
 STEP_COLUMNS = (
-    "id, plan_id, step_id, tool, parameters, expected_key, output_path, done_check, description, call_id, attempt, "
-    "claimed_by, waiting_since"
+    "id, plan_id, step_id, tool, parameters, expected_key, output_path, done_check, description, agent, call_id, "
+    "attempt, claimed_by, waiting_since"
 )
 CALL_COLUMNS = (
     "public_id, tool_name, version_id, implementation_id, query_type, arguments, status, response, message, "
@@ -317,7 +318,7 @@ def read_memory(cursor: CursorWrapper, plan_pk: int) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How a plan's steps stand, counted: `active` are running, waiting or ready."""
+    """How a plan's steps stand, counted: `active` are running, waiting or ready; calls of agents are only that."""
 
     active: int
     failed: int
@@ -328,7 +329,8 @@ def progress(cursor: CursorWrapper, plan_pk: int) -> Progress:
     """Count the plan's steps."""
     cursor.execute(
         "SELECT COUNT(*) FILTER (WHERE status = %s OR ready_at IS NOT NULL), "
-        "COUNT(*) FILTER (WHERE status IN (%s, %s)), COUNT(*) FILTER (WHERE status = %s) "
+        "COUNT(*) FILTER (WHERE status IN (%s, %s) AND parent_id IS NULL), "
+        "COUNT(*) FILTER (WHERE status = %s AND parent_id IS NULL) "
         "FROM plans_step WHERE plan_id = %s",
         [StepStatus.IN_PROGRESS, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.PENDING, plan_pk],
     )

@@ -43,7 +43,9 @@ EVENT_TYPES = frozenset(
     }
 )
 
-COUNT = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq"
+STEP_ENDS = frozenset(f"step.{word}" for word in ("completed", "skipped", "failed", "cancelled"))
+
+COUNT = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq, has_agents"
 # The moment is told once the lock is held: told beside the lock it would be that of the wait's beginning.
 LOCK_PLAN = (
     "WITH locked AS MATERIALIZED (SELECT id FROM plans_plan WHERE id = %s FOR NO KEY UPDATE) "
@@ -52,6 +54,7 @@ LOCK_PLAN = (
 Listener = Callable[[str, int], None]
 _open = threading.local()
 _listeners: list[Listener] = []
+_at_ends: list[Callable[["Recording"], None]] = []
 _writers = threading.Lock()
 
 
@@ -91,6 +94,12 @@ def listen(listener: Listener) -> None:
     """Call `listener(plan_ref, last_seq)` after each commit that wrote events, in the committing thread."""
     if listener not in _listeners:
         _listeners.append(listener)
+
+
+def at_step_ends(act: Callable[[Recording], None]) -> None:
+    """Call `act(batch)` in each transaction in which steps of a plan with agents have ended, after its events."""
+    if act not in _at_ends:
+        _at_ends.append(act)
 
 
 @contextmanager
@@ -162,32 +171,36 @@ def lock_plan(plan_pk: int) -> datetime:
 
 def _flush(batch: Recording) -> None:
     """Number and write what `batch` holds, and poke the listeners once it is committed."""
-    last = batch.last_seq = write_rows(batch)
+    last, has_agents = write_rows(batch)
+    batch.last_seq = last
+    if has_agents and any(kind in STEP_ENDS for kind, _, _ in batch.rows):
+        for act in _at_ends:
+            act(batch)
     note_done(batch.plan_ref)
     for listener in _listeners:
         transaction.on_commit(lambda listener=listener: listener(batch.plan_ref, last), robust=True)  # type: ignore[misc]
 
 
-def write_rows(batch: Recording) -> int:
-    """Number and write the events of an open transaction; return the last number."""
+def write_rows(batch: Recording) -> tuple[int, bool]:
+    """Number and write the events of an open transaction; return the last number, and whether the plan has agents."""
     return _write_on_sqlite(batch) if on_sqlite() else _write_on_postgresql(batch)
 
 
-def _write_on_sqlite(batch: Recording) -> int:
-    """Write the counter, then the rows; return the last number."""
+def _write_on_sqlite(batch: Recording) -> tuple[int, bool]:
+    """Write the counter, then the rows."""
     batch.cursor.execute(COUNT, [len(batch.rows), batch.plan_pk])
-    last: int = batch.cursor.fetchone()[0]
+    last, has_agents = batch.cursor.fetchone()
     at = stamp(batch.now)
     parameters: list[Any] = []
     for seq, (kind, step_id, data) in enumerate(batch.rows, last - len(batch.rows) + 1):
         parameters += (batch.plan_pk, seq, kind, at, step_id, data)
     values = ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(batch.rows))
     batch.cursor.execute(f"INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES {values}", parameters)
-    return last
+    return last, bool(has_agents)
 
 
-def _write_on_postgresql(batch: Recording) -> int:
-    """Write both in one statement, for each is a way to the server and back; return the last number."""
+def _write_on_postgresql(batch: Recording) -> tuple[int, bool]:
+    """Write both in one statement, for each is a way to the server and back."""
     parameters: list[Any] = [len(batch.rows), batch.plan_pk, batch.plan_pk, batch.now]
     for before_last, (kind, step_id, data) in zip(range(len(batch.rows) - 1, -1, -1), batch.rows, strict=True):
         parameters += (before_last, kind, step_id, data)
@@ -195,11 +208,12 @@ def _write_on_postgresql(batch: Recording) -> int:
     batch.cursor.execute(
         f"WITH counted AS ({COUNT}) INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) "
         f"SELECT %s::bigint, counted.last_seq - row.before_last, row.type, %s::timestamptz, row.step_id, row.data "
-        f"FROM counted, (VALUES {values}) AS row(before_last, type, step_id, data) RETURNING seq",
+        f"FROM counted, (VALUES {values}) AS row(before_last, type, step_id, data) "
+        "RETURNING seq, (SELECT has_agents FROM counted)",
         parameters,
     )
-    last: int = max(seq for (seq,) in batch.cursor.fetchall())
-    return last
+    written: list[tuple[int, bool]] = batch.cursor.fetchall()
+    return max(written)
 
 
 def current(plan_ref: str) -> Recording | None:

@@ -93,7 +93,7 @@ async def living(executor: Executor | None) -> AsyncIterator[None]:
 
 
 def collect_rarely() -> None:
-    """Let garbage collections pass over what has been loaded: it stays, and a look through all of it stops every thread.
+    """Let garbage collections pass over what has been loaded: it stays, and each look through it stops every thread.
 
     Code, models and schemas are some hundred thousand objects, 0.2 s for each full collection. A page makes tens of
     thousands that go without any collection; 700 of them, Python's own measure, are too few to look for more.

@@ -15,6 +15,7 @@ from catalog.transitions import move
 from plans import budgets, claims, starting
 from plans.events import Recording, tell
 from plans.granted import people_of, still_lets_start, wanted
+from plans.new_calls import new_call
 from plans.room import asking_of
 from plans.work import Hold, Run
 
@@ -57,7 +58,7 @@ def _running(batch: Recording, hold: Hold) -> Call:
         raise Conflict("The step was taken over while its preview was computed.")
     call, stored = hold.call, hold.call is not None
     if call is None:
-        call = starting.new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.RUNNING)
+        call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.RUNNING)
         call.created_at = batch.now
         starting.keep_secrets(hold.order, hold.plan.ref, hold.step.step_id)
     call.fence, call.attempt, call.started_at = hold.step.attempt, 1, batch.now
@@ -75,7 +76,7 @@ def held_call(batch: Recording, hold: Hold) -> Call:
     if hold.call is not None:
         move(Call.objects.filter(pk=hold.call.pk), to=CallStatus.HELD)
         return hold.call
-    call = starting.new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
+    call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
     call.created_at = batch.now
     claims.insert_call(batch.cursor, call)
     starting.keep_secrets(hold.order, hold.plan.ref, hold.step.step_id)

@@ -15,6 +15,7 @@ from catalog.columns import GrowingKey
 from catalog.models import ApiToken, Call, new_public_id
 from catalog.secrets import shown_text
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
+from plans.strategies import PlanningStrategy
 
 
 def new_plan_id() -> str:
@@ -58,6 +59,7 @@ class Plan(models.Model):
     traceparent = models.CharField(max_length=55, blank=True, help_text="The W3C trace that asked for it.")
     request = models.TextField(blank=True, help_text="The words it was drafted from; empty when it was written.")
     reply = models.TextField(blank=True, help_text="What whoever asked is told in the end, composed from the results.")
+    has_agents = models.BooleanField(default=False, help_text="An agent has begun a step: some wait for others' ends.")
 
     class Meta:
         indexes: ClassVar = [
@@ -96,6 +98,9 @@ class Step(models.Model):
 
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="steps", db_index=False)
     step_id = models.PositiveIntegerField()
+    parent = models.ForeignKey(
+        "self", models.CASCADE, null=True, related_name="children", db_index=False, help_text="The agent's own step."
+    )
     description = models.TextField()
     tool = models.CharField(max_length=64, blank=True)
     agent = models.CharField(max_length=64, blank=True)
@@ -136,6 +141,7 @@ class Step(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["plan", "id"], name="step_ready", condition=Q(ready_at__isnull=False)),
             models.Index(fields=["plan", "lease_until"], name="step_running", condition=Q(lease_until__isnull=False)),
+            models.Index(fields=["parent", "status"], name="step_children", condition=Q(parent__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -151,6 +157,60 @@ class Step(models.Model):
         """The output path; None when absent."""
         path: list[str] | None = json.loads(self.output_path) if self.output_path else None
         return path
+
+
+class Agent(models.Model):
+    """A model configuration with a name: it carries out steps by calling tools in a loop, through the gate."""
+
+    name = models.CharField(max_length=64, unique=True)
+    instructions = models.TextField()
+    model = models.CharField(max_length=128, blank=True, help_text="As TOOLGATE_MODEL; empty: what that says.")
+    tools = models.TextField(default="{}", help_text="JSON: names, categories and the highest level it may call.")
+    strategy = models.CharField(max_length=32, choices=[(each.value, each.value) for each in PlanningStrategy])
+    budget = models.TextField(default="{}", help_text="JSON: rounds, calls, tokens, cost (US dollars), seconds.")
+    groups = models.TextField(default="[]", help_text="JSON: the groups that may use it; none: everyone.")
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AgentRun(models.Model):
+    """One agent at one step: its configuration as it was, the conversation so far, and what that took.
+
+    While `ended_at` is empty the step waits for the steps that `pending` names, or is about to be claimed.
+    """
+
+    class Stopped(models.TextChoices):
+        DONE = "done"
+        ROUNDS = "rounds"
+        CALLS = "calls"
+        TOKENS = "tokens"
+        COST = "cost"
+        SECONDS = "seconds"
+        FAILED = "failed"
+
+    step = models.OneToOneField(Step, models.CASCADE, related_name="agent_run")
+    agent = models.ForeignKey(Agent, models.PROTECT, related_name="runs")
+    settings = models.TextField(help_text="JSON: the agent's configuration when it began.")
+    messages = models.TextField(default="[]", help_text="JSON: what was said so far; see plans.agents.conversation.")
+    pending = models.TextField(default="[]", help_text="JSON: the steps it waits for, each with its call's id.")
+    rounds = models.PositiveIntegerField(default=0, help_text="How often the model was asked since it was (re)started.")
+    calls = models.PositiveIntegerField(default=0, help_text="How many calls it made since.")
+    tokens = models.PositiveIntegerField(default=0, help_text="Read and written since.")
+    cost = models.DecimalField(max_digits=12, decimal_places=6, default=0, help_text="US dollars since, where known.")
+    seconds = models.FloatField(default=0.0, help_text="How long models and tools worked since; waiting not counted.")
+    stopped_for = models.CharField(max_length=16, choices=Stopped.choices, blank=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} at {self.step_id}"
 
 
 class StepDependency(models.Model):

@@ -53,6 +53,15 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
             yield from texts(child, below(where, step))
 
 
+def literal(value: Any) -> Any:
+    """Return a JSON value that refers to nothing, and that `resolve` gives back as it is."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, dict):
+        return {key: literal(each) for key, each in value.items()}
+    return [literal(each) for each in value] if isinstance(value, list) else value
+
+
 def resolve(value: Any, memory: Mapping[str, Any]) -> Any:
     """Return the value with its references replaced; raise ParameterError for a missing or too large one."""
     return _Resolver(memory).resolve(value, "")

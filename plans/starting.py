@@ -11,7 +11,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError
-from django.db.models.base import ModelState
 
 from approvals import refusals, starts
 from approvals.edits import edited_by_people
@@ -20,13 +19,14 @@ from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from catalog import dispatch, snapshot, vault
 from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
-from catalog.models import Call, new_call_id
+from catalog.models import Call
 from catalog.problems import log_unexpected
 from catalog.registry import unknown_tool
 from catalog.secrets import Sealed
 from catalog.states import TERMINAL, CallStatus
 from catalog.vault import Place
 from plans import (
+    agent_steps,
     budgets,
     caps,
     carriers,
@@ -44,10 +44,10 @@ from plans.budgets import BudgetExceeded
 from plans.claims import Claimed, Lease
 from plans.events import Recording, tell
 from plans.models import Step
+from plans.new_calls import new_call
 from plans.room import lacks_room
 from plans.work import Asker, Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
 
-_BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concrete_fields}
 SETTLED_AT_ONCE = 50
 """Steps that may be skipped or failed in one transaction before others get their turn."""
 
@@ -83,6 +83,8 @@ def _begin(start: Start) -> Work | None:
     """Take one claimed step as far as it goes without leaving the transaction."""
     step = start.step
     try:
+        if step.agent and agent_steps.go_on(start.batch, start.plan, step):
+            return None
         return _begin_anew(start) if step.call_pk is None else _continue(start)
     except ToolError as error:
         if not (isinstance(error, ToolDrifted) and drift.leave(start.batch, step)):
@@ -104,6 +106,9 @@ def _begin_anew(start: Start) -> Work | None:
     start.batch.add("step.started", step.step_id, attempt=step.attempt, **note.event)
     if note.done:
         finishing.skip(start.batch, step)
+        return None
+    if step.agent:
+        agent_steps.begin(start.batch, start.plan, step)
         return None
     if not step.tool:
         finishing.complete_note(start.batch, step)
@@ -287,33 +292,6 @@ def refuse_again(start: Start, order: Order, first: ApprovalRequest) -> Call:
 def _started(start: Start, call: Call, order: Order) -> Run:
     tell(start.batch, "call.started", call, level=order.level, attempt=call.attempt)
     return Run(start.step, start.plan, call, order, budget=budgets.spend_call(start.batch.cursor, start.plan))
-
-
-def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus) -> Call:
-    """Return a call of the plan's step, neither stored nor started."""
-    target, asker = order.target, order.asker or plan.asker
-    values = _BLANK_CALL | {
-        "public_id": new_call_id(),
-        "tool_name": target.tool.name,
-        "version_id": target.version_pk,
-        "implementation_id": target.implementation_pk,
-        "query_type": str(order.arguments.get("query_type", "")) if target.tool.query_types else "",
-        "arguments": order.text,
-        "status": status,
-        "requested_by_id": asker.user_id,
-        "token_id": asker.token_id,
-        "via": asker.via,
-        "session": asker.session,
-        "reason": order.reason or (order.replaces.reason if order.replaces else ""),
-        "plan_ref": plan.ref,
-        "step_ref": str(step_id),
-    }
-    # A model's constructor looks every field up and sets one by one: several times the cost, in every step.
-    call = Call.__new__(Call)
-    call.__dict__.update(values, _state=ModelState())
-    if order.replaces:
-        call.replaces = order.replaces
-    return call
 
 
 def _continue(start: Start) -> Work | None:

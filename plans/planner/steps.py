@@ -117,7 +117,7 @@ def steps_of_question(output: PlannerOutput, place: Place) -> list[StepDocument]
         "step_id": place.first,
         "description": "Ask for what is missing",
         "tool": ASK_USER,
-        "parameters": {"question": literal(question)[:MAX_QUESTION]},
+        "parameters": {"question": references.literal(question)[:MAX_QUESTION]},
         "dependencies": list(place.needs),
         "expected_key": place.key("answer"),
         "output_path": FIRST_RESULT,
@@ -144,7 +144,7 @@ def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], p
             "step_id": number,
             "description": _line(f"Search for {query}"),
             "tool": tool,
-            "parameters": {parameter: literal(query)},
+            "parameters": {parameter: references.literal(query)},
             "dependencies": list(place.needs),
             "expected_key": place.key(SEARCH),
         }
@@ -182,11 +182,6 @@ def search_parameter(tool: Tool[Any, Any]) -> str | None:
         return None
     kind = extract_value(tool.input_schema, ["properties", required[0], "type"])
     return str(required[0]) if kind == "string" else None
-
-
-def literal(text: str) -> str:
-    """Return a text as a plan's parameter that refers to nothing."""
-    return text.replace("${", "$${")
 
 
 def _line(text: str) -> str:

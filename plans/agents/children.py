@@ -1,0 +1,110 @@
+"""The steps of an agent: the turns of its model and the calls that it wants, stored ready to be claimed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Max
+from pydantic import ValidationError
+
+from catalog.registry import get_tool, unknown_tool
+from catalog.secrets import shown_text
+from plans import carriers, references
+from plans.agents import offering
+from plans.agents.conversation import ToolUse, TurnResult
+from plans.agents.settings import AgentDocument
+from plans.claims import Claimed
+from plans.documents import fields_of, keep_secrets, removed_from, sealed_parameters
+from plans.events import Recording
+from plans.models import Plan, Step, StepAsker
+from plans.spec import MAX_STEPS, StepDocument
+
+TURN = "agent_turn"
+MOST_AT_ONCE = 20
+LONGEST_DESCRIPTION = 300
+NOT_OFFERED = "You may not call {tool}. Call one of the tools that you were given."
+TOO_MANY = "This call was not made: at most {most} are made at once. Ask for it again once the others are done."
+FULL = f"This call was not made: the plan has {MAX_STEPS} steps, and takes no more. Answer with what you have."
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a model wants called: the steps to be stored, and for each call why it is not made, or nothing."""
+
+    documents: Sequence[StepDocument]
+    refusals: Sequence[str]
+
+
+def turn(number: int, name: str) -> StepDocument:
+    """Return the step in which the model is asked; its number is given when it is stored."""
+    return StepDocument(step_id=1, description=f"Turn {number} of {name}", tool=TURN)
+
+
+def sort_out(plan: Plan, settings: AgentDocument, turn: TurnResult) -> Wanted:
+    """Return the steps for the calls that the agent may make, and why the others are refused."""
+    offered = offering.offered(settings.tools, plan)
+    room = min(MOST_AT_ONCE, MAX_STEPS - plan.steps.count() - 1)  # one for the turn that hears of them
+    documents: list[StepDocument] = []
+    refusals = []
+    for call in turn.calls:
+        refusal = "" if call.tool in offered else _not_offered(call.tool)
+        if not refusal and len(documents) >= room:
+            refusal = TOO_MANY.format(most=MOST_AT_ONCE) if room == MOST_AT_ONCE else FULL
+        if not refusal:
+            try:
+                documents.append(_document(call, turn.text))
+            except ValidationError as problem:
+                refusal = f"This call was not made: its arguments {problem.errors()[0]['msg'][:200]}"
+        refusals.append(refusal)
+    return Wanted(documents, refusals)
+
+
+def _not_offered(tool: str) -> str:
+    """Say that a tool may not be called, or that there is none of this name, and which it may have meant."""
+    return NOT_OFFERED.format(tool=tool) if get_tool(tool) else str(unknown_tool(tool[:64]))
+
+
+def _document(call: ToolUse, said: str) -> StepDocument:
+    """Return the step of a call; its arguments refer to nothing, and what the model said with it describes it."""
+    words = " ".join(said.replace("\0", " ").split())
+    return StepDocument(
+        step_id=1,
+        description=words[:LONGEST_DESCRIPTION] or f"Call {call.tool}",
+        tool=call.tool,
+        parameters=references.literal(call.arguments),
+    )
+
+
+def shown(calls: Sequence[ToolUse]) -> list[ToolUse]:
+    """Return calls as they may be kept and told again: without the secrets in their arguments."""
+    return [
+        each.model_copy(update={"arguments": json.loads(shown_text(sealed_parameters(each.tool, each.arguments).text))})
+        for each in calls
+    ]
+
+
+def add(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepDocument]) -> list[int]:
+    """Store steps of an agent, ready to be claimed; return their numbers. Whoever asked for the agent's asked for them.
+
+    Raises ToolError where the plan takes no more steps.
+    """
+    last: int = plan.steps.aggregate(last=Max("step_id", default=0))["last"]
+    first = max({last} | removed_from(plan)) + 1
+    numbered = [each.model_copy(update={"step_id": number}) for number, each in enumerate(documents, first)]
+    numbers = [each.step_id for each in numbered]
+    steps = Step.objects.bulk_create(
+        Step(plan=plan, parent_id=parent.pk, step_id=each.step_id, ready_at=batch.now, **fields_of(each))
+        for each in numbered
+    )
+    keep_secrets(plan.public_id, numbered)
+    people = list(StepAsker.objects.filter(step=parent.pk).values_list("person_id", flat=True))
+    StepAsker.objects.bulk_create(StepAsker(step=step, person_id=person) for step in steps for person in people)
+    if numbers:
+        batch.add("plan.changed", parent.step_id, by=f"the agent {parent.agent}", added=numbers)
+    tell_workers(batch, len(numbers))
+    return numbers
+
+
+def tell_workers(batch: Recording, ready: int) -> None:
+    """Tell workers that so many steps have become ready."""
+    carriers.hint(batch.plan_pk, ready)

@@ -1,0 +1,231 @@
+"""The loop of an agent at its step: ask the model, make the calls it wants, tell it what came of them, until it ends.
+
+The agent's step runs nothing itself. Each turn of the model and each call it wants is a step of its own, a child of
+the agent's, with its own call through the gate; the agent's step waits for them in the database and holds nothing. When
+all have ended it is claimed again (`plans.agents.waking`), and one transaction here takes in what came of them and asks
+for what is next: a process may die anywhere, and nothing is done twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from catalog.errors import Conflict, ToolError
+from catalog.results import format_success_response
+from plans import claims, finishing
+from plans.agents import access, children, limits, telling
+from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
+from plans.agents.settings import AgentDocument, document_of
+from plans.claims import Claimed, Parking
+from plans.events import Recording
+from plans.models import Agent, AgentRun, Plan, Step
+from plans.spec import extract_value
+from plans.states import StepStatus, WaitingFor
+from plans.work import PlanFacts
+
+UNREADABLE = "What came in place of the model's answer cannot be read. Retry this step, and it is asked again."
+NOTHING_SAID = "The model answered nothing: neither a text nor a call. Retry this step, and it is asked again."
+TURN_SKIPPED = "Its turn was skipped by a person, so the agent cannot go on. Retry this step, and it is asked again."
+NO_AGENT = "There is no agent called {name} that {who} may use."
+
+
+class Awaited(BaseModel):
+    """What the agent waits for: a turn of its model (`id` empty), or a call; a refused call has a text and no step."""
+
+    id: str = ""
+    tool: str = ""
+    step_id: int = 0
+    refusal: str = ""
+
+
+AWAITED: TypeAdapter[list[Awaited]] = TypeAdapter(list[Awaited])
+
+
+@dataclass(slots=True)
+class Walk:
+    """An agent's step in the hands of the transaction that takes it further."""
+
+    batch: Recording
+    step: Claimed
+    plan: Plan
+    run: AgentRun
+    settings: AgentDocument
+    messages: list[Message]
+    awaited: list[Awaited] = field(default_factory=list)
+
+    def store(self) -> None:
+        """Keep how far the agent has come."""
+        self.run.messages = MESSAGES.dump_json(self.messages).decode()
+        self.run.pending = AWAITED.dump_json(self.awaited).decode()
+        self.run.save()
+
+
+def begin(batch: Recording, facts: PlanFacts, step: Claimed) -> None:
+    """Begin a claimed agent step, or begin it again after it was retried; raises ToolError where no agent may.
+
+    One that is retried goes on with the same conversation, under limits that count anew.
+    """
+    plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
+    agent = Agent.objects.filter(name=step.agent).first()
+    if agent is None or not access.may_use(plan.author, agent):
+        raise ToolError(NO_AGENT.format(name=step.agent, who=plan.author.get_username()))
+    if not agent.enabled:
+        raise ToolError(f"The agent {step.agent} is switched off. An administrator can switch it on.")
+    document = document_of(agent)
+    run = AgentRun.objects.filter(step=step.pk).first()
+    if run is None:
+        run = AgentRun(step_id=step.pk, agent=agent, started_at=batch.now)
+        walk = Walk(batch, step, plan, run, document, [telling.task_of(step)])
+    else:
+        walk = _walk(batch, step, plan, run)
+        walk.settings = document
+        _take_in(walk, _waited_for(walk))
+        limits.count_anew(run)
+    run.settings, run.agent = document.model_dump_json(), agent
+    run.ended_at, run.stopped_for = None, ""
+    Plan.objects.filter(pk=plan.pk, has_agents=False).update(has_agents=True)
+    _ask_next(walk)
+
+
+def go_on(batch: Recording, facts: PlanFacts, step: Claimed) -> bool:
+    """Take a claimed agent step further that waited for its turn or its calls; False for one that is to begin."""
+    run = AgentRun.objects.filter(step=step.pk, ended_at=None).first()
+    if run is None:
+        return False
+    plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
+    walk = _walk(batch, step, plan, run)
+    waited_for = _waited_for(walk)
+    if any(child.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS) for child in waited_for.values()):
+        _park(walk)
+    elif walk.awaited and not walk.awaited[0].id:
+        _take_turn(walk, waited_for[walk.awaited[0].step_id])
+    else:
+        _take_in(walk, waited_for)
+        _ask_next(walk)
+    return True
+
+
+def _walk(batch: Recording, step: Claimed, plan: Plan, run: AgentRun) -> Walk:
+    settings = AgentDocument.model_validate_json(run.settings)
+    walk = Walk(batch, step, plan, run, settings, MESSAGES.validate_json(run.messages))
+    walk.awaited = AWAITED.validate_json(run.pending)
+    return walk
+
+
+def _waited_for(walk: Walk) -> dict[int, Step]:
+    """Return the children that the agent waits for, by number."""
+    numbers = [each.step_id for each in walk.awaited if each.step_id]
+    rows = Step.objects.filter(plan=walk.plan, parent=walk.step.pk, step_id__in=numbers)
+    return {row.step_id: row for row in rows.select_related("call")}
+
+
+def _ask_next(walk: Walk) -> None:
+    """Have the model asked once more, within the agent's limits."""
+    why = limits.reached(walk.run, walk.settings.budget)
+    if why is not None:
+        _stop(walk, why, limits.words_for(why, walk.run, walk.settings))
+        return
+    walk.run.rounds += 1
+    (number,) = children.add(walk.batch, walk.plan, walk.step, [children.turn(walk.run.rounds, walk.settings.name)])
+    walk.awaited = [Awaited(step_id=number)]
+    _park(walk)
+
+
+def _take_turn(walk: Walk, child: Step) -> None:
+    """Take in what the model answered: the end of the agent's work, or calls to be made."""
+    limits.spend_time(walk.run, child)
+    if child.status != StepStatus.COMPLETED or child.skipped or child.call is None:
+        said = child.error or (TURN_SKIPPED if child.skipped else "Its turn was cancelled.")
+        _stop(walk, AgentRun.Stopped.FAILED, said)
+        return
+    try:
+        turn = TurnResult.model_validate(extract_value(child.call.response_json, ["results", "0"]))
+    except ValidationError:
+        _stop(walk, AgentRun.Stopped.FAILED, UNREADABLE)
+        return
+    limits.spend(walk.run, turn)
+    walk.messages.append(ModelTurn(text=turn.text, calls=children.shown(turn.calls)))
+    if turn.calls:
+        _make_calls(walk, turn)
+    else:
+        _end(walk, turn, child)
+
+
+def _end(walk: Walk, turn: TurnResult, child: Step) -> None:
+    """Complete the agent's step with the model's last text."""
+    if not turn.text.strip() or child.call is None:
+        _stop(walk, AgentRun.Stopped.FAILED, NOTHING_SAID)
+        return
+    walk.run.ended_at, walk.run.stopped_for = walk.batch.now, AgentRun.Stopped.DONE
+    walk.awaited = []
+    walk.store()
+    took = {"rounds": walk.run.rounds, "calls": walk.run.calls, "tokens": walk.run.tokens}
+    response = format_success_response(None, {}, [turn.text], tool_name=walk.settings.name, **took)
+    ready = finishing.complete(walk.batch, walk.step, response, call=child.call)
+    children.tell_workers(walk.batch, ready)
+
+
+def _make_calls(walk: Walk, turn: TurnResult) -> None:
+    """Make the calls that the model wants, side by side, unless a limit is reached; none is made of too many."""
+    wanted = children.sort_out(walk.plan, walk.settings, turn)
+    why = limits.reached(walk.run, walk.settings.budget, more_calls=len(wanted.documents))
+    if why is not None:
+        _stop(walk, why, limits.words_for(why, walk.run, walk.settings))
+        return
+    numbers = iter(children.add(walk.batch, walk.plan, walk.step, wanted.documents))
+    walk.run.calls += len(wanted.documents)
+    walk.awaited = [
+        Awaited(id=call.id, tool=call.tool, refusal=refusal, step_id=0 if refusal else next(numbers))
+        for call, refusal in zip(turn.calls, wanted.refusals, strict=True)
+    ]
+    if wanted.documents:
+        _park(walk)
+        return
+    _take_in(walk, {})
+    _ask_next(walk)
+
+
+def _take_in(walk: Walk, ended: dict[int, Step]) -> None:
+    """Tell the model what came of its calls, in the order in which it asked for them."""
+    results = [
+        ToolOutcome(id=each.id, tool=each.tool, text=each.refusal or _outcome(walk, ended.get(each.step_id)))
+        for each in walk.awaited
+        if each.id
+    ]
+    if results:
+        walk.messages.append(ToolOutcomes(results=results))
+    walk.awaited = []
+
+
+def _outcome(walk: Walk, child: Step | None) -> str:
+    if child is None:
+        return telling.GONE
+    limits.spend_time(walk.run, child)
+    return telling.outcome_of(child)
+
+
+def _park(walk: Walk) -> None:
+    """Wait for the children in the database. Raises Conflict when the lease was lost."""
+    walk.store()
+    if not claims.park_step(walk.batch.cursor, walk.step, Parking(WaitingFor.CALLS, None, walk.batch.now)):
+        raise Conflict("The agent's step was taken over meanwhile.")
+    walk.batch.add("step.waiting", walk.step.step_id, waiting_for="calls", steps=_numbers(walk.awaited))
+
+
+def _numbers(awaited: Sequence[Awaited]) -> list[int]:
+    return [each.step_id for each in awaited if each.step_id]
+
+
+def _stop(walk: Walk, why: str, message: str) -> None:
+    """Fail the agent's step with why it stopped."""
+    walk.run.ended_at, walk.run.stopped_for = walk.batch.now, why
+    walk.awaited = []
+    walk.store()
+    finishing.fail(walk.batch, walk.step, message)
+
+
+def end_run(step_pks: Sequence[int], batch: Recording) -> None:
+    """End the runs of steps that are to begin again: they were cut off with their plan."""
+    open_runs = AgentRun.objects.filter(step__in=step_pks, ended_at=None)
+    open_runs.update(ended_at=batch.now, stopped_for=AgentRun.Stopped.FAILED)

@@ -1,0 +1,103 @@
+"""What an agent is configured to be: the document that the API and the page take, and that a run keeps as it was."""
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from plans.models import Agent
+from plans.spec import Text
+from plans.strategies import PlanningStrategy
+
+NAME = r"^[a-z][a-z0-9_-]{0,63}$"
+MOST_ROUNDS = 100
+MOST_CALLS = 400
+MOST_TOKENS = 100_000_000
+MOST_COST = 10_000
+MOST_SECONDS = 30 * 24 * 3600
+MOST_NAMED = 200
+
+Level = Literal["safe", "cautious", "dangerous"]
+Named = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Group = Annotated[str, StringConstraints(min_length=1, max_length=150)]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ToolFilter(_Document):
+    """Which tools an agent may call of those that its plan's owner may: these names, or any of these categories.
+
+    Without names and categories all of them; never any above the highest level.
+    """
+
+    names: list[Named] = Field(default_factory=list, max_length=MOST_NAMED)
+    categories: list[Named] = Field(default_factory=list, max_length=MOST_NAMED)
+    max_level: Level = "dangerous"
+
+
+class AgentBudget(_Document):
+    """What one run may take: times the model is asked, calls, tokens read and written, US dollars, seconds of work.
+
+    Waiting for people is no work. None: as much as it takes; rounds are always limited.
+    """
+
+    rounds: int = Field(default=10, ge=1, le=MOST_ROUNDS)
+    calls: int | None = Field(default=None, ge=1, le=MOST_CALLS)
+    tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    cost: Decimal | None = Field(default=None, gt=0, le=MOST_COST, max_digits=12, decimal_places=6)
+    seconds: int | None = Field(default=None, ge=1, le=MOST_SECONDS)
+
+
+class AgentDocument(_Document):
+    """An agent as it is submitted and shown (contract.md, "agent")."""
+
+    name: Annotated[str, StringConstraints(pattern=NAME)]
+    instructions: Annotated[Text, Field(max_length=20_000)]
+    model: Annotated[str, StringConstraints(max_length=128)] = ""
+    tools: ToolFilter = Field(default_factory=ToolFilter)
+    strategy: PlanningStrategy = PlanningStrategy.REACT
+    budget: AgentBudget = Field(default_factory=AgentBudget)
+    groups: list[Group] = Field(default_factory=list, max_length=20)
+    enabled: bool = True
+
+
+def document_of(agent: Agent) -> AgentDocument:
+    """Return a stored agent as its document."""
+    return AgentDocument(
+        name=agent.name,
+        instructions=agent.instructions,
+        model=agent.model,
+        tools=ToolFilter.model_validate_json(agent.tools),
+        strategy=PlanningStrategy(agent.strategy),
+        budget=AgentBudget.model_validate_json(agent.budget),
+        groups=groups_of(agent),
+        enabled=agent.enabled,
+    )
+
+
+def groups_of(agent: Agent) -> list[str]:
+    """Return the names of the groups that may use an agent; none: everyone."""
+    names: list[str] = json.loads(agent.groups)
+    return names
+
+
+def columns_of(document: AgentDocument) -> dict[str, Any]:
+    """Return the columns of an agent's row that its document fills."""
+    return {
+        "name": document.name,
+        "instructions": document.instructions,
+        "model": document.model,
+        "tools": document.tools.model_dump_json(),
+        "strategy": document.strategy.value,
+        "budget": document.budget.model_dump_json(),
+        "groups": _as_text(document.groups),
+        "enabled": document.enabled,
+    }
+
+
+def _as_text(names: Sequence[str]) -> str:
+    return json.dumps(sorted(set(names)), ensure_ascii=False)

@@ -1,0 +1,62 @@
+"""What an agent's model is told: its task, and what came of each of its calls. What others wrote stands in fences."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from catalog.models import Call
+from catalog.results import format_for_model
+from catalog.secrets import shown_text
+from plans import references
+from plans.agents.conversation import Task
+from plans.claims import Claimed
+from plans.models import Step
+from plans.planner import prompt
+from plans.states import StepStatus
+from plans.work import Memory
+
+LONGEST_INPUT = 60_000
+LONGEST_RESULT = 20_000
+LONGEST_MESSAGE = 2_000
+NOTHING = "This call was made, and gave nothing."
+EDITED = "A person changed the arguments of this call before they approved it."
+GONE = "Nobody knows what came of this call: its step is not there any more."
+CANCELLED = "This call was cancelled before it ran: it changed nothing."
+SKIPPED = "A person skipped this call: the tool did not run."
+
+
+def task_of(step: Claimed) -> Task:
+    """Return what the agent is to do: the step's description and parameters. Raises ParameterError for a reference."""
+    parameters = json.loads(shown_text(step.parameters))
+    given = references.resolve(parameters, Memory(step.plan_pk)) if parameters else {}
+    parts = [step.description]
+    if given:
+        parts.append(prompt.fenced(format_for_model(given, LONGEST_INPUT), "What you are given for it", kind="json"))
+    return Task(text="\n\n".join(parts))
+
+
+def outcome_of(child: Step) -> str:
+    """Return what came of a call that has ended: done, changed by people, refused with why, failed, skipped."""
+    if child.skipped:
+        return SKIPPED
+    if child.status == StepStatus.CANCELLED:
+        return CANCELLED
+    if child.status == StepStatus.FAILED:
+        return prompt.fenced(prompt.cut(child.error, LONGEST_MESSAGE), "This call failed")
+    call = child.call
+    response = call.response_json if call is not None else None
+    if call is None or not isinstance(response, dict):
+        return NOTHING
+    notes = list(_notes(call, response))
+    value = format_for_model(response.get("results"), LONGEST_RESULT)
+    return "\n\n".join([*notes, prompt.fenced(value, "Its result", kind="json")])
+
+
+def _notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the model is to know beside the result: what people changed, and what the tool says of it."""
+    if "edited" in response:
+        yield EDITED
+        yield prompt.fenced(prompt.cut(shown_text(call.arguments), LONGEST_INPUT), "It ran with", kind="json")
+    said = [call.message if call.message != "OK" else "", response.get("user_message"), response.get("warning")]
+    for text in dict.fromkeys(str(each) for each in said if each):
+        yield prompt.fenced(prompt.cut(text, LONGEST_MESSAGE), "Its message")
