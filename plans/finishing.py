@@ -51,8 +51,9 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late))
     if outcome.left_running:
         _note_left(batch, run)
-    if _must_retry(run, outcome) and not plan_is_over(batch):
-        return _left_to_others(run, outcome, "retrying" if _retry(batch, run, outcome) else reports.LATE)
+    delay = _delay_of_retry(batch, run, outcome)
+    if delay is not None:
+        return _left_to_others(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
     if _is_unknown(run, outcome):
         parked = park_as_unknown(batch, run.step, run.call)
         return _left_to_others(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
@@ -175,17 +176,26 @@ def harmless(order: Order) -> bool:
     return tool.safety_level == SafetyLevel.SAFE or tool.retry_safe
 
 
-def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
-    """Let the call start once more after a delay; False when its lease was lost."""
+def _delay_of_retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> timedelta | None:
+    """Return when the call starts once more; None: never, also where its plan would be past its deadline by then."""
+    if not _must_retry(run, outcome) or plan_is_over(batch):
+        return None
     usual = 2 ** (run.call.attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter, not a secret)
-    delay = max(usual, outcome.retry_after)
-    ready_at = batch.now + timedelta(seconds=delay)
+    delay = timedelta(seconds=max(usual, outcome.retry_after))
+    deadline = run.plan.deadline_at
+    return None if deadline and batch.now + delay >= deadline else delay
+
+
+def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome, delay: timedelta) -> bool:
+    """Let the call start once more after a delay; False when its lease was lost."""
+    ready_at = batch.now + delay
     if not claims.park_step(batch.cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
         return False
     try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
+    left = {"left_running": True} if outcome.left_running else {}
     batch.add(
         "step.retrying", run.step.step_id, call=run.call.public_id, attempt=run.call.attempt, of=TRIES,
-        seconds=round(delay, 1), error=outcome.error_kind, **({"left_running": True} if outcome.left_running else {}),
+        seconds=round(delay.total_seconds(), 1), error=outcome.error_kind, **left,
     )  # fmt: skip
     return True
 

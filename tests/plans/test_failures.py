@@ -176,6 +176,21 @@ def test_what_the_tool_itself_refuses_is_not_tried_again(stage, ada):
     assert (plan.status, len(stage.played), step_of(plan).error) == ("failed", 1, "Not like this.")
 
 
+def test_nothing_is_planned_for_after_the_plans_deadline(stage, ada, monkeypatch):
+    """A try that fits still is made; one that could only start once the plan has failed is not waited for."""
+    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 50.0)  # then 100 s for the second
+    stage.acts["patient"] = HOSTILE["raises"]
+    plan = work_off(make_plan(ada, act(1, tool="patient"), act(2, dependencies=[1]), deadline_seconds=60))
+    assert (plan.status, step_of(plan).waiting_for) == ("in_progress", "retry")
+    hurry(plan)
+    plan = work_off(plan)
+    step = step_of(plan)
+    assert (plan.status, step.status, step.ready_at, len(stage.played)) == ("failed", "failed", None, 2)
+    assert step.error == call_of(plan).message != ""
+    assert step_of(plan, 2).status == "pending"
+    assert events_of(plan).count("1 step.retrying") == 1
+
+
 def test_an_ended_plan_tries_nothing_again(stage, ada):
     """Its call fails with what it has."""
     plan = make_plan(ada, act(1, tool="patient"))
