@@ -1,0 +1,25 @@
+"""A model that tests script, in place of the tool that asks one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from catalog import registry
+from plans.agents.children import TURN
+from tests.catalogs import fill_catalog
+from tests.plans.agents.scripted import SCRIPT, Script, agent_turn
+
+
+@pytest.fixture
+def script(stage: Any) -> Iterator[Script]:
+    """What agents' models answer, with the tools of `tests.tools_for_tests` to be called."""
+    shipped = registry._TOOLS.pop(TURN, None)
+    registry.register_tool(agent_turn)
+    fill_catalog()
+    yield SCRIPT
+    SCRIPT.said.clear()
+    SCRIPT.read.clear()
+    registry._TOOLS.pop(TURN)
+    if shipped is not None:
+        registry.register_tool(shipped)

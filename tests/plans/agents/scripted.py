@@ -1,0 +1,101 @@
+"""Agents whose model answers what a test has written down, in place of the tool that asks one."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from catalog import clock
+from catalog.testing import clean_registry
+from catalog.tools import ToolContext, tool
+from plans.agents.conversation import MESSAGES
+from plans.agents.settings import AgentBudget, AgentDocument, ToolFilter, columns_of
+from plans.models import Agent, AgentRun, Plan, Step
+from plans.services import Requester, start_plan
+from tests.builders import make_plan, step
+
+Said = str | dict[str, Any] | Exception
+
+
+@dataclass
+class Script:
+    """What the model is to answer, one after the other, and the messages that it had read each time."""
+
+    said: list[Said] = field(default_factory=list)
+    read: list[list[dict[str, Any]]] = field(default_factory=list)
+
+    def says(self, *said: Said) -> None:
+        """Answer this next: a text, calls, or an error."""
+        self.said += said
+
+    def answer(self, context: ToolContext) -> dict[str, Any]:
+        """Take the next answer; the last one again when it is asked again for the same turn."""
+        turn = Step.objects.get(plan__public_id=context.plan_id, step_id=context.step_id)
+        messages = AgentRun.objects.get(step=turn.parent_id).messages
+        self.read.append(MESSAGES.dump_python(MESSAGES.validate_json(messages), mode="json"))
+        said = self.said.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        usage = {"model": "scripted", "input_tokens": 100, "output_tokens": 10, "cost": "0.01"}
+        return usage | ({"text": said} if isinstance(said, str) else said)
+
+    def last_results(self) -> list[str]:
+        """Return what the model was told of its calls when it was asked last."""
+        last = self.read[-1][-1]
+        return [each["text"] for each in last["results"]]
+
+
+SCRIPT = Script()
+
+
+def calls(*wanted: tuple[str, dict[str, Any]], text: str = "") -> dict[str, Any]:
+    """Return an answer that wants these tools called."""
+    uses = [{"id": f"c{number}", "tool": name, "arguments": given} for number, (name, given) in enumerate(wanted, 1)]
+    return {"text": text, "calls": uses}
+
+
+with clean_registry():
+
+    @tool(name="agent_turn", categories=["planner"], returns_private_data=True, retry_safe=True)
+    def agent_turn(*, context: ToolContext) -> dict[str, Any]:
+        """Answer as the test's script says."""
+        return SCRIPT.answer(context)
+
+
+def make_agent(name: str = "ann", **fields: Any) -> Agent:
+    """Store an agent that may call every tool."""
+    given = {"instructions": "Do as you are told.", "tools": ToolFilter(), "budget": AgentBudget(), **fields}
+    now = clock.now()
+    columns = columns_of(AgentDocument(name=name, **given))
+    return Agent.objects.create(created_at=now, updated_at=now, **columns)
+
+
+def agent_step(step_id: int = 1, name: str = "ann", **fields: Any) -> dict[str, Any]:
+    """Return the document of a step that an agent carries out."""
+    return step(step_id, None, agent=name, **fields)
+
+
+def agent_plan(author: User, *steps: dict[str, Any], start: bool = True, **fields: Any) -> Plan:
+    """Store a plan and start it; its one step is an agent's where none is given."""
+    wanted = steps or (agent_step(),)
+    plan = make_plan(author, *({**each, "agent": None} for each in wanted), start=False, **fields)
+    for each in wanted:
+        plan.steps.filter(step_id=each["step_id"]).update(agent=each.get("agent") or "")
+    if start:
+        start_plan(plan, by=Requester(author))
+    return plan
+
+
+def run_of(plan: Plan, step_id: int = 1) -> AgentRun:
+    """Return how far the agent of a step has come."""
+    return AgentRun.objects.select_related("step", "agent").get(step__plan=plan, step__step_id=step_id)
+
+
+def children_of(plan: Plan, step_id: int = 1) -> list[Step]:
+    """Return the steps of an agent's step, in order."""
+    return list(plan.steps.filter(parent__step_id=step_id).select_related("call").order_by("step_id"))
+
+
+def tools_of(plan: Plan, step_id: int = 1) -> list[str]:
+    """Return what the steps of an agent's step call, each with how it stands."""
+    return [f"{child.tool} {child.status}" for child in children_of(plan, step_id)]

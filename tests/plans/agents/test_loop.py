@@ -1,0 +1,191 @@
+"""The loop of an agent: asked, called, told, until it ends or a limit is reached; nothing is done twice."""
+
+import pytest
+
+from catalog.errors import ToolError
+from plans.agents.settings import AgentBudget, ToolFilter
+from plans.models import Plan
+from plans.retrying import retry_plan
+from plans.services import Requester, start_plan
+from tests.builders import act, approve, assert_gapless, reject, request_of, step_of, work_off
+from tests.plans.agents.scripted import agent_plan, agent_step, calls, children_of, make_agent, run_of, tools_of
+from tests.waiting import eventually
+
+
+def test_an_agent_that_answers_at_once_completes_its_step(script, ada):
+    """Its text is the step's result, as a tool's would be."""
+    make_agent()
+    script.says("All is well.")
+    plan = agent_plan(ada, agent_step(expected_key="told", output_path=["results", "0"]))
+    assert work_off(plan).status == "completed"
+    assert plan.memory.get(key="told").value_json == "All is well."
+    assert (run_of(plan).stopped_for, run_of(plan).rounds, run_of(plan).tokens) == ("done", 1, 110)
+    assert_gapless(plan)
+
+
+def test_its_calls_run_side_by_side_and_it_is_told_what_they_gave(script, stage, ada):
+    """In the order in which it asked for them."""
+    make_agent()
+    script.says(calls(("safe", {"value": 1}), ("safe", {"value": 2})), "Three.")
+    plan = work_off(agent_plan(ada))
+    assert plan.status == "completed"
+    assert sorted(stage.values("safe")) == [1, 2]
+    assert tools_of(plan) == [f"{name} completed" for name in ("agent_turn", "safe", "safe", "agent_turn")]
+    assert ["1" in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
+
+
+def test_what_depends_on_the_agent_waits_for_it(script, stage, ada):
+    """Not for its calls."""
+    make_agent()
+    script.says(calls(("safe", {"value": "called"})), "Done.")
+    after = act(2, "${told}", dependencies=[1])
+    plan = agent_plan(ada, agent_step(expected_key="told", output_path=["results", "0"]), after)
+    assert work_off(plan).status == "completed"
+    assert stage.values("safe") == ["called", "Done."]
+
+
+def test_a_call_that_fails_is_told_and_does_not_fail_the_plan(script, stage, ada):
+    """Its error is data for the model."""
+    make_agent()
+    stage.acts["safe"] = lambda value, context: (_ for _ in ()).throw(ToolError("No such thing."))
+    script.says(calls(("safe", {"value": 1})), "It did not work.")
+    plan = work_off(agent_plan(ada))
+    assert plan.status == "completed"
+    assert "No such thing." in script.last_results()[0]
+    assert step_of(plan, 3).status == "failed"
+
+
+def test_a_tool_it_was_not_given_is_not_called(script, stage, ada):
+    """Neither an unknown one, nor one that its filter keeps from it."""
+    make_agent(tools=ToolFilter(names=["safe"]))
+    script.says(calls(("saef", {}), ("dangerous", {"value": 1})), "I may not.")
+    plan = work_off(agent_plan(ada))
+    assert plan.status == "completed"
+    assert tools_of(plan) == ["agent_turn completed", "agent_turn completed"]
+    assert ["Did you mean" in script.last_results()[0], "may not call" in script.last_results()[1]] == [True, True]
+
+
+def test_references_in_its_arguments_refer_to_nothing(script, stage, ada):
+    """What a model writes is text."""
+    make_agent()
+    script.says(calls(("safe", {"value": "${told} and $${more}"})), "Done.")
+    assert work_off(agent_plan(ada, memory={"told": "secret"})).status == "completed"
+    assert stage.values("safe") == ["${told} and $${more}"]
+
+
+def test_a_held_call_waits_for_people_and_nothing_waits_with_it(script, stage, ada, rosa):
+    """Neither a lease nor a claim; the approval lets the agent go on."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1})), "Done.")
+    plan = work_off(agent_plan(ada))
+    agent = step_of(plan, 1)
+    assert (agent.waiting_for, agent.claimed_by, agent.lease_until, agent.ready_at) == ("calls", "", None, None)
+    assert step_of(plan, 3).waiting_for == "approval"
+    approve(plan, rosa, 3)
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == [1]
+
+
+def test_held_calls_are_decided_one_by_one_and_the_reason_is_told(script, stage, ada, rosa):
+    """The model is asked again when the last of them is decided."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1}), ("dangerous", {"value": 2})), "One of two.")
+    plan = work_off(agent_plan(ada))
+    reject(plan, rosa, 3)
+    assert len(script.read) == 1
+    assert work_off(plan).status == "in_progress"
+    approve(plan, rosa, 4)
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == [2]
+    assert ["No." in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
+
+
+def test_what_was_refused_is_refused_again_in_the_same_plan(script, stage, ada, rosa):
+    """A model that asks again asks nobody."""
+    make_agent()
+    wanted = calls(("dangerous", {"value": 1}))
+    script.says(wanted, wanted, "I gave up.")
+    plan = work_off(agent_plan(ada))
+    reject(plan, rosa, 3)
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == []
+    assert step_of(plan, 5).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("budget", "why", "words"),
+    [
+        ({"rounds": 2}, "rounds", "Maximum iterations reached"),
+        ({"calls": 1}, "calls", "more than 1 calls"),
+        ({"tokens": 200}, "tokens", "220 tokens"),
+        ({"cost": "0.02"}, "cost", "0.0200 US dollars"),
+    ],
+)
+def test_it_stops_at_its_limits_and_says_why(script, stage, ada, budget, why, words):
+    """Before it makes the calls of which it could not hear."""
+    make_agent(budget=AgentBudget.model_validate(budget))
+    again = calls(("safe", {"value": 1}))
+    script.says(again, again, again, "Never said.")
+    plan = work_off(agent_plan(ada))
+    assert (plan.status, run_of(plan).stopped_for) == ("failed", why)
+    assert words in step_of(plan, 1).error
+    assert stage.values("safe") == [1]
+
+
+def test_an_agent_that_is_retried_goes_on_with_what_was_said(script, stage, ada):
+    """Under limits that count anew; its calls are not made again."""
+
+    make_agent(budget=AgentBudget(rounds=2))
+    script.says(calls(("safe", {"value": 1})), calls(("safe", {"value": 2})), "Done.")
+    plan = work_off(agent_plan(ada))
+    retry_plan(plan, 1, by=Requester(ada))
+    assert work_off(plan).status == "completed"
+    assert stage.values("safe") == [1]
+    assert len(script.read[-1]) > 2
+
+
+def test_a_turn_that_fails_fails_the_step_with_why(script, ada):
+    """A model that cannot be asked is no reason to make anything up."""
+    make_agent()
+    script.says(ToolError("The model is away."))
+    plan = work_off(agent_plan(ada))
+    assert plan.status == "failed"
+    assert "The model is away." in step_of(plan, 1).error
+
+
+@pytest.mark.parametrize("answer", ["", "  ", {"text": 1}, {"calls": [{"tool": "safe"}]}])
+def test_an_answer_that_says_nothing_fails_the_step(script, ada, answer):
+    """And leaves the plan in no doubt."""
+    make_agent()
+    script.says(answer)
+    plan = work_off(agent_plan(ada))
+    assert (plan.status, run_of(plan).stopped_for) == ("failed", "failed")
+
+
+def test_an_agent_that_may_not_be_used_fails_its_step(script, ada):
+    """It was switched off, or given to others, after the plan was checked."""
+    agent = make_agent()
+    plan = agent_plan(ada, start=False)
+    type(agent).objects.update(groups='["finance"]')
+
+    start_plan(plan, by=Requester(ada))
+    assert work_off(plan).status == "failed"
+    assert "no agent called ann" in step_of(plan, 1).error
+
+
+def test_people_who_asked_for_the_agent_asked_for_its_calls(script, stage, ada, rosa):
+    """Nobody decides about what they asked for."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1})))
+    plan = work_off(agent_plan(ada))
+    assert request_of(plan, 3).call.requested_by == ada
+
+
+def test_threads_carry_agents_out(executor, script, stage, ada):
+    """Several at once, each with several calls."""
+    make_agent()
+    script.says(*[calls(("safe", {"value": number})) for number in range(4)], *["Done."] * 4)
+    plan = agent_plan(ada, *(agent_step(number) for number in range(1, 5)))
+    eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the plan's end")
+    assert sorted(stage.values("safe")) == [0, 1, 2, 3]
+    assert all(len(children_of(plan, number)) == 3 for number in range(1, 5))
