@@ -113,7 +113,7 @@ def test_what_was_refused_is_refused_again_in_the_same_plan(script, stage, ada, 
 
 
 @pytest.mark.parametrize(
-    ("budget", "why", "words"),
+    "limit",
     [
         ({"rounds": 2}, "rounds", "Maximum iterations reached"),
         ({"calls": 1}, "calls", "more than 1 calls"),
@@ -121,8 +121,9 @@ def test_what_was_refused_is_refused_again_in_the_same_plan(script, stage, ada, 
         ({"cost": "0.02"}, "cost", "0.0200 US dollars"),
     ],
 )
-def test_it_stops_at_its_limits_and_says_why(script, stage, ada, budget, why, words):
+def test_it_stops_at_its_limits_and_says_why(script, stage, ada, limit):
     """Before it makes the calls of which it could not hear."""
+    budget, why, words = limit
     make_agent(budget=AgentBudget.model_validate(budget))
     again = calls(("safe", {"value": 1}))
     script.says(again, again, again, "Never said.")
