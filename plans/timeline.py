@@ -8,15 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import Literal
 
 Kind = Literal["working", "waiting", "retry"]
 
-NOW = 94.0
+NOW, NOW_LABEL = 94.0, "now"
 WAITS_PER_WORK = 0.5
 MOST_TICKS = 4
-LABEL_WIDTH = 20.0
-"""In percent. The lane is some 150 px wide beside the open step, and a label like 1:31 takes 30."""
+LABEL_WIDTH, CHARACTER_WIDTH, HALF_OF_NOW = 20.0, 4.2, 10.0
+"""In percent. The lane is some 140 px wide beside the open step, and a label like 1:31 takes 28: so wide at least,
+and wider when it is longer. "now" has its middle where the others begin."""
 _STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
     *(60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200),
@@ -119,15 +121,23 @@ class _Scale:
 
 def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
     """Yield 0, the end, where waits begin, and round times between; none where it would cover another."""
-    end = Tick(scale.at(scale.length), "now" if running else _label(scale.length))
+    end = Tick(scale.at(scale.length), NOW_LABEL if running else _label(scale.length))
     placed = [Tick(0.0, "0"), end]
     step = next((each for each in _STEPS if scale.working / each <= MOST_TICKS), None)
     step = step or _DAY * max(1, round(scale.working / _DAY / MOST_TICKS))
     for seconds in [*(begin for begin, _ in scale.waits), *_round_times(scale, step)]:
-        offset = scale.at(seconds)
-        if all(abs(offset - tick.offset) >= LABEL_WIDTH for tick in placed):
-            placed.append(Tick(offset, _label(seconds)))
-    yield from sorted(placed, key=lambda tick: tick.offset)
+        new = Tick(scale.at(seconds), _label(seconds))
+        if new.label != _label(0) and all(
+            _stand_apart(*sorted((new, tick), key=attrgetter("offset"))) for tick in placed
+        ):
+            placed.append(new)
+    yield from sorted(placed, key=attrgetter("offset"))
+
+
+def _stand_apart(left: Tick, right: Tick) -> bool:
+    """Say whether the left label ends before the right one begins."""
+    ends = left.offset + max(LABEL_WIDTH, CHARACTER_WIDTH * len(left.label))
+    return ends <= right.offset - (HALF_OF_NOW if right.label == NOW_LABEL else 0.0)
 
 
 def _round_times(scale: _Scale, step: float) -> Iterator[float]:

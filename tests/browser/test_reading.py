@@ -100,6 +100,19 @@ def test_every_page_fits_and_is_whole(admin, ada, page_as: PageAs, path, width):
     assert page.evaluate("[...document.querySelectorAll('h1')].filter((part) => part.checkVisibility()).length") == 1
 
 
+OVERLAPPING = """[...document.querySelectorAll(".tabs a")].map((part) => [part, document.createRange()])
+    .map(([part, range]) => (range.selectNodeContents(part), [part.textContent, range.getBoundingClientRect()]))
+    .filter(([, box], place, all) => place && box.left < all[place - 1][1].right).map(([text]) => text)"""
+
+
+def test_the_statuses_of_plans_do_not_lie_over_each_other(rosa, page_as: PageAs):
+    """On a phone they are wider than the screen, and scroll."""
+    page = page_as(rosa, viewport={"width": 390, "height": 800})
+    page.goto("/plans/")
+    assert page.locator(".tabs a").count() > 5
+    assert page.evaluate(OVERLAPPING) == []
+
+
 def test_signing_in_with_the_keyboard(ada, rosa, live_server, browser, complaints):
     """Reviewers who are needed come to what waits."""
     ask(ada)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plans.timeline import Interval, Kind, Timeline, draw_timeline
+from plans.timeline import Interval, Kind, Tick, Timeline, draw_timeline
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -109,7 +109,18 @@ def test_bars_and_labels_stay_on_the_lane(
     assert all(bar.offset >= 0 and bar.width >= 0 and bar.offset + bar.width <= end + 0.02 for bar in timeline.bars)
     assert timeline.ticks[0].offset == 0
     assert timeline.ticks[-1].offset == pytest.approx(end, abs=0.02)
-    assert all(right.offset - left.offset >= 20 for left, right in pairwise(timeline.ticks))
+    assert all(right.offset - left.offset >= room(left, right) for left, right in pairwise(timeline.ticks))
+
+
+def room(left: Tick, right: Tick) -> float:
+    """Return how far apart two labels must stand: what the left one takes, and half of "now" around its line."""
+    return max(20, 4.2 * len(left.label)) + (10 if right.label == "now" else 0)
+
+
+def test_a_moment_after_the_start_has_no_label() -> None:
+    """It would say 0 once more."""
+    timeline = drawn(ran(1, 0, 0.04), ran(2, 0.04, None, "waiting"), until=120, running=True)
+    assert labels(timeline) == ["0", "now"]
 
 
 @given(INTERVALS)
