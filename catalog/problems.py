@@ -17,6 +17,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from catalog import errors
+from catalog.canonical import MAX_BYTES
 from catalog.retries import is_away
 from catalog.tracing import told
 
@@ -114,10 +115,11 @@ def _malformed(error: errors.MalformedJSON) -> Problem:
 
 def _invalid(error: exceptions.ValidationError) -> Problem:
     found = list(_flatten(error.detail))
-    return Problem(422, _sentence(found), "invalid", found)
+    return Problem(422, sentence_of(found), "invalid", found)
 
 
-def _sentence(found: Sequence[Mapping[str, Any]]) -> str:
+def sentence_of(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first of the errors as a problem's detail, with its path unless that is the whole body."""
     if not found:
         return "The request is not valid."
     first = found[0]
@@ -169,7 +171,10 @@ TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
     (exceptions.APIException, _from_drf),
     (Http404, lambda error: Problem(404, "There is no such thing, or it is not yours to see.", "not_found")),
     (PermissionDenied, lambda error: Problem(403, str(error) or "You may not do this.", "permission_denied")),
-    (RequestDataTooBig, lambda error: Problem(413, "The request body is too large.", "too_large")),
+    (
+        RequestDataTooBig,
+        lambda error: Problem(413, f"The request body may have at most {MAX_BYTES:,} bytes.", "too_large"),
+    ),
     (MultiPartParserError, lambda error: Problem(400, "The request was refused as malformed.", "bad_request")),
     (UnreadablePostError, lambda error: Problem(400, "The request ended before its body did.", "bad_request")),
     (SuspiciousOperation, lambda error: Problem(400, "The request was refused as malformed.", "bad_request")),

@@ -16,6 +16,7 @@ from catalog.endpoints import Endpoint
 from catalog.idempotency import answer_once
 from catalog.pages import page_of, page_schema, paged
 from catalog.problems import Problem as Refusal
+from catalog.problems import sentence_of
 from plans import controls, selectors, services
 from plans.cloning import kin_of
 from plans.counts import counts_of
@@ -246,5 +247,4 @@ def refused(problems: list[Problem], text: str) -> Response:
     """Answer 422 with the problems of a plan that cannot be stored; without a text they have no lines."""
     placed = with_lines(problems, text) if text else problems
     found = [asdict(problem) for problem in placed if problem.severity == "error"]
-    first = found[0]
-    return Refusal(422, f"{first['path']}: {first['message']}", "invalid", found).response()
+    return Refusal(422, sentence_of(found), "invalid", found).response()

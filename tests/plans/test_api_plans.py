@@ -67,7 +67,9 @@ def test_a_bad_plan_is_422_by_name_and_stores_nothing(ada, change, path):
 
 @pytest.mark.parametrize("body", [[], 1, None, "text", {}])
 def test_a_body_that_is_no_plan_is_422(ada, body):
-    assert Rest(ada).post("plans/", json.dumps(body)).status_code == 422
+    answer = Rest(ada).post("plans/", json.dumps(body))
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("goal: " if body == {} else "This must be an object.")
 
 
 def test_a_check_tells_everything_with_its_line_and_stores_nothing(ada):
