@@ -1,0 +1,165 @@
+"""An agent's step whose process is killed at every commit: the same conversation in the end, and each effect once."""
+
+import json
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from approvals.models import ApprovalRequest
+from approvals.states import RequestStatus
+from catalog import clock
+from plans import recovery
+from plans.agents.settings import ToolFilter
+from plans.models import AgentRun, Plan, Step
+from plans.services import Requester
+from plans.settling import Settlement, settle_outcome
+from plans.states import PLAN_TERMINAL, WaitingFor
+from tests import counts
+from tests.builders import approve, work_off
+from tests.plans.agents.conftest import script  # noqa: F401 (a fixture)
+from tests.plans.agents.scripted import SCRIPT, agent_plan, calls, make_agent, run_of
+
+ANSWERS = (
+    calls(("dangerous", {"value": "one"}), ("dangerous", {"value": "two"}), text="Two at first."),
+    calls(("dangerous", {"value": "three"}), text="And one more."),
+    "All three are done.",
+)
+FEW = 6
+LIVES = 20
+
+
+@pytest.fixture
+def sink(script: Any, stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+    """Where effects are written, outside of the database; the model answers by what it has said before."""
+    path = tmp_path / "sink"
+
+    def write(value: str, context: Any) -> str:
+        with path.open("a") as file:
+            file.write(f"{value}\n")
+        return value
+
+    def answer(context: Any) -> dict[str, Any]:
+        turn = Step.objects.get(plan__public_id=context.plan_id, step_id=context.step_id)
+        said = AgentRun.objects.get(step=turn.parent_id).messages.count('"by":"model"')
+        wanted = ANSWERS[said]
+        return {"text": wanted} if isinstance(wanted, str) else wanted
+
+    stage.acts["dangerous"] = write
+    monkeypatch.setattr(SCRIPT, "answer", answer, raising=False)
+    return path
+
+
+def live(plan: Plan, reviewer: User) -> None:
+    """Work the plan off and approve what it asks, as long as there is anything to do."""
+    while work_off(plan).status not in PLAN_TERMINAL:
+        waiting = ApprovalRequest.objects.filter(plan_ref=plan.public_id, status=RequestStatus.PENDING)
+        step_id = waiting.values_list("call__step__step_id", flat=True).order_by("call__step__step_id").first()
+        if step_id is None:
+            return
+        approve(plan, reviewer, step_id)
+
+
+def die_at(moment: str, number: int) -> Callable[[], int]:
+    """Let this process be killed before or after its so manieth commit; return a way to ask how many there were."""
+    commit, counter, seen = BaseDatabaseWrapper._commit, count(1), [0]
+
+    def commit_or_die(self: BaseDatabaseWrapper) -> None:
+        seen[0] = at = next(counter)
+        if (moment, at) == ("before", number):
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit(self)
+        if (moment, at) == ("after", number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    BaseDatabaseWrapper._commit = commit_or_die  # type: ignore[method-assign]
+    # Who watches statements is given commits one by one, on SQLite too.
+    connection.execute_wrappers.append(lambda execute, *given: execute(*given))
+    return lambda: seen[0]
+
+
+def in_a_process_of_its_own(act: Callable[[], int]) -> int | None:
+    """Do something in a forked process; return what it returned (less than 256), None when it was killed."""
+    connection.close()
+    if connection.vendor == "postgresql":
+        connection.close_pool()  # two processes on one connection would talk at once
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(act())
+        except BaseException:  # noqa: BLE001 - nothing of the test may go on in this process
+            traceback.print_exc()
+            os._exit(255)
+    _, status = os.waitpid(pid, 0)
+    return None if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+
+
+def bring_to_its_end(plan: Plan, people: tuple[User, User], sink: Path, dies: tuple[str, int]) -> int:
+    """Let processes carry the plan out, the first of which is killed; return how often one that lived committed."""
+    ada, rosa = people
+
+    def carry_out() -> int:
+        seen = die_at(*dies) if life == 0 else die_at("never", 0)
+        live(plan, rosa)
+        return seen()
+
+    for life in range(LIVES):
+        commits = in_a_process_of_its_own(carry_out)
+        assert commits != 255
+        assert (commits is None) == (life == 0 and dies[0] != "never")
+        plan.refresh_from_db()
+        if plan.status in PLAN_TERMINAL:
+            return commits or 0
+        now = clock.now()
+        recovery.give_up_leases(now)
+        recovery.take_back_lost_steps(clock.now())
+        for step in plan.steps.filter(waiting_for=WaitingFor.OUTCOME).select_related("call"):
+            settle(plan, step, ada, sink)
+    raise AssertionError("The plan did not come to its end.")
+
+
+def settle(plan: Plan, step: Step, by: User, sink: Path) -> None:
+    """Say what became of a call whose process was killed: a person looks where its effect would be."""
+    assert step.call is not None
+    value = step.parameters_json["value"]
+    was_done = sink.exists() and value in sink.read_text().split()
+    verdict = Settlement("happened", value) if was_done else Settlement("request_again")
+    settle_outcome(plan, step.step_id, settlement=verdict, by=Requester(by))
+
+
+def conversation_of(plan: Plan) -> list[tuple[str, Any]]:
+    """Return who said what: each message's words and calls, and which effects the model was told of."""
+    told = []
+    for message in json.loads(run_of(plan).messages):
+        results = [(each["id"], each["tool"]) for each in message.get("results", ())]
+        told.append((message["by"], (message.get("text"), message.get("calls"), results)))
+    return told
+
+
+@pytest.mark.timeout(counts.seconds(1800))
+@pytest.mark.django_db(transaction=True)
+def test_an_agent_killed_at_any_commit_says_the_same_and_does_everything_once(sink, ada, rosa, record_property):
+    """Three dangerous calls, two of them held side by side; wherever the process dies, another goes on from there."""
+    seed = counts.seed()
+    make_agent(tools=ToolFilter(names=["dangerous"]))
+    whole = agent_plan(ada)
+    commits = bring_to_its_end(whole, (ada, rosa), sink, ("never", 0))
+    places = [(moment, number) for number in range(1, commits + 1) for moment in ("before", "after")]
+    counts.dice(seed).shuffle(places)
+    chosen = places if counts.FULL else places[:FEW]
+    for place in chosen:
+        sink.unlink()
+        plan = agent_plan(ada)
+        bring_to_its_end(plan, (ada, rosa), sink, place)
+        assert (plan.status, place) == ("completed", place)
+        assert (sorted(sink.read_text().split()), place) == (["one", "three", "two"], place)
+        assert (conversation_of(plan), place) == (conversation_of(whole), place)
+    counts.report(record_property, "agent killed", seed=seed, commits=commits, places=len(chosen))
