@@ -84,10 +84,7 @@ def shown(calls: Sequence[ToolUse]) -> list[ToolUse]:
 
 
 def add(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepDocument]) -> list[int]:
-    """Store steps of an agent, ready to be claimed; return their numbers. Whoever asked for the agent's asked for them.
-
-    Raises ToolError where the plan takes no more steps.
-    """
+    """Store steps of an agent, ready to be claimed; return their numbers. Who asked for the agent's asked for them."""
     last: int = plan.steps.aggregate(last=Max("step_id", default=0))["last"]
     first = max({last} | removed_from(plan)) + 1
     numbered = [each.model_copy(update={"step_id": number}) for number, each in enumerate(documents, first)]

@@ -7,6 +7,9 @@ from plans.agents.settings import AgentBudget, AgentDocument
 from plans.models import AgentRun, Step
 
 LOOPING = "Maximum iterations reached. The agent may be stuck in a loop."
+NO_PRICE = (
+    "The agent stopped: nobody knows what {model} costs, so its cost cannot be limited. Limit its tokens instead."
+)
 MORE = "Retry this step to let it go on for as long again."
 
 

@@ -20,13 +20,16 @@ from plans.agents.settings import AgentDocument, document_of
 from plans.claims import Claimed, Parking
 from plans.events import Recording
 from plans.models import Agent, AgentRun, Plan, Step
-from plans.spec import extract_value
+from plans.spec import MAX_STEPS, extract_value
 from plans.states import StepStatus, WaitingFor
 from plans.work import PlanFacts
 
 UNREADABLE = "What came in place of the model's answer cannot be read. Retry this step, and it is asked again."
 NOTHING_SAID = "The model answered nothing: neither a text nor a call. Retry this step, and it is asked again."
 TURN_SKIPPED = "Its turn was skipped by a person, so the agent cannot go on. Retry this step, and it is asked again."
+FULL = (
+    f"The plan has {MAX_STEPS} steps, and takes no more: its agent cannot go on. Clone it without what is done."
+)
 NO_AGENT = "There is no agent called {name} that {who} may use."
 
 
@@ -126,6 +129,9 @@ def _ask_next(walk: Walk) -> None:
     if why is not None:
         _stop(walk, why, limits.words_for(why, walk.run, walk.settings))
         return
+    if walk.plan.steps.count() >= MAX_STEPS:
+        _stop(walk, AgentRun.Stopped.FAILED, FULL)
+        return
     walk.run.rounds += 1
     (number,) = children.add(walk.batch, walk.plan, walk.step, [children.turn(walk.run.rounds, walk.settings.name)])
     walk.awaited = [Awaited(step_id=number)]
@@ -146,7 +152,9 @@ def _take_turn(walk: Walk, child: Step) -> None:
         return
     limits.spend(walk.run, turn)
     walk.messages.append(ModelTurn(text=turn.text, calls=children.shown(turn.calls)))
-    if turn.calls:
+    if turn.calls and turn.cost is None and walk.settings.budget.cost is not None:
+        _stop(walk, AgentRun.Stopped.COST, limits.NO_PRICE.format(model=turn.model))
+    elif turn.calls:
         _make_calls(walk, turn)
     else:
         _end(walk, turn, child)

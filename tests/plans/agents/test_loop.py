@@ -1,8 +1,15 @@
 """The loop of an agent: asked, called, told, until it ends or a limit is reached; nothing is done twice."""
 
+from datetime import timedelta
+
 import pytest
 
+from approvals.decisions import Decision, decide
+from approvals.states import Verdict
+from catalog import clock
 from catalog.errors import ToolError
+from catalog.models import Call
+from plans.agents import loop
 from plans.agents.settings import AgentBudget, ToolFilter
 from plans.models import Plan
 from plans.retrying import retry_plan
@@ -131,6 +138,60 @@ def test_it_stops_at_its_limits_and_says_why(script, stage, ada, limit):
     assert (plan.status, run_of(plan).stopped_for) == ("failed", why)
     assert words in step_of(plan, 1).error
     assert stage.values("safe") == [1]
+
+
+def test_waiting_for_people_is_no_work(script, stage, ada, rosa):
+    """Its seconds are those that models and tools take."""
+    make_agent(budget=AgentBudget(seconds=3600))
+    script.says(calls(("dangerous", {"value": 1})), "Done.")
+    plan = work_off(agent_plan(ada))
+    Call.objects.filter(plan_ref=plan.public_id).update(created_at=clock.now() - timedelta(days=1))
+    approve(plan, rosa, 3)
+    assert work_off(plan).status == "completed"
+    assert 0 < run_of(plan).seconds < 3600
+
+
+def test_it_stops_when_models_and_tools_have_worked_for_long_enough(script, stage, ada):
+    """And says for how long they did."""
+    make_agent(budget=AgentBudget(seconds=60))
+    script.says(calls(("safe", {"value": 1})), "Never said.")
+    plan = agent_plan(ada)
+    stage.acts["safe"] = lambda value, context: Call.objects.filter(public_id=context.call_id).update(
+        started_at=clock.now() - timedelta(seconds=90)
+    )
+    assert work_off(plan).status == "failed"
+    assert "of work; it may take 60" in step_of(plan, 1).error
+
+
+def test_a_cost_that_nobody_knows_is_no_cost_within_a_limit(script, stage, ada):
+    """It makes no further call, and says what to limit instead."""
+    make_agent(budget=AgentBudget.model_validate({"cost": "1"}))
+    script.says(calls(("safe", {"value": 1})) | {"cost": None})
+    plan = work_off(agent_plan(ada))
+    assert (plan.status, stage.values("safe")) == ("failed", [])
+    assert "Limit its tokens instead" in step_of(plan, 1).error
+
+
+def test_a_plan_that_takes_no_more_steps_ends_the_agent(script, stage, ada, monkeypatch):
+    """With why."""
+    make_agent()
+    monkeypatch.setattr(loop, "MAX_STEPS", 3)
+    script.says(calls(("safe", {"value": 1})), "Never said.")
+    plan = work_off(agent_plan(ada))
+    assert plan.status == "failed"
+    assert "takes no more" in step_of(plan, 1).error
+
+
+def test_what_people_changed_of_a_call_is_told(script, stage, ada, rosa):
+    """With what it ran, in place of what was asked for."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": "asked"})), "Done.")
+    plan = work_off(agent_plan(ada))
+    request = request_of(plan, 3)
+    decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest, arguments={"value": "given"}))
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == ["given"]
+    assert ["changed the arguments" in script.last_results()[0], '"given"' in script.last_results()[0]] == [True, True]
 
 
 def test_an_agent_that_is_retried_goes_on_with_what_was_said(script, stage, ada):
