@@ -165,8 +165,12 @@ def _list_kind(schema: Schema, root: Schema, depth: int) -> str:
     return "list"
 
 
-def limits_of(schema: Schema, root: Schema) -> Iterator[str]:
-    """Yield what a place must keep to, in words: lengths, ranges, choices, the default."""
+def limits_of(schema: Schema, root: Schema) -> list[str]:
+    """Return what a place must keep to, each thing once, in words: lengths, ranges, choices, the default."""
+    return list(dict.fromkeys(_limits(schema, root)))
+
+
+def _limits(schema: Schema, root: Schema) -> Iterator[str]:
     yield from (words.format(_said(schema[key])) for key, words in LIMITS if key in schema)
     if schema.get("uniqueItems") is True:
         yield "no entry twice"
@@ -175,7 +179,7 @@ def limits_of(schema: Schema, root: Schema) -> Iterator[str]:
     if isinstance(others, Mapping) and others:
         yield f"other members: {kind_of(plain_schema(others, root), root)}"
     for variant in () if isinstance(schema.get("type"), list) else variants_of(schema, root):
-        yield from limits_of({key: variant[key] for key in variant if key not in NOT_A_LIMIT}, root)
+        yield from _limits({key: variant[key] for key in variant if key not in NOT_A_LIMIT}, root)
     if "default" in schema:
         yield f"default {_json(schema['default'])}"
 

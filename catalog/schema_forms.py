@@ -100,8 +100,9 @@ class Field:
         if self.kind == "list":
             opens = self.open or not schema.get("prefixItems")
             return opens and schema.get("items") is not False and self.row_count < schema.get("maxItems", MOST_ROWS)
-        others = schema.get("additionalProperties", True) is not False or "patternProperties" in schema
-        return self.kind == "group" and others
+        # A call refuses what an object that names its members does not say it takes, whatever JSON Schema would.
+        others = schema.get("additionalProperties", "properties" not in schema) is not False
+        return self.kind == "group" and (others or "patternProperties" in schema)
 
     @property
     def described_by(self) -> str:

@@ -173,16 +173,16 @@ def _sentence(code: str, facts: dict[str, Any], value: object) -> str:
     if code == "const":
         return f"This must be {_choices([facts['expected_value']])}."
     template = _SENTENCES.get(code, "This does not fit the schema's rule '{code}'.")
-    return template.format(code=code, **facts)
+    return template.format(code=code, **facts, things=_things(code, facts.get("limit")))
 
 
 _SENTENCES = {
-    "minLength": "This needs at least {limit} characters.",
-    "maxLength": "This may have at most {limit} characters.",
-    "minItems": "This needs at least {limit} entries.",
-    "maxItems": "This may have at most {limit} entries.",
-    "minProperties": "This needs at least {limit} members.",
-    "maxProperties": "This may have at most {limit} members.",
+    "minLength": "This needs at least {limit} {things}.",
+    "maxLength": "This may have at most {limit} {things}.",
+    "minItems": "This needs at least {limit} {things}.",
+    "maxItems": "This may have at most {limit} {things}.",
+    "minProperties": "This needs at least {limit} {things}.",
+    "maxProperties": "This may have at most {limit} {things}.",
     "minimum": "This must be at least {limit}.",
     "maximum": "This must be at most {limit}.",
     "exclusiveMinimum": "This must be more than {limit}.",
@@ -193,6 +193,13 @@ _SENTENCES = {
     "uniqueItems": "Every entry must differ from the others.",
     "falseSchema": "Nothing is allowed here.",
 }
+_COUNTED = {"Length": ("character", "characters"), "Items": ("entry", "entries"), "Properties": ("member", "members")}
+
+
+def _things(code: str, limit: object) -> str:
+    """Return the word for so many of what a limit counts; empty for a limit that counts nothing."""
+    one, several = _COUNTED.get(code[3:], ("", ""))
+    return one if limit == 1 else several
 
 
 def _wrong(wanted: Sequence[str], value: object) -> str:

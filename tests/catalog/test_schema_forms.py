@@ -229,6 +229,22 @@ def test_named_rows_are_removed_by_their_place():
 
 
 @pytest.mark.parametrize(
+    ("document", "is_offered"),
+    [
+        (schema(a=TEXT), False),
+        (schema(), False),
+        (schema(a=TEXT) | {"additionalProperties": TEXT}, True),
+        (schema(a=TEXT) | {"patternProperties": {"^x-": TEXT}}, True),
+        (ANY_OBJECT, True),
+        (ANY_OBJECT | {"additionalProperties": False}, False),
+    ],
+)
+def test_a_member_is_offered_only_where_a_call_takes_one(document, is_offered):
+    """A call refuses names that an object with named members does not have, unless its schema says otherwise."""
+    assert form_of(document, FormFields({})).takes_more is is_offered
+
+
+@pytest.mark.parametrize(
     "query",
     ["value:a=1&value:a=2", "other:a=1", "value:a..b=1", "value:a%20b=1", "value:" + "a." * 40 + "a=1", ":a=1"],
 )

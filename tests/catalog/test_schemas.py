@@ -76,6 +76,22 @@ def test_arguments_that_fit_have_no_problems():
     assert compile_schema(TYPICAL).problems({"ticker": "A", "count": 1, "tags": [], "note": None}) == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "value", "words"),
+    [
+        ({"minLength": 1}, "", "at least 1 character."),
+        ({"maxLength": 2}, "abc", "at most 2 characters."),
+        ({"minItems": 1}, [], "at least 1 entry."),
+        ({"maxProperties": 1}, {"a": 1, "b": 2}, "at most 1 member."),
+        ({"minProperties": 2}, {}, "at least 2 members."),
+    ],
+)
+def test_what_a_limit_counts_is_said_in_the_right_number(rule, value, words):
+    (problem,) = compile_schema(rule).problems(value)
+
+    assert problem.message.endswith(words)
+
+
 def test_every_unknown_key_is_one_problem_with_the_nearest_name():
     problems = compile_schema(TYPICAL).problems({"ticker": "A", "cuont": 1, "zzz": 2})
 
