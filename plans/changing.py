@@ -23,7 +23,18 @@ from catalog.secrets import KEY, scrub_words, shown_text
 from catalog.vault import Refilled
 from plans import carriers, early, finishing
 from plans.askers import ask_for
-from plans.documents import Document, documents_of, fields_of, keep_secrets, removed_from, sealed_parameters, unstarted
+from plans.documents import (
+    Document,
+    calls_of_agents,
+    documents_of,
+    fields_of,
+    keep_secrets,
+    removed_from,
+    sealed_parameters,
+    see_that_no_agent_called,
+    unstarted,
+    words_of_call,
+)
 from plans.events import Recording, recording
 from plans.given import keep_given
 from plans.models import MemoryItem, Plan, Step, StepDependency
@@ -168,14 +179,24 @@ def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document])
         raise Conflict("This plan may not be changed: it was submitted with can_modify false. Clone it instead.")
     if plan.status not in OPEN:
         raise Conflict(f"This plan has ended ({plan.status}), so it cannot be changed. Clone it instead.")
-    if change.seen_seq is not None and plan.events.filter(type="plan.changed", seq__gt=change.seen_seq).exists():
+    by_others = plan.events.filter(
+        type="plan.changed", step_id=None
+    )  # what agents add changes nothing that was written
+    if change.seen_seq is not None and by_others.filter(seq__gt=change.seen_seq).exists():
         raise Conflict(f"Someone else has changed this plan since you looked at it. {NOTHING_CHANGED}")
+    see_that_no_agent_called([*_edited(change), *change.remove, *_needed(change)], plan)
     named = {number for number in (*_edited(change), *change.remove) if number in before}
     started = sorted(named - set(unstarted(plan).values_list("step_id", flat=True)))
     if started:
         several = len(started) > 1
         steps = f"Step{'s' * several} {', '.join(map(str, started))} {'have' if several else 'has'}"
         raise Conflict(f"{steps} started, so {'they' if several else 'it'} cannot be changed. {NOTHING_CHANGED}")
+
+
+def _needed(change: PlanChange) -> list[int]:
+    """Return the numbers that the steps of a change say they need, as far as they are numbers."""
+    needed = [each.get("dependencies") for each in (*change.add, *change.edit)]
+    return [number for numbers in needed if isinstance(numbers, list) for number in numbers if type(number) is int]
 
 
 def _edited(change: PlanChange) -> list[int]:
@@ -186,7 +207,10 @@ def _edited(change: PlanChange) -> list[int]:
 def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> Judged:
     """Return the plan as it would be, and what there is to know about the change."""
     keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
-    found = _numbers(change, before, removed_from(plan))
+    calls = calls_of_agents(plan)
+    used = {number: f"Step {number} was removed from this plan" for number in removed_from(plan)}
+    used |= {number: words_of_call(number, agents) for number, agents in calls.items()}
+    found = _numbers(change, before, used)
     kept = _kept_by(plan, change)
     change = _with_secrets(change, kept)
     result = _result(change, before, {"goal": plan.goal, "memory": keys})
@@ -196,6 +220,9 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     found += moved + [each for each in told if each.path not in {one.path for one in moved}]
     if size_of(result.document["steps"]) > MAX_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))
+    if calls and len(result.document["steps"]) + len(calls) > MAX_STEPS:
+        said = f"The plan would have more than {MAX_STEPS} steps, with the {len(calls)} that its agents have made."
+        found.append(_error("add", "too_many", said))
     return replace(result, problems=found)
 
 
@@ -203,8 +230,8 @@ def _as_it_is(plan: Plan, before: Mapping[int, Document], keys: Mapping[str, Non
     return {"goal": plan.goal, "steps": list(before.values()), "memory": keys}
 
 
-def _numbers(change: PlanChange, before: Mapping[int, Document], removed: set[int]) -> list[Problem]:
-    """Return what is wrong with the numbers by which the change names steps."""
+def _numbers(change: PlanChange, before: Mapping[int, Document], used: Mapping[int, str]) -> list[Problem]:
+    """Return what is wrong with the numbers by which the change names steps; `used` says whose it may not give."""
     found, named = [], set[int]()
     places = [(f"edit.{place}.step_id", each.get("step_id")) for place, each in enumerate(change.edit)]
     places += [(f"remove.{place}", number) for place, number in enumerate(change.remove)]
@@ -218,8 +245,8 @@ def _numbers(change: PlanChange, before: Mapping[int, Document], removed: set[in
         else:
             named.add(number)
     for place, step in enumerate(change.add):
-        if step.get("step_id") in removed:
-            message = f"Step {step['step_id']} was removed from this plan. Numbers are not used again; take another."
+        if step.get("step_id") in used:
+            message = f"{used[step['step_id']]}. Numbers are not used again; take another."
             found.append(_error(f"add.{place}.step_id", "step_id_used", message))
     return found
 

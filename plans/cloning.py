@@ -33,7 +33,9 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     """
     document = document_of(plan, opened=owns(by.user, plan))
     hidden = hidden_from(by.user, plan)
-    if any(each.everything for each in hidden.steps.values()) or hidden.keys & set(document["memory"]):
+    written = {each["step_id"] for each in document["steps"]}
+    is_private = any(each.everything for number, each in hidden.steps.items() if number in written)
+    if is_private or hidden.keys & set(document["memory"]):
         raise NotAllowed(
             "This plan holds private values. Only its owner, reviewers and administrators see them, and can clone it."
         )

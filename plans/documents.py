@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from catalog import vault
+from catalog.errors import Conflict
 from catalog.registry import get_tool
 from catalog.secrets import KEY, Sealed, scrub_words
 from catalog.vault import Place
@@ -20,19 +21,21 @@ Document = dict[str, Any]
 def documents_of(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
     """Return the document of every step of the plan by its number, in order; two queries.
 
+    What an agent calls is no part of the plan as it was written: of its work there is its own step alone.
     Secrets are `{"$secret": name}`; `opened`, for what is checked and stored again, they are as they were given.
     """
     needs: dict[int, list[int]] = {}
     arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
     for number, needed in arrows.values_list("step__step_id", "needs__step_id"):
         needs.setdefault(number, []).append(needed)
-    documents = {step.step_id: _document(step, needs.get(step.step_id, [])) for step in plan.steps.order_by("step_id")}
+    written = plan.steps.filter(parent=None).order_by("step_id")
+    documents = {step.step_id: _document(step, needs.get(step.step_id, [])) for step in written}
     return _opened(plan, documents) if opened else documents
 
 
 def _opened(plan: Plan, documents: dict[int, Document]) -> dict[int, Document]:
     """Return documents with the secrets that are kept in their places; one query for each step that has any."""
-    cut = plan.steps.filter(parameters__contains=KEY).values_list("step_id", "parameters")
+    cut = plan.steps.filter(parent=None, parameters__contains=KEY).values_list("step_id", "parameters")
     whole = {number: {"parameters": vault.opened(text, plan.public_id)} for number, text in cut}
     return {number: document | whole.get(number, {}) for number, document in documents.items()}
 
@@ -86,10 +89,31 @@ def sealed_parameters(tool: Any, parameters: Any) -> Sealed:
 def unstarted(plan: Plan) -> "QuerySet[Step]":
     """Return the steps that nobody has begun, nor asked for as a call: they may still become other steps.
 
-    What was asked early about a step does not keep it from that: it is withdrawn then.
+    What was asked early about a step does not keep it from that: it is withdrawn then. What an agent calls is the
+    agent's to change.
     """
     uncalled = Q(call=None) | Q(call__approval__is_early=True)
-    return plan.steps.filter(uncalled, status=StepStatus.PENDING, attempt=0)
+    return plan.steps.filter(uncalled, parent=None, status=StepStatus.PENDING, attempt=0)
+
+
+def calls_of_agents(plan: Plan) -> dict[int, int]:
+    """Return the steps in which agents ask and call, by number, each with the number of its agent's step."""
+    rows = plan.steps.filter(parent__isnull=False)
+    return dict(rows.values_list("step_id", "parent__step_id"))
+
+
+def words_of_call(number: int, agents_step: int) -> str:
+    """Say what a step is that stands under an agent's."""
+    return f"Step {number} is a call of the agent of step {agents_step}"
+
+
+def see_that_no_agent_called(numbers: Iterable[int], plan: Plan) -> None:
+    """Raise Conflict where one of these steps is an agent's call: it is no part of the plan as it was written."""
+    calls = calls_of_agents(plan)
+    number = next((each for each in numbers if each in calls), None)
+    if number is not None:
+        call, agents = words_of_call(number, calls[number]), calls[number]
+        raise Conflict(f"{call}: it is not changed, and steps depend on step {agents} instead. Nothing was changed.")
 
 
 def removed_from(plan: Plan) -> set[int]:

@@ -13,6 +13,7 @@ from catalog.states import CallStatus
 from catalog.transitions import move, try_move
 from catalog.vault import Place
 from plans import carriers
+from plans.agents.loop import end_run
 from plans.events import Recording, recording
 from plans.finishing import RELEASED
 from plans.models import Plan, Step
@@ -43,13 +44,15 @@ def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: U
 def cancel_step(step: Step, batch: Recording, reason: str, by: User | None) -> None:
     """Cancel one step that has not ended, with its call and, where people were asked, their request."""
     call = step.call
+    if step.agent:
+        end_run([step.pk], batch)
+    if try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=batch.now, **RELEASED):
+        batch.add("step.cancelled", step.step_id, **({"call": call.public_id} if call else {}))
     if call is not None:
         if hasattr(call, "approval") and call.approval.status in OPEN:
             requests.take_back(call.approval, by=by, reason=reason)
         else:
             try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=reason, finished_at=batch.now)
-    if try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=batch.now, **RELEASED):
-        batch.add("step.cancelled", step.step_id, **({"call": call.public_id} if call else {}))
 
 
 def end_overdue_plans(now: datetime) -> int:

@@ -84,11 +84,15 @@ def _store(plan: Plan, step: Step, text: str, by: Requester) -> None:
 
 
 def _ask_for_what_follows(plan: Plan, step: Step, by: Requester) -> None:
-    """Who answers for someone else asked for what is made of it, and does not decide about that."""
+    """Who answers for someone else asked for what is made of it, and does not decide about that.
+
+    What is made of an answer to an agent is what the agent does from then on, and what needs that.
+    """
     if by.user.pk == plan.author_id:
         return
     arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs__step_id", "step__step_id")
-    ask_for(plan, {step.step_id} | descendants(step.step_id, arrows), by=by)
+    first = step.parent.step_id if step.parent is not None else step.step_id
+    ask_for(plan, {step.step_id, first} | descendants(first, arrows), by=by)
 
 
 @dataclass(frozen=True, slots=True)

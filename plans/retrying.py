@@ -16,7 +16,9 @@ from catalog.errors import Conflict
 from catalog.retries import retried
 from catalog.transitions import move, try_move
 from plans import carriers, finishing
+from plans.agents.loop import end_run
 from plans.askers import ask_for
+from plans.documents import words_of_call
 from plans.events import Recording, recording
 from plans.models import Plan, Step, StepDependency
 from plans.order import descendants
@@ -50,8 +52,11 @@ def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None
 
 
 def _all_stopped(plan: Plan) -> list[Step]:
-    """Return the steps that failed or were cancelled; a plan whose time ran out as its last step ended has none."""
-    steps = list(plan.steps.filter(status__in=STOPPED))
+    """Return the steps that failed or were cancelled; a plan whose time ran out as its last step ended has none.
+
+    What an agent called is not tried again by itself: the agent is told of it, and decides.
+    """
+    steps = list(plan.steps.filter(status__in=STOPPED, parent=None))
     if steps:
         return steps
     unknown = plan.steps.filter(waiting_for=WaitingFor.OUTCOME).values_list("step_id", flat=True).first()
@@ -64,7 +69,10 @@ def _all_stopped(plan: Plan) -> list[Step]:
 
 def _from_step(plan: Plan, step_id: int) -> list[Step]:
     """Return the step and what depends on it, as far as it was stopped."""
-    step = plan.steps.get(step_id=step_id)
+    step = plan.steps.select_related("parent").get(step_id=step_id)
+    if step.parent is not None:
+        agents = step.parent.step_id
+        raise Conflict(f"{words_of_call(step_id, agents)}, which decides what follows: retry step {agents}.")
     if step.waiting_for == WaitingFor.OUTCOME:
         raise _must_be_settled(step_id)
     if step.status not in STOPPED:
@@ -96,6 +104,7 @@ def _reopen(plan: Plan, batch: Recording, by: Requester) -> None:
 
 def _try_again(plan: Plan, steps: list[Step], batch: Recording, by: Requester) -> None:
     """Make the steps pending as if they had not been begun; their attempts go on counting, for they are the fence."""
+    _see_that_agents_are_done(steps)
     rows = Step.objects.filter(pk__in=[step.pk for step in steps])
     now_ready = Case(When(dependencies_left=0, then=Value(batch.now)), output_field=DateTimeField())
     moved = try_move(
@@ -104,10 +113,23 @@ def _try_again(plan: Plan, steps: list[Step], batch: Recording, by: Requester) -
     )  # fmt: skip
     if moved != len(steps):
         raise Conflict("A step went on meanwhile. Nothing was retried; look again.")
+    end_run([step.pk for step in steps if step.agent], batch)
     for step in steps:
         batch.add("step.retrying", step.step_id, by=name_of(by.user), **_earlier_try(step))
     ask_for(plan, [step.step_id for step in steps], by=by)
     carriers.hint(plan.pk, max(1, sum(not step.dependencies_left for step in steps)))
+
+
+def _see_that_agents_are_done(steps: list[Step]) -> None:
+    """Let no agent go on while a call of it has not ended: it could not be told what came of that."""
+    agents = [step.pk for step in steps if step.agent]
+    going = Step.objects.filter(parent__in=agents, status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS))
+    call = going.select_related("parent").first() if agents else None
+    if call is None or call.parent is None:
+        return
+    if call.waiting_for == WaitingFor.OUTCOME:
+        raise _must_be_settled(call.step_id)
+    raise Conflict(f"{words_of_call(call.step_id, call.parent.step_id)}, and has not ended yet. Retry it after that.")
 
 
 def _earlier_try(step: Step) -> dict[str, str]:

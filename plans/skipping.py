@@ -1,6 +1,7 @@
 """Skipping: a person completes a step that nobody works on, with a reason. Its tool is not called.
 
-A skip is no approval: what people were asked about the step is withdrawn, and its call is cancelled.
+A skip is no approval: what people were asked about the step is withdrawn, and its call is cancelled. An agent's step is
+skipped with all that the agent still waits for. A call of an agent is skipped like any step, and the agent is told.
 """
 
 from django.db.models import Q
@@ -16,13 +17,17 @@ from catalog.secrets import scrub_words
 from catalog.states import CallStatus
 from catalog.transitions import try_move
 from plans import carriers, claims, finishing
+from plans.agents.children import TURN
+from plans.agents.loop import end_run
+from plans.documents import words_of_call
+from plans.endings import cancel_step
 from plans.events import Recording, recording
 from plans.models import Plan, Step
 from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
 MAX_REASON = 2000
-WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT)
+WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT, WaitingFor.CALLS)
 LET_GO = Q(waiting_for="", ready_at__isnull=False)
 """What was begun and let go: by a pause, by a process that was told to stop or was lost."""
 BEGUN = Q(status=StepStatus.IN_PROGRESS, claimed_by="")
@@ -31,7 +36,12 @@ IDLE = Q(status=StepStatus.PENDING) | (BEGUN & (Q(waiting_for__in=WAITS) | LET_G
 
 
 def is_idle(step: Step) -> bool:
-    """Say whether nobody works on the step at hand and nobody has to settle it, as IDLE does of rows."""
+    """Say whether nobody works on the step at hand and nobody has to settle it, as IDLE does of rows.
+
+    A turn of an agent is nothing to be skipped: without it, its agent cannot go on.
+    """
+    if step.parent_id is not None and step.tool == TURN:
+        return False
     if step.status != StepStatus.IN_PROGRESS or step.claimed_by:
         return step.status == StepStatus.PENDING
     return step.waiting_for in WAITS or (not step.waiting_for and step.ready_at is not None)
@@ -46,9 +56,11 @@ def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
     reason = _checked(reason)
     with recording(plan.pk, plan.public_id) as batch:
         status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
-        step = plan.steps.select_related("call__version", "call__approval").get(step_id=step_id)
+        step = plan.steps.select_related("call__version", "call__approval", "parent").get(step_id=step_id)
         _complete(step, status, batch)
         _leave_behind(step, reason, batch, by)
+        if step.agent:
+            _end_work(step, batch, by)
         if status == PlanStatus.PENDING:  # the start makes ready what is
             plan.steps.exclude(ready_at=None).update(ready_at=None)
         if step.call is not None:
@@ -70,10 +82,31 @@ def _complete(step: Step, status: str, batch: Recording) -> None:
     if status not in (PlanStatus.PENDING, PlanStatus.IN_PROGRESS):
         way = "Retry it first" if status == PlanStatus.FAILED else "Clone it to run it again"
         raise Conflict(f"The plan has ended ({status}): none of its steps can be skipped. {way}.")
+    if step.parent is not None and step.tool == TURN:
+        turn, agents = f"Step {step.step_id} asks the model of the agent of step", step.parent.step_id
+        raise Conflict(f"{turn} {agents}, which cannot go on without it: skip step {agents}.")
     idle = Step.objects.filter(IDLE, pk=step.pk)
     cleared = {"ready_at": None, "waiting_for": "", "waiting_since": None}
     if not try_move(idle, to=StepStatus.COMPLETED, skipped=True, completed_at=batch.now, **cleared):
         raise Conflict(_why_not(step))
+
+
+def _end_work(step: Step, batch: Recording, by: Requester) -> None:
+    """End all that the agent of a skipped step still waits for: its turn, and its calls with what people are asked.
+
+    Raises Conflict for a call that runs, or of which nobody knows whether it took effect: that cannot be taken back.
+    """
+    going = Step.objects.filter(parent=step, status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS))
+    children = list(going.select_related("call__approval"))
+    for child in children:
+        which = words_of_call(child.step_id, step.step_id)
+        if child.waiting_for == WaitingFor.OUTCOME:
+            raise Conflict(f"{which}, and nobody knows whether it took effect: say what happened first.")
+        if child.tool != TURN and child.call is not None and child.call.status == CallStatus.RUNNING:
+            raise Conflict(f"{which}, and runs now: skip step {step.step_id} once it has ended.")
+    for child in children:
+        cancel_step(child, batch, f"Step {step.step_id}, whose agent asked for it, was skipped.", by.user)
+    end_run([step.pk], batch)
 
 
 def _why_not(step: Step) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.tools import tool
-from plans.documents import documents_of, removed_from
+from plans.documents import calls_of_agents, documents_of, removed_from
 from plans.models import MemoryItem, Plan
 from plans.planner import prompt
 from plans.planner.asking import Purpose, Said
@@ -71,7 +71,7 @@ def standing_of(context: ToolContext) -> Standing:
     documents = documents_of(plan, opened=True)
     written = plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
     named = {str(each["expected_key"]) for each in documents.values() if "expected_key" in each}
-    last = max({*documents, *removed_from(plan)}, default=0)
+    last = max({*documents, *calls_of_agents(plan), *removed_from(plan)}, default=0)
     return Standing(
         plan, documents, exchanges_of(plan.pk), frozenset(named.union(written)), last + 1, context.step_id or 0
     )

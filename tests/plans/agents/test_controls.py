@@ -1,0 +1,261 @@
+"""What people do to plans with agents: what an agent calls is the agent's, and no part of the written plan."""
+
+import pytest
+
+from catalog.errors import Conflict, ToolError
+from plans import engine
+from plans.askers import askers_of
+from plans.changing import change_plan, judge_change, read_change
+from plans.cloning import clone_plan, document_of
+from plans.controls import cancel_plan, pause_plan, resume_plan
+from plans.endings import end_overdue_plans
+from plans.inputs import give_input
+from plans.models import MemoryItem, Plan, Step
+from plans.retrying import retry_plan
+from plans.services import PlanProblems, Requester
+from plans.skipping import is_idle, skip_step
+from tests.builders import act, approve, assert_gapless, make_plan, request_of, step, step_of, work_off
+from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent, run_of, tools_of
+
+TURN, HELD, FREE = 4, 5, 6
+"""In the plans here the agent stands first, with two steps behind it: so its turn is step 4, its calls follow."""
+WANTED = (("dangerous", {"value": 1}), ("safe", {"value": 2}))
+
+
+@pytest.fixture
+def plan(script, ada) -> Plan:
+    """Return a plan whose agent waits for an approval, beside a step that waits for the agent, and one for neither."""
+    make_agent()
+    script.says(calls(*WANTED))
+    behind = act(2, "${told}", dependencies=[1], expected_key="after")
+    alone = act(3, 3, dependencies=[2])
+    made = agent_plan(ada, agent_step(expected_key="told", output_path=["results", "0"]), behind, alone)
+    return work_off(made)
+
+
+def change(plan: Plan, **body: object) -> Plan:
+    """Change a plan as its owner."""
+    change_plan(plan, read_change(body), by=Requester(plan.author))
+    plan.refresh_from_db()
+    return plan
+
+
+def retry(plan: Plan, step_id: int | None = None) -> Plan:
+    """Retry as the owner; return the plan as far as it comes then."""
+    retry_plan(plan, step_id, by=Requester(plan.author))
+    return work_off(plan)
+
+
+def skip(plan: Plan, step_id: int = 1) -> Plan:
+    """Skip a step as the owner."""
+    skip_step(plan, step_id, "Not needed.", by=Requester(plan.author))
+    plan.refresh_from_db()
+    return plan
+
+
+def test_a_clone_has_the_agent_and_none_of_its_calls(plan, ada):
+    """They are made anew, by what the agent finds then."""
+    copy = clone_plan(plan, by=Requester(ada))
+    assert [(each.step_id, each.agent, each.parent_id) for each in copy.steps.all()] == [
+        (1, "ann", None), (2, "", None), (3, "", None),
+    ]  # fmt: skip
+    assert [each["step_id"] for each in document_of(plan)["steps"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"edit": [{"step_id": HELD, "description": "Else"}]},
+        {"remove": [FREE]},
+        {"add": [act(9, dependencies=[HELD])]},
+        {"edit": [{"step_id": 2, "dependencies": [1, TURN]}]},
+    ],
+    ids=["edit", "remove", "depend", "depend on a turn"],
+)
+def test_a_change_leaves_an_agents_calls_alone(plan, body):
+    """They can neither be changed nor needed; the answer names the step that can."""
+    before = list(plan.steps.values_list("step_id", "description"))
+    with pytest.raises(Conflict, match=r"Step \d is a call of the agent of step 1: .* step 1 instead"):
+        change(plan, **body)
+    assert list(plan.steps.values_list("step_id", "description")) == before
+
+
+def test_a_new_step_takes_no_number_of_an_agents_call(plan):
+    """Numbers are given once."""
+    judged = judge_change(plan, read_change({"add": [act(HELD)]}))
+    assert [problem.code for problem in judged.problems if problem.severity == "error"] == ["step_id_used"]
+    with pytest.raises(PlanProblems) as refused:
+        change(plan, add=[act(HELD)])
+    assert "Step 5 is a call of the agent of step 1" in refused.value.problems[0].message
+
+
+def test_what_an_agent_calls_is_no_change_that_someone_made(plan, ada):
+    """Who looked before the agent went on changes what they saw."""
+    changed = change(plan, edit=[{"step_id": 3, "description": "Else"}], add=[act(7)], seen_seq=1)
+    assert step_of(changed, 3).description == "Else"
+    with pytest.raises(Conflict, match="Someone else has changed"):
+        change(plan, goal="Later", seen_seq=1)
+
+
+def test_steps_of_agents_count_for_the_most_a_plan_may_have(plan, monkeypatch):
+    """The plan as it would be has them too."""
+    monkeypatch.setattr("plans.changing.MAX_STEPS", 6)
+    with pytest.raises(PlanProblems) as refused:
+        change(plan, add=[act(7)])
+    assert "with the 3 that its agents have made" in refused.value.problems[0].message
+
+
+def test_a_call_of_an_agent_is_not_retried_by_itself(script, stage, ada):
+    """Its agent was told that it failed, and decides."""
+    make_agent()
+    script.says(ToolError("The provider is away."))
+    plan = work_off(agent_plan(ada, agent_step(), act(2, dependencies=[1])))
+    assert plan.status == "failed"
+    failed = plan.steps.get(parent__isnull=False, status="failed")
+    with pytest.raises(Conflict, match="which decides what follows: retry step 1"):
+        retry(plan, failed.step_id)
+    assert plan.status == "failed"
+
+
+def test_retrying_all_begins_the_agent_and_leaves_its_calls(script, stage, ada):
+    """It goes on with what was said; what failed below it stays failed."""
+    make_agent()
+    script.says(calls(("safe", {"value": 1})), ToolError("The provider is away."))
+    plan = work_off(agent_plan(ada))
+    assert [plan.status, run_of(plan).stopped_for] == ["failed", "failed"]
+    before = tools_of(plan)
+    script.says("Done.")
+    assert retry(plan).status == "completed"
+    assert tools_of(plan) == [*before, "agent_turn completed"]
+    assert [message["by"] for message in script.read[-1]] == ["user", "model", "tools"]
+    assert stage.values("safe") == [1]
+    assert_gapless(plan)
+
+
+def test_an_agent_that_was_cut_off_with_its_plan_goes_on_when_retried(plan, script, stage):
+    """The run ends with the plan, and the retry tells the agent what became of its calls."""
+    Plan.objects.filter(pk=plan.pk).update(deadline_at=plan.created_at)
+    assert end_overdue_plans(step_of(plan).started_at) == 1
+    assert [step_of(plan).status, step_of(plan, HELD).status, step_of(plan, FREE).status] == [
+        "cancelled", "cancelled", "completed",
+    ]  # fmt: skip
+    assert run_of(plan).ended_at is not None
+    script.says("Without it, then.")
+    Plan.objects.filter(pk=plan.pk).update(deadline_at=None)
+    assert retry(plan).status == "completed"
+    assert ["cancelled before it ran" in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
+    assert plan.memory.get(key="told").value_json == "Without it, then."
+    assert_gapless(plan)
+
+
+def test_an_agent_is_not_retried_while_nobody_knows_what_a_call_of_it_did(plan, ada):
+    """It could not be told."""
+    cancelled = ("cancelled", "failed")
+    Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="outcome")
+    Step.objects.filter(plan=plan, step_id=1).update(status=cancelled[1], waiting_for="", error="Cut off.")
+    with pytest.raises(Conflict, match="whether the call of step 5 took effect"):
+        retry(plan, 1)
+    Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="", claimed_by="another")
+    with pytest.raises(Conflict, match="Step 5 is a call of the agent of step 1, and has not ended yet"):
+        retry(plan, 1)
+
+
+def test_a_call_that_waits_is_skipped_and_the_agent_is_told(plan, script, stage, rosa):
+    """The request is withdrawn; the agent goes on."""
+    script.says("Then not.")
+    assert is_idle(step_of(plan, HELD))
+    assert work_off(skip(plan, HELD)).status == "completed"
+    assert request_of(plan, HELD).status == "withdrawn"
+    assert "skipped this call" in script.last_results()[0]
+    assert stage.values("dangerous") == []
+    assert_gapless(plan)
+
+
+def test_a_turn_is_not_skipped(script, ada):
+    """The agent could not go on; its own step can be skipped instead."""
+    make_agent()
+    script.says("Never said.")
+    plan = agent_plan(ada)
+    engine.claim(plan.pk, owner="tests")
+    turn = plan.steps.get(parent__isnull=False)
+    assert not is_idle(turn)
+    with pytest.raises(Conflict, match=r"asks the model of the agent of step 1, .*: skip step 1"):
+        skip(plan, turn.step_id)
+
+
+def test_skipping_an_agents_step_ends_what_it_waits_for(plan, stage, rosa):
+    """What people were asked is withdrawn, and what needs the step goes on."""
+    assert is_idle(step_of(plan))
+    skipped = skip(plan)
+    agent, held = step_of(plan), step_of(plan, HELD)
+    assert (agent.status, agent.skipped, held.status, request_of(plan, HELD).status) == (
+        "completed", True, "cancelled", "withdrawn",
+    )  # fmt: skip
+    assert run_of(plan).ended_at is not None
+    assert work_off(skipped).status == "completed"
+    with pytest.raises(Conflict):
+        approve(plan, rosa, HELD)
+    told = plan.memory.get(key="told", type=MemoryItem.Type.VALUE)
+    assert (stage.values("dangerous"), told.value_json["skipped"]) == ([], True)
+    assert_gapless(plan)
+
+
+def test_an_agents_step_is_not_skipped_while_a_call_of_it_runs(plan):
+    """What runs cannot be taken back, and what nobody knows must be said first."""
+    call = step_of(plan, HELD).call
+    Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="", claimed_by="another")
+    type(call).objects.filter(pk=call.pk).update(status="running")
+    with pytest.raises(Conflict, match=r"Step 5 is a call .* and runs now: skip step 1 once it has ended"):
+        skip(plan)
+    Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="outcome", claimed_by="")
+    with pytest.raises(Conflict, match="say what happened first"):
+        skip(plan)
+    assert step_of(plan).status == "in_progress"
+
+
+def test_cancelling_a_plan_ends_its_agents(plan, stage):
+    """Nothing of them goes on."""
+    cancel_plan(plan, by=Requester(plan.author))
+    assert {each.status for each in plan.steps.exclude(status="completed")} == {"cancelled"}
+    assert (request_of(plan, HELD).status, work_off(plan).status) == ("withdrawn", "cancelled")
+    assert run_of(plan).ended_at is not None
+    assert_gapless(plan)
+
+
+def test_a_paused_plan_keeps_its_agent_waiting(plan, script, rosa, stage):
+    """What people decide meanwhile is kept; the agent goes on with the resume."""
+    by = Requester(plan.author)
+    script.says("Done.")
+    pause_plan(plan, by=by)
+    approve(plan, rosa, HELD)
+    assert step_of(plan, HELD).status == "in_progress"
+    resume_plan(plan, by=by)
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == [1]
+
+
+def test_the_calls_of_agents_count_in_the_plans_budget(script, ada, stage):
+    """A turn is a call as well; where the budget is used up, the agent's step says so."""
+    make_agent()
+    script.says(calls(("safe", {"value": 1})), "Never said.")
+    plan = work_off(agent_plan(ada, budget={"calls": 2}))
+    assert (plan.status, plan.calls_used, stage.values("safe")) == ("failed", 2, [1])
+    assert "budget" in step_of(plan).error
+
+
+def test_a_question_of_an_agent_is_answered_like_any_other(script, ada, rosa):
+    """Who answers for the owner asked for what the agent does from then on."""
+    make_agent(tools={"names": ["ask_user"]})
+    script.says(calls(("ask_user", {"question": "Which badge?"})), "Thank you.")
+    plan = work_off(agent_plan(ada, agent_step(), step(2, dependencies=[1])))
+    assert step_of(plan, TURN).waiting_for == "input"
+    give_input(plan, None, None, text="The blue one.", by=Requester(rosa))
+    assert work_off(plan).status == "completed"
+    assert "The blue one." in script.last_results()[0]
+    assert {rosa.pk} == askers_of(step_of(plan).pk) == askers_of(step_of(plan, 2).pk)
+
+
+def test_a_plan_without_agents_is_changed_as_before(stage, ada):
+    """Nothing is said of agents where there are none."""
+    plan = make_plan(ada, act(1), start=False)
+    assert [each.step_id for each in change(plan, add=[act(2)]).steps.all()] == [1, 2]
