@@ -29,7 +29,7 @@ NOBODY = "Toolgate"
 """Who did what no person did: time, or the engine."""
 KEPT_OF_CALLS = ("approval.", "grant.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown")
 TOLD_OTHERWISE = ("call.changing", "call.voided", "approval.snoozed", "approval.reminded")
-KEPT_WITHOUT_CALL = ("tool.", "token.", "policy.", "grant.", "notifications.")
+KEPT_WITHOUT_CALL = ("tool.", "token.", "policy.", "grant.", "notifications.", "agent.")
 NEVER_KEPT = frozenset({"arguments", "parameters", "result", "results", "response", "message", "value"})
 
 

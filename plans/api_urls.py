@@ -4,6 +4,7 @@ from django.urls import path
 
 from catalog.converters import PUBLIC_ID, STEP_ID
 from plans import api, calls_api, changes_api, drafts_api, sessions_api
+from plans.agents import api as agents_api
 
 PLAN = f"plans/{PUBLIC_ID}/"
 urlpatterns = [
@@ -26,6 +27,8 @@ urlpatterns = [
     path(f"{PLAN}steps/{STEP_ID}/outcome/", api.StepOutcome.as_view(), name="api-step-outcome"),
     path("sessions/", sessions_api.SessionListEndpoint.as_view(), name="api-sessions"),
     path(f"sessions/{PUBLIC_ID}/", sessions_api.SessionDetail.as_view(), name="api-session"),
+    path("agents/", agents_api.AgentList.as_view(), name="api-agents"),
+    path(f"agents/{PUBLIC_ID}/", agents_api.AgentDetail.as_view(), name="api-agent"),
     path("calls/", calls_api.CallList.as_view(), name="api-calls"),
     path(f"calls/{PUBLIC_ID}/", calls_api.CallDetail.as_view(), name="api-call"),
     path(f"calls/{PUBLIC_ID}/reveal/", calls_api.CallReveal.as_view(), name="api-call-reveal"),

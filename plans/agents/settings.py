@@ -3,10 +3,11 @@
 import json
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from catalog.definitions import SafetyLevel
 from plans.models import Agent
 from plans.spec import Text
 from plans.strategies import PlanningStrategy
@@ -18,8 +19,8 @@ MOST_TOKENS = 100_000_000
 MOST_COST = 10_000
 MOST_SECONDS = 30 * 24 * 3600
 MOST_NAMED = 200
+MOST_LETTERS = 20_000
 
-Level = Literal["safe", "cautious", "dangerous"]
 Named = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=150)]
 
@@ -36,7 +37,7 @@ class ToolFilter(_Document):
 
     names: list[Named] = Field(default_factory=list, max_length=MOST_NAMED)
     categories: list[Named] = Field(default_factory=list, max_length=MOST_NAMED)
-    max_level: Level = "dangerous"
+    max_level: SafetyLevel = SafetyLevel.DANGEROUS
 
 
 class AgentBudget(_Document):
@@ -52,17 +53,23 @@ class AgentBudget(_Document):
     seconds: int | None = Field(default=None, ge=1, le=MOST_SECONDS)
 
 
-class AgentDocument(_Document):
-    """An agent as it is submitted and shown (contract.md, "agent")."""
+class AgentTerms(_Document):
+    """What of an agent may be changed; the instructions must be given where there are none yet."""
 
-    name: Annotated[str, StringConstraints(pattern=NAME)]
-    instructions: Annotated[Text, Field(max_length=20_000)]
+    instructions: Annotated[Text, Field(max_length=MOST_LETTERS)] = ""
     model: Annotated[str, StringConstraints(max_length=128)] = ""
     tools: ToolFilter = Field(default_factory=ToolFilter)
     strategy: PlanningStrategy = PlanningStrategy.REACT
     budget: AgentBudget = Field(default_factory=AgentBudget)
     groups: list[Group] = Field(default_factory=list, max_length=20)
     enabled: bool = True
+
+
+class AgentDocument(AgentTerms):
+    """An agent as it is submitted and shown (contract.md, "agent")."""
+
+    name: Annotated[str, StringConstraints(pattern=NAME)]
+    instructions: Annotated[Text, Field(max_length=MOST_LETTERS)]
 
 
 def document_of(agent: Agent) -> AgentDocument:
