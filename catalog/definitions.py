@@ -99,7 +99,7 @@ class ToolExample(Generic[ParamsT, ResultT]):
 
 @dataclass(eq=False, kw_only=True)
 class Tool(Generic[ParamsT, ResultT]):
-    """A named affordance an agent may call; `timeout` in seconds, `rate_limit` such as "5/min" or "5/min,20/h".
+    """A named affordance an agent may call; `timeout` in seconds, `rate_limit` such as "5/min" or "1/5s,20/h".
 
     The handler's annotations say what it takes and gives, or `Tool[Params, Result]` does for a tool without one.
     `identifier` names the parameter that `requires_identifier` asks for: else "identifier", else the first required.

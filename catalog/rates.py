@@ -1,7 +1,8 @@
 """How often one caller may use a group of tools: limits such as "5/min,20/h", and the count against them.
 
-A window begins with the first use after the last one ended; a use counts in every window or in none. Knows neither
-tools nor plans: whoever admits a call says which group and which caller.
+A window begins with the first use after the last one ended; a use counts in every window or in none. "1/30s" is a
+pause: nobody uses the group twice within thirty seconds. Knows neither tools nor plans: whoever admits a call says
+which group and which caller.
 """
 
 import re
@@ -16,7 +17,8 @@ from django.db.backends.utils import CursorWrapper
 from catalog.errors import RateLimited, ToolDefinitionError
 
 SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
-RATE = re.compile(rf"([1-9][0-9]{{0,8}})/({'|'.join(SECONDS)})")
+RATE = re.compile(rf"([1-9][0-9]{{0,8}})/([1-9][0-9]?)?({'|'.join(SECONDS)})")
+LONGEST_WINDOW = max(SECONDS.values())
 GROUP = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 MOST_CLEARED = 1000
 COUNT = (
@@ -39,18 +41,24 @@ CLEAR = (
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `limit` uses in one window of this unit: s, min, h or day."""
+    """At most `limit` uses in one window of so many of this unit: s, min, h or day."""
 
     limit: int
     unit: str
+    units: int = 1
 
     @property
     def window(self) -> timedelta:
         """How long a window lasts."""
-        return timedelta(seconds=SECONDS[self.unit])
+        return timedelta(seconds=self.units * SECONDS[self.unit])
+
+    @property
+    def window_name(self) -> str:
+        """The window in at most three characters: min, 30s, 10m."""
+        return self.unit if self.units == 1 else f"{self.units}{self.unit[0]}"
 
     def __str__(self) -> str:
-        return f"{self.limit}/{self.unit}"
+        return f"{self.limit}/{self.units if self.units > 1 else ''}{self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +73,12 @@ class Ration:
 def parse_rates(text: object, tool_name: str) -> tuple[Rate, ...]:
     """Return the limits that a text such as "5/min,20/h" names, shortest window first. Raises ToolDefinitionError."""
     found = [RATE.fullmatch(part.strip()) for part in text.split(",")] if isinstance(text, str) else [None]
-    rates = [Rate(int(match[1]), match[2]) for match in found if match is not None]
-    if len(rates) < len(found) or len({rate.unit for rate in rates}) < len(rates):
+    rates = [Rate(int(match[1]), match[3], int(match[2] or 1)) for match in found if match is not None]
+    windows = {rate.window for rate in rates}
+    if len(rates) < len(found) or len(windows) < len(rates) or max(windows).total_seconds() > LONGEST_WINDOW:
         raise ToolDefinitionError(
-            f'The rate_limit of {tool_name} must be such as "5/min" or "5/min,20/h", with each of '
-            f"{', '.join(SECONDS)} at most once, not {text!r}."
+            f'The rate_limit of {tool_name} must be such as "5/min" or "1/30s,5/min,20/h": numbers of uses in '
+            f"different windows of {', '.join(SECONDS)}, none longer than a day, not {text!r}."
         )
     return tuple(sorted(rates, key=lambda rate: rate.window))
 
@@ -119,7 +128,7 @@ def _seconds_left(cursor: CursorWrapper, ration: Ration, rate: Rate, now: dateti
 
 
 def _bucket(ration: Ration, rate: Rate) -> str:
-    return f"{ration.group}:{rate.unit}"
+    return f"{ration.group}:{rate.window_name}"
 
 
 def _said(seconds: int) -> str:
@@ -130,7 +139,7 @@ def _said(seconds: int) -> str:
 def clear_buckets(*, now: datetime) -> int:
     """Delete some of the counts whose every possible window is over; return how many."""
     with connection.cursor() as cursor:
-        cursor.execute(CLEAR, [_bound(now - timedelta(seconds=max(SECONDS.values()))), MOST_CLEARED])
+        cursor.execute(CLEAR, [_bound(now - timedelta(seconds=LONGEST_WINDOW)), MOST_CLEARED])
         return int(cursor.rowcount)
 
 

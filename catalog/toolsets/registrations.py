@@ -48,7 +48,7 @@ class RegistrationLookup(BaseTool):
     requires_identifier = True
     returns_private_data = True
     rate_limit_key = "registration_lookup"
-    rate_limit = "5/min,20/h"
+    rate_limit = "1/5s,5/min,20/h"
     retry_safe = True
 
     async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class SendRegistrationEmail(BaseTool):
     requires_identifier = True
     returns_private_data = True
     rate_limit_key = "email_send"
-    rate_limit = "2/min,5/h"
+    rate_limit = "1/30s,2/min,5/h"
 
     async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Send the mail, if it still is the one that was approved."""

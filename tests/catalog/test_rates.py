@@ -36,15 +36,22 @@ def refusal_of(wanted, seconds=0):
         ("5/min", (Rate(5, "min"),)),
         ("20/h,5/min", (Rate(5, "min"), Rate(20, "h"))),
         ("1/s, 9/day", (Rate(1, "s"), Rate(9, "day"))),
+        ("2/min,1/30s", (Rate(1, "s", 30), Rate(2, "min"))),
+        ("9/12h", (Rate(9, "h", 12),)),
     ],
 )
 def test_a_limit_is_a_number_and_a_window(text, rates):
     """Several stand with commas between them; the shortest window comes first."""
     assert parse_rates(text, "send") == rates
+    assert parse_rates(",".join(map(str, rates)), "send") == rates
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "0/min", "-1/min", "5/week", "5/min,", "5/min,6/min", "1.5/s", "9" * 10 + "/s"]
+    "text",
+    [
+        *("", "5", "0/min", "-1/min", "5/week", "5/min,", "5/min,6/min", "1.5/s", "9" * 10 + "/s"),
+        *("1/0s", "1/100s", "1/25h", "1/2day", "1/60s,2/min", "1/-5s"),
+    ],
 )
 def test_a_limit_that_cannot_be_read_is_refused(text):
     """The refusal names the tool, the rule and what was written."""
@@ -105,6 +112,15 @@ def test_no_more_pass_than_the_limit_says(text, passed):
     results = at_once(*[lambda: count_use(wanted, now=NOON)] * THREADS)
     assert results.count(None) == passed
     assert sum(isinstance(result, RateLimited) for result in results) == THREADS - passed
+
+
+def test_a_pause_holds_between_two_uses(db):
+    """Beside the other limits; what it refuses counts in none of them."""
+    paused = ration("1/30s,3/min", group="m" * 60)
+    assert [refusal_of(paused, second) is None for second in (0, 1, 29.9, 30, 59)] == [True, False, False, True, False]
+    assert refusal_of(paused, 31).retry_after == 29
+    rows = dict(RateBucket.objects.values_list("group", "used"))
+    assert rows == {f"{'m' * 60}:30s": 1, f"{'m' * 60}:min": 2}
 
 
 def test_counts_that_are_over_are_cleared(db):

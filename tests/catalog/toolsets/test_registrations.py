@@ -47,7 +47,8 @@ def test_without_an_identifier_the_user_is_asked(arguments):
 
 def test_the_options_say_what_the_tools_handle():
     assert lookup_registration.returns_private_data and lookup_registration.rate_group == "registration_lookup"
-    assert [str(rate) for rate in lookup_registration.rates] == ["5/min", "20/h"]
+    assert [str(rate) for rate in lookup_registration.rates] == ["1/5s", "5/min", "20/h"]
+    assert [str(rate) for rate in send_registration_email.rates] == ["1/30s", "2/min", "5/h"]
     assert send_registration_email.safety_level is SafetyLevel.DANGEROUS
     assert send_registration_email.returns_private_data
     assert (send_registration_email.rate_group, send_registration_email.reversibility) == ("email_send", "irreversible")
