@@ -67,7 +67,7 @@ with clean_registry():
 
     @book_trip.preview
     def _(title: str, *, context: ToolContext) -> Preview:
-        return Preview(f"Book {title}", "text", after=f"A booking of {title}")
+        return Preview(f"Book {title}", "text", after=None if title == "Nowhere" else f"A booking of {title}")
 
 
 TOOLS = (plan_trip, wait_for_train, book_trip)

@@ -84,6 +84,14 @@ def test_a_preview_runs_nothing(ada):
     assert "It would run at once." in said and "no preview" in said
 
 
+def test_a_preview_without_a_text_is_its_sentence_alone(ada):
+    """No empty box stands under it."""
+    pages = Pages(ada)
+    for title, boxes in (("Rome", 1), ("Nowhere", 0)):
+        assert f"Book {title}" in press(pages, BOOK, "preview", **{"value:title": title})
+        assert pages.html.partition('id="rehearsed"')[2].count("<pre") == boxes
+
+
 def test_the_same_form_sent_twice_is_one_call(ada):
     """Another value, or a form opened anew, is another call."""
     pages = Pages(ada)
