@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 from catalog.definitions import Reversibility, SafetyLevel
@@ -175,13 +174,6 @@ def for_json(version: ToolVersion) -> Schema:
     }
 
 
-def _shown(provider: str, version: ToolVersion) -> Schema | str:
-    """Return a tool as a provider reads it, or why it cannot."""
-    documents, notes = exported(provider, [version])
-    shown: Schema | str = documents[0] if documents else notes[-1].message
-    return shown
-
-
 _FORMS: Mapping[str, Callable[[ToolVersion, Wish], Schema | str]] = {
     "openai": for_openai,
     "anthropic": for_anthropic,
@@ -189,5 +181,11 @@ _FORMS: Mapping[str, Callable[[ToolVersion, Wish], Schema | str]] = {
     "gram": for_gram,
     "json": lambda version, _: for_json(version),
 }
-PROVIDERS: Mapping[str, Callable[[ToolVersion], Schema | str]] = {each: partial(_shown, each) for each in _FORMS}
-"""How each provider's form is shown on a page."""
+PROVIDERS = tuple(_FORMS)
+
+
+def shown(provider: str, version: ToolVersion) -> tuple[Schema | str, list[str]]:
+    """Return a tool as a page shows a provider's form of it: the form, or why it has none, and what there is to say."""
+    documents, notes = exported(provider, [version])
+    said = [note.message for note in notes]
+    return (documents[0], said) if documents else (said[-1], [])

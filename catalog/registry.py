@@ -168,6 +168,8 @@ def _take_on(name: str, load: Callable[[], object]) -> None:
         logger.error("tools_broken module=%s error=%s", name, type(error).__name__)
         _BROKEN[name] = why_broken(error, name)
         _put_back(tools, codes)
+    for replaced in (each for each in tools.values() if _TOOLS[each.name].reference != each.reference):
+        logger.warning("tool_replaced name=%s module=%s was=%s", replaced.name, name, replaced.reference)
 
 
 def _put_back(tools: Mapping[str, Tool[Any, Any]], codes: Mapping[str, dict[str, LoadedImplementation]]) -> None:

@@ -9,7 +9,7 @@ from catalog import snapshot
 from catalog.changes import may_change
 from catalog.charts import usage_bars
 from catalog.definitions import SafetyLevel
-from catalog.exports import PROVIDERS
+from catalog.exports import PROVIDERS, shown
 from catalog.models import Tool
 from catalog.outcomes import outcomes_of
 from catalog.parameters import parameter_tables
@@ -45,8 +45,8 @@ def shown_of(tool: Tool, viewer: "User", query: Mapping[str, str]) -> dict[str, 
         "tool": tool,
         "version": version,
         "tables": parameter_tables(version),
-        "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), export(version)) for key, export in PROVIDERS.items()],
-        "chosen": chosen if chosen in PROVIDERS else next(iter(PROVIDERS)),
+        "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), *shown(key, version)) for key in PROVIDERS],
+        "chosen": chosen if chosen in PROVIDERS else PROVIDERS[0],
         "examples": tool.examples[:MOST_EXAMPLES],
         "outcomes": outcomes_of(tool),
         "usage": usage,

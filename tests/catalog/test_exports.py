@@ -17,6 +17,7 @@ from catalog.models import Tool as Row
 from catalog.models import ToolVersion
 from catalog.schemas import compile_schema
 from catalog.signatures import Binding
+from catalog.tool_rules import CATALOG_NAME
 from catalog.tools import Tool
 from tests.catalog.schema_strategies import documents, parameters
 
@@ -211,6 +212,14 @@ def test_a_long_description_is_cut_for_openai_only():
 
     assert len(exported("openai", [long])[0][0]["function"]["description"]) == 1024
     assert len(exported("anthropic", [long])[0][0]["description"]) == 2000
+
+
+@settings(deadline=None)
+@given(st.from_regex(CATALOG_NAME, fullmatch=True))
+def test_every_name_that_a_tool_may_have_is_one_that_each_provider_takes(name):
+    """So no form cuts or changes one; a longer name never is a tool's, and two tools never have the same."""
+    judge(version_of(closed(), name=name))
+    assert exported("openai", [version_of(closed(), name=name)])[0][0]["function"]["name"] == name
 
 
 def test_more_tools_than_openai_takes_are_remarked_on():

@@ -100,6 +100,15 @@ def test_a_package_that_cannot_be_imported_loses_its_own_tools_only(write, setti
             "ToolDefinitionError: Tool x: The safety level must be one of safe, cautious, dangerous, not 'harmless'."
             " (line 2 of odd_tools)",
         ),
+        (
+            f"from catalog.tools import tool\n@tool(name='{'n' * 65}')\ndef x() -> int:\n    '''X.'''",
+            f"ToolDefinitionError: The tool name '{'n' * 65}' must be 1 to 64 letters, digits, '_' or '-'."
+            " (line 2 of odd_tools)",
+        ),
+        (
+            "from catalog.tools import tool\na, b = [tool(name='x', description='X.')(lambda: 1) for _ in range(2)]",
+            "ToolDefinitionError: The tool 'x' is there twice in one set of tools; rename one.",
+        ),
     ],
 )
 def test_whatever_a_module_does_wrong_is_said_in_a_line_that_gives_nothing_away(write, settings, caplog, line, why):
@@ -112,6 +121,18 @@ def test_whatever_a_module_does_wrong_is_said_in_a_line_that_gives_nothing_away(
     assert broken_modules() == {"odd_tools": why}
     kind = why.partition(" ")[0].rstrip(":")
     assert caplog.messages == [f"tools_broken module=odd_tools error={kind}"]
+
+
+def test_a_tool_takes_the_place_of_its_namesake_and_the_log_says_of_which(write, settings, caplog):
+    write("own_tools.py", NOTE.format(name="read_file"))
+    settings.TOOLGATE_TOOLS = ["own_tools"]
+
+    with caplog.at_level(logging.WARNING, logger="toolgate.tools"):
+        initialize_tools()
+
+    assert get_tool("read_file").reference == "own_tools:read_file"
+    was = "catalog.toolsets.workspace:read_file"
+    assert caplog.messages == [f"tool_replaced name=read_file module=own_tools was={was}"]
 
 
 def test_a_module_that_does_not_exist_is_broken_and_stops_nothing(settings):

@@ -231,6 +231,17 @@ def test_schemas_are_what_the_api_sends(rosa, catalog, provider, mark):
     assert f'id="sp-{provider}" role="tabpanel" aria-labelledby="st-{provider}" tabindex="0">' in pages.html
 
 
+def test_a_schema_says_what_its_provider_is_not_told(rosa, catalog):
+    """Under the form that leaves it out, and under no other."""
+    pages = Pages(rosa)
+    pages.open("/tools/sec_financial_data/")
+    told = {part.partition('"')[0]: part for part in pages.html.split('id="sp-')[1:]}
+    assert {name: "takes no alternatives at the top" in part for name, part in told.items()} == {
+        **dict.fromkeys(("openai", "anthropic"), True),
+        **dict.fromkeys(("mcp", "gram", "json"), False),
+    }
+
+
 def test_usage_counts_ended_calls(rosa, catalog):
     """Calls, success, p95 and the last three."""
     for status in (CallStatus.COMPLETED, CallStatus.COMPLETED, CallStatus.COMPLETED, CallStatus.FAILED):
