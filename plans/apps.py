@@ -9,6 +9,8 @@ PLANNING_TOOLS = "plans.planning_tools.tools"
 """The module whose tools keep the list of a session."""
 PLANNER_TOOLS = ("plans.planner.drafting", "plans.planner.continuing", "plans.planner.replying")
 """The modules whose tools are there where a model is configured."""
+TURNS = "plans.agents.turns"
+"""The module whose tool asks agents' models: an agent may name its own."""
 QUESTIONS = "plans.planner.ask_user"
 """The module whose tool asks people: it needs no model."""
 
@@ -37,5 +39,6 @@ class PlansConfig(AppConfig):
         agent_steps.taken_further_by(loop)
         registry.also_ships(PLANNING_TOOLS, lambda: True)
         registry.also_ships(QUESTIONS, lambda: True)
+        registry.also_ships(TURNS, lambda: True)
         for module in PLANNER_TOOLS:
             registry.also_ships(module, is_configured)

@@ -26,6 +26,7 @@ from plans.models import Plan
 from plans.pokes import Poked, Pokes
 from plans.states import StepStatus
 from plans.subscriptions import Subscription, lines_after
+from plans.voices import Voices
 
 log = logging.getLogger("toolgate.feed")
 ResultT = TypeVar("ResultT")
@@ -61,7 +62,8 @@ class Feed:
         self._poked: Poked = {}
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="toolgate-feed")
-        self._others = Pokes(self._hear)
+        self._others: Pokes[int] = Pokes(self._hear)
+        self.voices = Voices()
         self._looking = self.loop.create_task(self._look_each_second())
 
     def stop(self) -> None:
@@ -69,12 +71,13 @@ class Feed:
         _feeds.pop(self.loop, None)
         self._looking.cancel()
         self._others.stop()
+        self.voices.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def close(self) -> None:
         """Stop, and return once nothing of it runs any more; a Redis that does not answer holds it up for a moment."""
         self.stop()
-        await asyncio.wait([self._looking, *self._others.tasks], timeout=CLOSE_SECONDS)
+        await asyncio.wait([self._looking, *self._others.tasks, *self.voices.tasks], timeout=CLOSE_SECONDS)
 
     async def run(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a function that asks the database in one of the feed's threads."""
@@ -247,8 +250,13 @@ def feed_here() -> Feed:
     return _feeds[loop]
 
 
+def feeds() -> list[Feed]:
+    """Return the feeds of this process, of every event loop."""
+    return list(_feeds.values())
+
+
 def _poke_all(plan_ref: str, last_seq: int) -> None:
-    for feed in list(_feeds.values()):
+    for feed in feeds():
         feed.poke(plan_ref, last_seq)
 
 

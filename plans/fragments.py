@@ -151,6 +151,11 @@ def look_at_request(change: Change) -> str:
     return _render("approvals/_look.html", change=change)
 
 
+def agent_text(number: int, text: str) -> str:
+    """Return what the model of an agent's step has said so far, for the page that shows the step."""
+    return _render("plans/_agent_text.html", number=number, text=text)
+
+
 def _draw_shell(viewer: User) -> Drawn:
     waiting = waiting_count(viewer)
     shell = {"waiting": waiting, "running_plans": running_plans(viewer)}

@@ -11,6 +11,7 @@ from plans.boards import Subject, View, looking_at
 from plans.consumers import enter_plan, own_part, plan_ref_of
 from plans.door import Visitor
 from plans.fragments import (
+    agent_text,
     inbox_subject,
     look_at_request,
     plan_subject,
@@ -19,8 +20,11 @@ from plans.fragments import (
     views_subject,
 )
 from plans.leaving import gone_from_lists
+from plans.models import Plan
+from plans.private import sees_through
 from plans.request_changes import Changes, request_changes
 from plans.sockets import Socket, until_one_ends
+from plans.voices import Ear
 
 
 class PageSocket(Socket):
@@ -91,12 +95,28 @@ class PlansSocket(PageSocket):
 
 
 class PlanSocket(PageSocket):
-    """`/ws/pages/plans/{id}/?after=SEQ`: one plan."""
+    """`/ws/pages/plans/{id}/?after=SEQ`: one plan, and what its agents' models say while they are still speaking."""
+
+    _sees_through = False
 
     def enter(self) -> Visitor:
         """Let in who has signed in and may see the plan."""
-        return enter_plan(self.scope, None)
+        visitor = enter_plan(self.scope, None)
+        plan = Plan.objects.select_related("token").get(public_id=plan_ref_of(self.scope))
+        self._sees_through = sees_through(visitor.user, plan)
+        return visitor
 
     def subjects(self, visitor: Visitor) -> Sequence[Subject]:
         """Return the plan beside what is on every page."""
         return [plan_subject(plan_ref_of(self.scope)), shell_subject(visitor)]
+
+    async def tell(self, visitor: Visitor) -> None:
+        """Tell also what models are saying, as long as the visitor sees the private values of the plan."""
+        with self.feed.voices.listen(plan_ref_of(self.scope)) as ear:
+            await until_one_ends(super().tell(visitor), self._tell_voices(ear))
+
+    async def _tell_voices(self, ear: Ear) -> None:
+        while True:
+            said = await ear.news()
+            if self._sees_through:
+                await self.say({"fragments": [agent_text(number, text) for number, text in said.items()]})

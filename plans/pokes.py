@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from channels.layers import get_channel_layer
 from django.conf import settings
@@ -19,21 +19,23 @@ AWAY = (RedisError, OSError)
 """What a Redis that is away raises: it needs no stack to be understood."""
 
 Poked = dict[str, int]
+NewsT = TypeVar("NewsT")
 
 
-class Pokes:
-    """This event loop's share of the pokes; without Redis it neither sends nor hears."""
+class Pokes(Generic[NewsT]):
+    """This event loop's share of the pokes of a group; without Redis it neither sends nor hears."""
 
-    def __init__(self, hear: Callable[[Poked], None]) -> None:
+    def __init__(self, hear: Callable[[dict[str, NewsT]], None], group: str = GROUP) -> None:
         self.wanted = bool(settings.REDIS_URL)
         self._hear = hear
-        self._waiting: Poked = {}
+        self._group = group
+        self._waiting: dict[str, NewsT] = {}
         self._bell = asyncio.Event()
         jobs = (self._send_waiting, self._receive) if self.wanted else ()
         self._missed = False
         self.tasks = [asyncio.ensure_future(self._again_and_again(job)) for job in jobs]
 
-    def send(self, poked: Poked) -> None:
+    def send(self, poked: dict[str, NewsT]) -> None:
         """Tell the other processes, soon and at once for many."""
         if self.wanted:
             self._waiting.update(poked)
@@ -49,19 +51,19 @@ class Pokes:
         await asyncio.sleep(GATHER_SECONDS)
         self._bell.clear()
         poked, self._waiting = self._waiting, {}
-        await _layer().group_send(GROUP, {"type": "poked", "plans": poked})
+        await _layer().group_send(self._group, {"type": "poked", "plans": poked})
         self._is_there()
 
     async def _receive(self) -> None:
         layer = _layer()
         channel = await layer.new_channel()
-        await layer.group_add(GROUP, channel)
+        await layer.group_add(self._group, channel)
         self._is_there()
         try:
             while _goes_on():
                 self._hear((await layer.receive(channel))["plans"])
         finally:
-            await layer.group_discard(GROUP, channel)
+            await layer.group_discard(self._group, channel)
 
     async def _again_and_again(self, job: Callable[[], Any]) -> None:
         """Run the job for ever; what goes wrong costs pokes, which the feed's look each second makes up for."""

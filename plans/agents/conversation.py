@@ -10,11 +10,15 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 
 class ToolUse(BaseModel):
-    """One call that a model wants: `id` is its own name for it."""
+    """One call that a model wants: `id` is its name in the conversation, there only once.
+
+    `problem` says why it cannot be made as it was written; `arguments` then hold what was written, not arguments.
+    """
 
     id: str
     tool: str
     arguments: dict[str, Any] = Field(default_factory=dict)
+    problem: str = ""
 
 
 class ToolOutcome(BaseModel):

@@ -7,9 +7,11 @@ says what the model read and answered. Prompts and answers are never logged.
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,14 +30,19 @@ from plans.planner.reading import Unreadable, read_answer
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.settings import ModelSettings
 
 __all__ = ["Answer", "AnswerUnreadable", "ModelRefused", "ModelTooSlow", "ModelUnavailable", "Said", "ask"]
 
 Purpose = Literal["draft", "repair", "continue", "reply", "agent"]
 CUT_OFF = "The model's answer was cut off: it is longer than the model may answer."
+LONGEST_NAME = 128
 WITHOUT_DEADLINE = 120.0
 MARGIN_SECONDS = 1.0
 """How long before the call's own end a model is given up, so that there is time to say so."""
+
+ONE_TRY: "ModelSettings" = {"max_retries": 0}
+"""The engine tries again, so that it is seen and counted."""
 
 logger = logging.getLogger("toolgate.models")
 
@@ -67,13 +74,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prompt:
-    """What is sent, without secrets, and for which call."""
+class Asked:
+    """One time that a model is asked: for which call, what it reads as that is kept, and which model is `wanted`.
+
+    `told` has no secrets; `wanted` is empty for the model that TOOLGATE_MODEL names.
+    """
 
     purpose: Purpose
     context: ToolContext
-    instructions: str
-    messages: Sequence[Said]
+    told: Sequence[Mapping[str, str]]
+    wanted: str = ""
     began: float = field(default_factory=monotonic)
 
     @property
@@ -83,11 +93,14 @@ class _Prompt:
         left = deadline.remaining() if deadline else WITHOUT_DEADLINE
         return max(0.1, left - min(MARGIN_SECONDS, left / 4))
 
-    def as_json(self) -> str:
-        """Return it as it is kept."""
-        told = [{"by": "instructions", "text": self.instructions}]
-        told += [{"by": each.by, "text": each.text} for each in self.messages]
-        return json.dumps(told, ensure_ascii=False)
+
+@dataclass(slots=True)
+class Record:
+    """What is to be kept of one asking: what was answered, as far as it came, and else why not."""
+
+    asked: Asked
+    given: Answer
+    error: str = ""
 
 
 async def ask(
@@ -103,18 +116,25 @@ async def ask(
     Raises NotConfigured, ModelUnavailable, ModelRefused, ModelTooSlow and AnswerUnreadable.
     """
     said = [replace(each, text=without_secrets(each.text)) for each in messages]
-    prompt = _Prompt(purpose, context, without_secrets(instructions), said)
-    given = Answer("", model=provider.name())
-    error = ""
+    instructions = without_secrets(instructions)
+    told = [{"by": "instructions", "text": instructions}, *({"by": each.by, "text": each.text} for each in said)]
+    async with recorded(Asked(purpose, context, told)) as record:
+        record.given = await _answer_to(record.asked, partial(_sent, instructions, said))
+        return replace(record.given, data=_read(record.given, answer))
+
+
+@asynccontextmanager
+async def recorded(asked: Asked) -> AsyncIterator[Record]:
+    """Keep that a model was asked, whatever comes of it: what the block leaves in the record, and what it raises."""
+    record = Record(asked, Answer("", model=(asked.wanted or provider.name())[:LONGEST_NAME]))
     try:
-        given = await _answer_to(prompt)
-        return replace(given, data=_read(given, answer))
+        yield record
     except BaseException as problem:
-        error = failures.words_of(problem)
+        record.error = failures.words_of(problem)
         raise
     finally:
-        logger.info("model_asked purpose=%s model=%s answered=%s", purpose, given.model, not error)
-        await asyncio.shield(in_database(_keep, prompt, given, error))
+        logger.info("model_asked purpose=%s model=%s answered=%s", asked.purpose, record.given.model, not record.error)
+        await asyncio.shield(in_database(_keep, record))
 
 
 def without_secrets(text: str) -> str:
@@ -122,31 +142,36 @@ def without_secrets(text: str) -> str:
     return clean(shown_text(scrub_words(text)))
 
 
-async def _answer_to(prompt: _Prompt) -> Answer:
+async def _answer_to(asked: Asked, sent: "Callable[[], list[ModelMessage]]") -> Answer:
     # Loading the library and making the model may take seconds, in which other tools' coroutines are to go on.
-    model = await asyncio.to_thread(provider.model)
+    model = await asyncio.to_thread(provider.model, asked.wanted)
     from pydantic_ai.direct import model_request  # noqa: PLC0415 (it costs seconds to load)
 
     try:
-        async with asyncio.timeout(prompt.seconds):
-            response = await model_request(model, _sent(prompt), model_settings={"max_retries": 0})
+        async with asyncio.timeout(asked.seconds):
+            response = await model_request(model, sent(), model_settings=ONE_TRY)
     except Exception as error:  # noqa: BLE001 - whatever the library raises, its words may hold the prompt or a key
         raise failures.failure_of(error) from None
-    usage, name = response.usage, clean(response.model_name or model.model_name)[:128]
+    return answer_from(response, model.model_name)
+
+
+def answer_from(response: "ModelResponse", name: str) -> Answer:
+    """Return what a model answered; `name` is the model's where its server does not say."""
+    usage, name = response.usage, clean(response.model_name or name)[:LONGEST_NAME]
     is_cut = response.finish_reason == "length"
     return Answer(response.text or "", None, name, usage.input_tokens, usage.output_tokens, _cost_of(response), is_cut)
 
 
-def _sent(prompt: _Prompt) -> "list[ModelMessage]":
+def _sent(instructions: str, messages: Sequence[Said]) -> "list[ModelMessage]":
     """Return the conversation as the library sends it; instructions go with the message that is to be answered."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart  # noqa: PLC0415 (as above)
 
     sent: list[ModelMessage] = []
-    for each in prompt.messages:
+    for each in messages:
         if each.by == "model":
             sent.append(ModelResponse(parts=[TextPart(each.text)]))
         else:
-            sent.append(ModelRequest(parts=[UserPromptPart(each.text)], instructions=prompt.instructions))
+            sent.append(ModelRequest(parts=[UserPromptPart(each.text)], instructions=instructions))
     return sent
 
 
@@ -167,20 +192,21 @@ def _read(given: Answer, shape: type[BaseModel] | None) -> BaseModel | None:
         raise AnswerUnreadable(str(problem), given.text, given.tokens) from None
 
 
-def _keep(prompt: _Prompt, given: Answer, error: str) -> None:
+def _keep(record: Record) -> None:
     """Store that the model was asked."""
+    asked, given = record.asked, record.given
     answered = [{"by": "model", "text": without_secrets(given.text)}] if given.text else None
     ModelUse.objects.create(
-        call=Call.objects.only("pk").get(public_id=prompt.context.call_id),
-        plan=Plan.objects.only("pk").get(public_id=prompt.context.plan_id),
-        purpose=prompt.purpose,
+        call=Call.objects.only("pk").get(public_id=asked.context.call_id),
+        plan=Plan.objects.only("pk").get(public_id=asked.context.plan_id),
+        purpose=asked.purpose,
         model=given.model,
-        prompt=prompt.as_json(),
+        prompt=json.dumps(asked.told, ensure_ascii=False),
         answer=json.dumps(answered, ensure_ascii=False) if answered else "",
         input_tokens=given.input_tokens,
         output_tokens=given.output_tokens,
         cost=given.cost,
-        latency_ms=round((monotonic() - prompt.began) * 1000),
-        error=clean(error),
+        latency_ms=round((monotonic() - asked.began) * 1000),
+        error=clean(record.error),
         at=clock.now(),
     )

@@ -73,11 +73,11 @@ def line_of(target: CallableTool) -> str:
     if tool.categories:
         entry["categories"] = list(tool.categories)
     entry["description"] = tool.description[:LONGEST_DESCRIPTION]
-    entry["arguments"] = _schema_of(tool.input_schema)
+    entry["arguments"] = schema_of(tool.input_schema)
     return json.dumps(entry, ensure_ascii=False, separators=(", ", ": "))
 
 
-def _schema_of(schema: Mapping[str, Any]) -> Any:
+def schema_of(schema: Mapping[str, Any]) -> Any:
     """Return the schema of arguments; of one that is too long what it says of its parameters' names."""
     if len(json.dumps(schema)) <= LONGEST_SCHEMA:
         return schema

@@ -1,0 +1,73 @@
+"""The tool that asks an agent's model once. Only the loop of an agent has it called, as a step of the agent's step."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from catalog.context import ToolContext
+from catalog.errors import ToolError
+from catalog.tools import tool
+from plans.agents import instructions, offering, speaking
+from plans.agents.children import TURN
+from plans.agents.conversation import MESSAGES
+from plans.agents.conversing import Talk, converse
+from plans.agents.loop import AWAITED
+from plans.agents.settings import AgentDocument
+from plans.models import AgentRun, Step
+from plans.planner.database import in_database
+from plans.planner.offered import CATEGORY
+
+SECONDS = 300.0
+NO_TURN = "Only an agent's step has its model asked, and it waits for no such turn. Give a step an agent instead."
+SWITCHED_OFF = "The agent {name} was switched off meanwhile. An administrator can switch it on."
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What is asked, and the number of the agent's step, on whose page its text so far is shown."""
+
+    talk: Talk
+    plan_ref: str
+    agent_step: int
+
+
+@tool(name=TURN, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
+async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
+    """Ask the model of an agent what it does next. Toolgate calls this itself for steps that agents carry out."""
+    turn = await in_database(turn_of, context)
+    try:
+        result = await converse(turn.talk, partial(speaking.say, turn.plan_ref, turn.agent_step))
+    finally:
+        speaking.say(turn.plan_ref, turn.agent_step, "")
+    return result.model_dump(mode="json")
+
+
+def turn_of(context: ToolContext) -> Turn:
+    """Return what is asked in a call. Raises ToolError where no agent waits for it, or it was switched off."""
+    step = _step(context)
+    run = _run(step)
+    if step is None or run is None:
+        raise ToolError(NO_TURN)
+    if not run.agent.enabled:
+        raise ToolError(SWITCHED_OFF.format(name=run.agent.name))
+    settings = AgentDocument.model_validate_json(run.settings)
+    prompt = instructions.rendered(settings, is_last=run.rounds >= settings.budget.rounds)
+    tools = tuple(offering.offered(settings.tools, step.plan).values())
+    messages = MESSAGES.validate_json(run.messages)
+    talk = Talk(context, prompt.text, messages, tools, settings.model)
+    return Turn(talk, step.plan.public_id, run.step.step_id)
+
+
+def _step(context: ToolContext) -> Step | None:
+    found = Step.objects.filter(plan__public_id=context.plan_id, step_id=context.step_id or 0).exclude(parent=None)
+    return found.select_related("plan__author", "plan__token__user").first()
+
+
+def _run(step: Step | None) -> AgentRun | None:
+    """Return the agent's work that waits for this turn, and for no other."""
+    if step is None:
+        return None
+    run = AgentRun.objects.select_related("agent", "step").filter(step=step.parent_id, ended_at=None).first()
+    waited_for = AWAITED.validate_json(run.pending) if run is not None else []
+    is_this = [(each.id, each.step_id) for each in waited_for] == [("", step.step_id)]
+    return run if is_this else None

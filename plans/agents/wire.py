@@ -1,0 +1,195 @@
+"""An agent's conversation as the library that asks models sends it, and its answers as the conversation keeps them.
+
+What is sent has no secrets. Names and ids are such as every provider takes, and each call is followed by what came of
+it, whatever was stored: a provider refuses the whole conversation else.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from catalog.canonical import parse_json
+from catalog.definitions import SafetyLevel
+from catalog.errors import ToolgateError
+from catalog.export_shapes import one_object
+from catalog.exports import OPENAI_DESCRIPTION
+from catalog.snapshot import CallableTool
+from catalog.storable import clean
+from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
+from plans.planner.asking import without_secrets
+from plans.planner.offered import schema_of
+from plans.planner.prompt import cut
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.tools import ToolDefinition
+
+MOST_ARGUMENT_BYTES = 512 * 1024
+LONGEST_WRITTEN = 2_000
+WRITTEN = "written"
+"""Under this name the arguments of a call that cannot be read hold what was written."""
+UNREADABLE = "This call was not made: its arguments are no JSON object. {why} Send it again with one."
+NOT_MADE = "This call was not made."
+GO_ON = "Go on."
+WAITS = "A call of this tool waits until a person has approved it."
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def shown(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation without secrets, in which each call has its outcome and a message is to be answered."""
+    return list(_whole([_without_secrets(each) for each in messages]))
+
+
+def _without_secrets(message: Message) -> Message:
+    if isinstance(message, ModelTurn):
+        calls = [each.model_copy(update={"arguments": cut_out(each.arguments)}) for each in message.calls]
+        return ModelTurn(text=without_secrets(message.text), calls=calls)
+    if isinstance(message, ToolOutcomes):
+        told = [each.model_copy(update={"text": without_secrets(each.text)}) for each in message.results]
+        return ToolOutcomes(results=told)
+    return Task(text=without_secrets(message.text))
+
+
+def cut_out(value: Any) -> Any:
+    """Return a JSON value with the secrets cut out of its texts."""
+    if isinstance(value, dict):
+        return {without_secrets(key): cut_out(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [cut_out(each) for each in value]
+    return without_secrets(value) if isinstance(value, str) else value
+
+
+def _whole(messages: Sequence[Message]) -> Iterator[Message]:
+    """Yield the messages with what the limits of a run that was retried have cut off."""
+    for index, each in enumerate(messages):
+        if isinstance(each, ModelTurn) and not each.text and not each.calls:
+            continue
+        if isinstance(each, ToolOutcomes):
+            continue
+        yield each
+        if isinstance(each, ModelTurn) and each.calls:
+            follows = messages[index + 1] if index + 1 < len(messages) else None
+            told = {one.id: one for one in follows.results} if isinstance(follows, ToolOutcomes) else {}
+            yield ToolOutcomes(results=[told.get(call.id) or _not_made(call) for call in each.calls])
+    if messages and isinstance(messages[-1], ModelTurn) and not messages[-1].calls:
+        yield Task(text=GO_ON)
+
+
+def _not_made(call: ToolUse) -> ToolOutcome:
+    return ToolOutcome(id=call.id, tool=call.tool, text=call.problem or NOT_MADE)
+
+
+def kept(instructions: str, messages: Sequence[Message], tools: Iterable[CallableTool]) -> list[Mapping[str, str]]:
+    """Return what a model reads as it is kept for people: texts, each with who says it."""
+    told: list[Mapping[str, str]] = [{"by": "instructions", "text": instructions}]
+    names = ", ".join(each.tool.name for each in tools)
+    if names:
+        told.append({"by": "offered", "text": names})
+    return told + [{"by": each.by, "text": in_words(each)} for each in messages]
+
+
+def in_words(message: Message) -> str:
+    """Return a message as one text: calls as their tools with their arguments, results each under its tool's name."""
+    if isinstance(message, ToolOutcomes):
+        return "\n\n".join(f"{each.tool}:\n{each.text}" for each in message.results)
+    if isinstance(message, ModelTurn):
+        calls = [f"{each.tool} {json.dumps(each.arguments, ensure_ascii=False)}" for each in message.calls]
+        return "\n\n".join([message.text, *calls] if message.text else calls)
+    return message.text
+
+
+def sent(instructions: str, messages: Sequence[Message]) -> "list[ModelMessage]":
+    """Return the conversation as the library sends it."""
+    from pydantic_ai.messages import (  # noqa: PLC0415 (it costs seconds to load)
+        ModelRequest,
+        ModelResponse,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+
+    found: list[ModelMessage] = []
+    for each in messages:
+        if isinstance(each, ModelTurn):
+            text = [TextPart(each.text)] if each.text else []
+            calls = [ToolCallPart(_named(call.tool), call.arguments, call.id) for call in each.calls]
+            found.append(ModelResponse(parts=[*text, *calls]))
+        elif isinstance(each, ToolOutcomes):
+            told = [ToolReturnPart(_named(one.tool), one.text, one.id) for one in each.results]
+            found.append(ModelRequest(parts=told, instructions=instructions))
+        else:
+            found.append(ModelRequest(parts=[UserPromptPart(each.text)], instructions=instructions))
+    return found
+
+
+def _named(tool: str) -> str:
+    """Return a tool's name as providers take it: a model may have asked for one that no tool can have."""
+    return _NOT_IN_A_NAME.sub("_", tool)[:64] or "unnamed"
+
+
+def definitions(tools: Iterable[CallableTool]) -> "list[ToolDefinition]":
+    """Return the tools as the library offers them, but for those with arguments that a provider takes under no name."""
+    from pydantic_ai.tools import ToolDefinition  # noqa: PLC0415 (as above)
+
+    return [
+        ToolDefinition(name=each.tool.name, description=_described(each), parameters_json_schema=schema)
+        for each in tools
+        if (schema := _schema(each.tool.input_schema)) is not None
+    ]
+
+
+def _described(target: CallableTool) -> str:
+    """Return what a tool does, and whether its calls wait for people."""
+    waits = f"\n\n{WAITS}" if target.tool.safety_level == SafetyLevel.DANGEROUS else ""
+    text = without_secrets(target.tool.description)
+    room = OPENAI_DESCRIPTION - len(waits)
+    return (text if len(text) <= room else f"{text[: room - 1]}…") + waits
+
+
+def _schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a schema of arguments as every provider takes it; None where a name that it does not take is required."""
+    schema: dict[str, Any] = cut_out(one_object(schema_of(given)))
+    odd = {name for name in schema["properties"] if not _KEY.fullmatch(name)}
+    if odd & {*schema.get("required", ())}:
+        return None
+    return schema | {"properties": {name: each for name, each in schema["properties"].items() if name not in odd}}
+
+
+def calls_in(response: "ModelResponse", before: Iterable[Message]) -> list[ToolUse]:
+    """Return the calls that an answer wants, in order, each with an id that the conversation did not have yet."""
+    taken = {call.id for each in before if isinstance(each, ModelTurn) for call in each.calls}
+    calls = []
+    for part in response.tool_calls:
+        name = _free(clean(part.tool_call_id), taken)
+        taken.add(name)
+        calls.append(_use(name, clean(part.tool_name)[:64], part.args))
+    return calls
+
+
+def _free(wanted: str, taken: set[str]) -> str:
+    """Return an id that is not taken: the wanted one, where every provider takes it back."""
+    if _ID.fullmatch(wanted) and wanted not in taken:
+        return wanted
+    number = len(taken) + 1
+    while f"call_{number}" in taken:
+        number += 1
+    return f"call_{number}"
+
+
+def _use(name: str, tool: str, written: str | dict[str, Any] | None) -> ToolUse:
+    """Return a call with its arguments read strictly, or with why they cannot be."""
+    try:
+        text = written if isinstance(written, str) else json.dumps(written or {})
+        arguments = parse_json(text.strip() or "{}", max_bytes=MOST_ARGUMENT_BYTES)
+        if isinstance(arguments, dict):
+            return ToolUse(id=name, tool=tool, arguments=cut_out(arguments))
+        why = "A list, a text or a number are none."
+    except ToolgateError as error:
+        why = error.message
+    held = {WRITTEN: cut(without_secrets(str(written)), LONGEST_WRITTEN)}
+    return ToolUse(id=name, tool=tool, arguments=held, problem=UNREADABLE.format(why=without_secrets(why)[:300]))

@@ -1,0 +1,95 @@
+"""What models say while they are still speaking, brought to whoever listens on this event loop.
+
+Lossy on purpose: nothing of it is stored, who listens late has missed what was before, and of what waits for a slow
+listener only the newest is kept. It crosses processes over Redis, where there is one.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from plans.pokes import Pokes
+
+GROUP = "voices"
+
+Said = dict[str, str]
+"""Texts by "plan step"."""
+
+
+class Ear:
+    """One listener to a plan: the newest text of each of its steps that it has not heard yet."""
+
+    def __init__(self) -> None:
+        self._said: dict[int, str] = {}
+        self._bell = asyncio.Event()
+
+    def hear(self, step_id: int, text: str) -> None:
+        """Take in what a step says now."""
+        self._said[step_id] = text
+        self._bell.set()
+
+    async def news(self) -> Mapping[int, str]:
+        """Return what was not heard yet, by the numbers of steps, once there is something."""
+        await self._bell.wait()
+        self._bell.clear()
+        said, self._said = self._said, {}
+        return said
+
+
+class Voices:
+    """All the speaking and listening on one event loop. Everything but `say` is called on that loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ears: dict[str, set[Ear]] = {}
+        self._said: Said = {}
+        self._lock = threading.Lock()
+        self._others: Pokes[str] = Pokes(self._hear, GROUP)
+
+    @property
+    def tasks(self) -> "Sequence[asyncio.Future[None]]":
+        """What runs until it is stopped."""
+        return self._others.tasks
+
+    def stop(self) -> None:
+        """Say and hear nothing more."""
+        self._others.stop()
+
+    def say(self, plan_ref: str, step_id: int, text: str) -> None:
+        """Say, in any thread, what the model of a step has said so far."""
+        if plan_ref not in self._ears and not self._others.wanted:
+            return
+        with self._lock:
+            is_first = not self._said
+            self._said[f"{plan_ref} {step_id}"] = text
+        if is_first:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                self._loop.call_soon_threadsafe(self._pass_on)
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            said, self._said = self._said, {}
+        self._others.send(said)
+        self._hear(said)
+
+    def _hear(self, said: Said) -> None:
+        """Take in what was said, in this process or another."""
+        for place, text in said.items():
+            plan_ref, _, number = place.rpartition(" ")
+            for ear in self._ears.get(plan_ref, ()):
+                ear.hear(int(number), text)
+
+    @contextmanager
+    def listen(self, plan_ref: str) -> Iterator[Ear]:
+        """Listen to the steps of a plan from now on."""
+        ear = Ear()
+        ears = self._ears.setdefault(plan_ref, set())
+        ears.add(ear)
+        try:
+            yield ear
+        finally:
+            ears.discard(ear)
+            if not ears:
+                self._ears.pop(plan_ref, None)
