@@ -98,9 +98,7 @@ def _write(cursor: Any, plan: Plan, call: Call, step: Claimed | None) -> Claimed
 
 
 def _end(batch: Recording, call: Call, step: Claimed) -> None:
-    claims.end_call(batch.cursor, call, CallEnding(CallStatus.COMPLETED, RESPONSE, "OK", "", batch.now))
-    claims.complete_step(batch.cursor, step, now=batch.now, skipped=False)
-    claims.ready_dependents(batch.cursor, step.pk, now=batch.now)
+    claims.end_step(batch.cursor, step, call, CallEnding(CallStatus.COMPLETED, RESPONSE, "OK", "", batch.now))
     batch.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in ENDED)
 
 

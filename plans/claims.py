@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
+from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
@@ -85,10 +86,6 @@ PARK_STEP = (
     f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 )
 RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
-RENEW_ALL = (
-    "UPDATE plans_step SET lease_until = %s WHERE id IN (SELECT id FROM plans_step WHERE id IN ({marks}) "
-    "AND claimed_by = %s AND lease_until IS NOT NULL ORDER BY id{skip})"
-)
 INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
 GIVE_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 # Both in one statement, where each is a way to another process and back.
@@ -104,7 +101,8 @@ READY_DEPENDENTS = (
 )
 THOSE = "IN (SELECT step_id FROM plans_stepdependency WHERE needs_id = %s)"
 # PostgreSQL joins two tables it has no statistics of by reading them whole; an array it looks up by the key.
-THOSE_ON_POSTGRESQL = "= ANY (ARRAY(SELECT step_id FROM plans_stepdependency WHERE needs_id = %s))"
+THOSE_ON_POSTGRESQL = "= ANY (ARRAY(SELECT step_id FROM plans_stepdependency WHERE needs_id = {step}))"
+READY_ON_POSTGRESQL = READY_DEPENDENTS.format(now="%s::timestamptz", those=THOSE_ON_POSTGRESQL)
 START_CALL = (
     f"UPDATE catalog_call SET status = '{CallStatus.RUNNING}', started_at = %s, fence = %s, attempt = attempt + 1 "
     f"WHERE id = %s AND {_may(CALL_MOVES, CallStatus.RUNNING)}"
@@ -112,6 +110,14 @@ START_CALL = (
 END_CALL = (
     "UPDATE catalog_call SET status = %s, response = %s, message = %s, error_kind = %s, finished_at = %s "
     f"WHERE id = %s AND fence = %s AND status = '{CallStatus.RUNNING}'"
+)
+# The same again: one statement, of which each part waits for the row that the part before it has won.
+END_STEP = (
+    f"WITH ended AS ({END_CALL} RETURNING id), "
+    f"completed AS ({COMPLETE_STEP} AND EXISTS (SELECT FROM ended) RETURNING id), "
+    f"readied AS ({READY_ON_POSTGRESQL.format(step='(SELECT id FROM completed)')}) "
+    "SELECT (SELECT COUNT(*) FROM ended), (SELECT COUNT(*) FROM completed), "
+    "(SELECT COUNT(*) FROM readied WHERE dependencies_left = 0)"
 )
 WRITE_MEMORY = (
     "INSERT INTO plans_memoryitem (plan_id, type, key, value, step_id, at) VALUES (%s, 'value', %s, %s, %s, %s) "
@@ -178,8 +184,12 @@ def _claim(cursor: CursorWrapper, statement: str, parameters: list[Any], lease: 
 
 def complete_step(cursor: CursorWrapper, step: Claimed, *, now: datetime, skipped: bool) -> bool:
     """Complete the step; False when its lease was lost."""
-    cursor.execute(COMPLETE_STEP, [stamp(now), skipped, step.pk, step.claimed_by, step.attempt])
+    cursor.execute(COMPLETE_STEP, _complete_row(step, now, skipped=skipped))
     return _won(cursor)
+
+
+def _complete_row(step: Claimed, now: datetime, *, skipped: bool = False) -> list[Any]:
+    return [stamp(now), skipped, step.pk, step.claimed_by, step.attempt]
 
 
 def fail_step(cursor: CursorWrapper, step: Claimed, *, now: datetime, error: str) -> bool:
@@ -218,8 +228,8 @@ def park_step(cursor: CursorWrapper, step: Claimed, parking: Parking) -> bool:
 
 def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> int:
     """Count one dependency less for each dependent; return how many became ready."""
-    cast, those = ("%s", THOSE) if on_sqlite() else ("%s::timestamptz", THOSE_ON_POSTGRESQL)
-    cursor.execute(READY_DEPENDENTS.format(now=cast, those=those), [stamp(now), step_pk])
+    statement = READY_DEPENDENTS.format(now="%s", those=THOSE) if on_sqlite() else READY_ON_POSTGRESQL.format(step="%s")
+    cursor.execute(statement, [stamp(now), step_pk])
     return sum(1 for _, left in cursor.fetchall() if left == 0)
 
 
@@ -289,31 +299,35 @@ class CallEnding:
 
 def end_call(cursor: CursorWrapper, call: Call, ending: CallEnding) -> bool:
     """End the running call; False when it runs under another fence or has ended."""
-    cursor.execute(
-        END_CALL,
-        [
-            ending.status,
-            ending.response,
-            ending.message,
-            ending.error_kind,
-            stamp(ending.now),
-            call.pk,
-            call.fence,
-        ],
-    )
+    cursor.execute(END_CALL, _end_row(call, ending))
     return _won(cursor)
+
+
+def _end_row(call: Call, ending: CallEnding) -> list[Any]:
+    told = [ending.status, ending.response, ending.message, ending.error_kind]
+    return [*told, stamp(ending.now), call.pk, call.fence]
+
+
+def end_step(cursor: CursorWrapper, step: Claimed, call: Call, ending: CallEnding) -> int | None:
+    """End the running call and complete its step; return how many steps became ready, None when it runs no more.
+
+    Raises Conflict when the step alone is not this worker's: nothing may stay of what was written then.
+    """
+    if on_sqlite():
+        ended = end_call(cursor, call, ending)
+        completed = ended and complete_step(cursor, step, now=ending.now, skipped=False)
+        ready = ready_dependents(cursor, step.pk, now=ending.now) if completed else 0
+    else:
+        cursor.execute(END_STEP, [*_end_row(call, ending), *_complete_row(step, ending.now), ending.now])
+        ended, completed, ready = cursor.fetchone()
+    if ended and not completed:
+        raise Conflict("The step was taken over before its call could end.")
+    return ready if ended else None
 
 
 def write_memory(cursor: CursorWrapper, step: Claimed, key: str, value: str, *, now: datetime) -> None:
     """Store JSON text under a key of the plan's memory, replacing what was there."""
     cursor.execute(WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, stamp(now)])
-
-
-def read_memory(cursor: CursorWrapper, plan_pk: int) -> list[tuple[str, str]]:
-    """Return the plan's values as pairs of key and JSON text."""
-    cursor.execute("SELECT key, value FROM plans_memoryitem WHERE plan_id = %s AND type = 'value'", [plan_pk])
-    pairs: list[tuple[str, str]] = cursor.fetchall()
-    return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,18 +349,6 @@ def progress(cursor: CursorWrapper, plan_pk: int) -> Progress:
         [StepStatus.IN_PROGRESS, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.PENDING, plan_pk],
     )
     return Progress(*cursor.fetchone())
-
-
-def renew_leases(cursor: CursorWrapper, step_pks: list[int], *, owner: str, lease_until: datetime) -> None:
-    """Renew the leases of the steps this process is working on, in one statement and outside of any transaction.
-
-    It waits for no row, so it deadlocks with nobody, though no plan is locked here: a step that someone else has
-    locked is left for the next time.
-    """
-    if not step_pks:
-        return
-    marks, skip = ", ".join(["%s"] * len(step_pks)), "" if on_sqlite() else " FOR NO KEY UPDATE SKIP LOCKED"
-    cursor.execute(RENEW_ALL.format(marks=marks, skip=skip), [stamp(lease_until), *step_pks, owner])
 
 
 def renew_lease(cursor: CursorWrapper, step: Claimed, *, until: datetime) -> bool:

@@ -33,6 +33,7 @@ from plans.claims import Parking
 from plans.events import Recording, recording, tell
 from plans.fences import is_ours, may_undo
 from plans.granted import people_of
+from plans.late import come_back
 from plans.room import lacks_room
 from plans.starting import Start
 from plans.states import WaitingFor
@@ -142,7 +143,7 @@ def perform(run: Run) -> dispatch.Outcome:
 def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
     with recording(run.plan.pk, run.plan.ref) as batch:
-        if turn.abandoned and finishing.come_back(batch, run, outcome):
+        if turn.abandoned and come_back(batch, run, outcome):
             return None
         if run.plan.has_budget and claims.renew_lease(batch.cursor, run.step, until=batch.now):
             budgets.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
@@ -260,9 +261,8 @@ def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     call = granted_starts.held_call(batch, hold)
     if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
-    request = ask_people(hold, call, shown)
-    names = {"call": call.public_id, "approval": request.public_id}
-    batch.add("step.waiting", hold.step.step_id, waiting_for="approval", **names)
+    asked = ask_people(hold, call, shown)
+    batch.add("step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=asked.public_id)
     return call
 
 

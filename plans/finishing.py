@@ -10,8 +10,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import QuerySet
-
 from approvals import requests
 from approvals.edits import Edited
 from approvals.models import ApprovalRequest
@@ -26,16 +24,16 @@ from catalog.states import CallStatus
 from catalog.storable import words
 from catalog.transitions import try_move
 from catalog.vault import Place
-from plans import carriers, claims, early, meanings, reports, session_writes
+from plans import carriers, claims, early, late, meanings, reports, session_writes
 from plans.budgets import BudgetExceeded
 from plans.claims import CallEnding, Claimed, Parking
 from plans.events import Recording, tell
+from plans.late import as_json
 from plans.models import MemoryItem, Plan, Step
 from plans.spec import extract_value
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.work import Order, Run
 
-as_json = json.JSONEncoder(ensure_ascii=False).encode
 RELEASED: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
 SETTLED = "settled"
 """The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
@@ -48,17 +46,21 @@ CRASHES = 3
 def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
     """Write down how a call went; return how many steps became ready. Nothing changes when the lease was lost."""
     if outcome.late is not None:
-        _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late))
+        late.keep_as_evidence(run.call, late.evidence_of(run, outcome, outcome.late))
     if outcome.left_running:
-        _note_left(batch, run)
+        late.note_left(batch, run)
     delay = _delay_of_retry(batch, run, outcome)
     if delay is not None:
-        return _left_to_others(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
+        return late.left_to_others(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
     if _is_unknown(run, outcome):
         parked = park_as_unknown(batch, run.step, run.call)
-        return _left_to_others(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
+        return late.left_to_others(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
     outcome = session_writes.taken_in(run, outcome) if run.sent else outcome
-    outcome = _marked(outcome, run.edited) if run.edited else outcome
+    return _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome)
+
+
+def _end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
+    """End the call as its handler ended, and the step with it: in one go where nothing is to be done in between."""
     response = dispatch.standard_response(run.order.target.tool, run.order.shown, outcome)
     ending = CallEnding(
         status=_status_of(outcome),
@@ -67,10 +69,15 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         error_kind=outcome.error_kind or "",
         now=batch.now,
     )
-    if not claims.end_call(batch.cursor, run.call, ending):
-        return _left_to_others(run, outcome, reports.LATE)
+    at_once = _went_well(outcome) and not meanings.has_meaning(run.step.tool)
+    ready = claims.end_step(batch.cursor, run.step, run.call, ending) if at_once else None
+    if ready is None and (at_once or not claims.end_call(batch.cursor, run.call, ending)):
+        return late.left_to_others(run, outcome, reports.LATE)
     _tell_end(batch, run, outcome)
     reports.attempt_ended(run, ending.status)
+    if ready is not None:
+        _tell_completed(batch, run.step, response, run.call)
+        return ready
     if _went_well(outcome):
         return complete(batch, run.step, response, call=run.call)
     if outcome.error_kind in WAS_STOPPED:
@@ -86,46 +93,6 @@ def _marked(outcome: dispatch.Outcome, edited: Edited) -> dispatch.Outcome:
     message = f"Edited by {names} before it was approved: {fields}. {outcome.message}"
     told = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
     return replace(outcome, message=message, fields={**outcome.fields, **told})
-
-
-def _left_to_others(run: Run, outcome: dispatch.Outcome, told: str) -> int:
-    """Tell of an attempt that did not end its call, and keep what it gave when its lease was lost; readies no step."""
-    if told == reports.LATE and not outcome.left_running:  # else it has not given anything yet
-        _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late or outcome))
-    reports.attempt_ended(run, told)
-    return 0
-
-
-def come_back(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
-    """Note that a handler which was left running came back, with what it answered; False when it was not left.
-
-    Another attempt may have been left running since: then the call still says so.
-    """
-    if not run.left_at or _runs(run.call).exists():
-        return False
-    noted = Call.objects.filter(pk=run.call.pk, left_running_at=run.left_at[-1])
-    noted.update(came_back_at=batch.now)
-    reports.attempt_ended(run, reports.LATE)
-    if outcome.late is not None or outcome.not_restored:
-        _keep_as_evidence(run.call, _evidence(run, outcome, outcome.late or outcome))
-    names = {"call": run.call.public_id, "tool": run.call.tool_name}
-    if outcome.restored:
-        batch.add("call.restored", run.step.step_id, call=run.call.public_id)
-    batch.add(
-        "tool.invoked", run.step.step_id, **names, success=outcome.late is not None and outcome.late.success, late=True
-    )
-    return True
-
-
-def _note_left(batch: Recording, run: Run) -> None:
-    """Note that the attempt ends while its handler goes on; one that has just come back has ended it already."""
-    if _runs(run.call).update(left_running_at=batch.now, came_back_at=None):
-        run.left_at.append(batch.now)
-
-
-def _runs(call: Call) -> QuerySet[Call]:
-    """Return the call while it runs in this attempt."""
-    return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
 
 
 def _cancel(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
@@ -223,19 +190,6 @@ def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
         )
 
 
-def _evidence(run: Run, outcome: dispatch.Outcome, late: dispatch.Outcome) -> str:
-    """Return what came too late, of which attempt, and whether what that had changed was undone."""
-    response = dispatch.standard_response(run.order.target.tool, run.order.shown, late)
-    undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
-    kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
-    return as_json(response | {"attempt": run.call.attempt} | undone | kept)
-
-
-def _keep_as_evidence(call: Call, evidence: str) -> None:
-    """A result that came too late changes nothing, but whoever settles the call may want to see it."""
-    Call.objects.filter(pk=call.pk, late_evidence="").update(late_evidence=evidence)
-
-
 def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call: Call) -> int:
     """Complete a step with its response: memory, dependents, event. Returns how many steps became ready.
 
@@ -249,10 +203,13 @@ def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call:
         if meanings.has_meaning(step.tool):
             raise Conflict("The step was taken over before what came of it was kept.")
         return 0
+    _tell_completed(batch, step, response, call)
+    return claims.ready_dependents(batch.cursor, step.pk, now=batch.now)
+
+
+def _tell_completed(batch: Recording, step: Claimed, response: dict[str, Any], call: Call) -> None:
     key = _remember(batch, step, response)
-    ready = claims.ready_dependents(batch.cursor, step.pk, now=batch.now)
     batch.add("step.completed", step.step_id, call=call.public_id, **({"key": key} if key else {}))
-    return ready
 
 
 def _remember(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:

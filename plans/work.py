@@ -17,7 +17,6 @@ from catalog.models import Call
 from catalog.secrets import Secret, shown_text
 from catalog.snapshot import CallableTool
 from catalog.stops import Stop
-from plans import claims
 from plans.claims import Claimed
 from plans.models import Plan
 from plans.planning_tools.session import Session
@@ -190,6 +189,7 @@ class Renewal:
 
 
 Work = Run | Limited | Hold | Resume | Renewal
+READ_MEMORY = "SELECT key, value FROM plans_memoryitem WHERE plan_id = %s AND type = 'value'"
 
 
 class Memory(Mapping[str, Any]):
@@ -206,9 +206,8 @@ class Memory(Mapping[str, Any]):
     def _loaded(self) -> dict[str, Any]:
         if self._values is None:
             with connection.cursor() as cursor:
-                self._values = {
-                    key: json.loads(self._as_told(text)) for key, text in claims.read_memory(cursor, self._plan_pk)
-                }
+                cursor.execute(READ_MEMORY, [self._plan_pk])
+                self._values = {key: json.loads(self._as_told(text)) for key, text in cursor.fetchall()}
         return self._values
 
     def __getitem__(self, key: str) -> Any:

@@ -57,7 +57,7 @@ def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[s
 @pytest.mark.parametrize(
     "point",
     [
-        *((claims, name) for name in ("claim_next", "give_new_call", "end_call", "complete_step", "write_memory")),
+        *((claims, name) for name in ("claim_next", "give_new_call", "end_step", "write_memory")),
         *((claims, name) for name in ("park_step", "renew_lease", "start_call", "insert_call")),
         *((finishing, "settle_plan"), (audit, "append"), (decisions, "_settle")),
     ],

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from plans import claims, engine, recovery
+from plans import engine, leases, recovery
 from plans.models import Plan
 from tests.builders import act, make_plan, step_of
 from tests.waiting import eventually
@@ -27,7 +27,7 @@ def claimed(plan: Plan, owner: str) -> int:
 def renew(steps: list[int]) -> None:
     """Renew the leases of these steps, as far as they are ours."""
     with connection.cursor() as cursor:
-        claims.renew_leases(cursor, steps, owner="ours", lease_until=UNTIL)
+        leases.renew_all(cursor, steps, owner="ours", lease_until=UNTIL)
 
 
 def renewed(plan: Plan) -> list[int]:

@@ -1,0 +1,114 @@
+"""The end of a step's call and of the step: both, or neither, for the worker that has the lease and nobody else."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from catalog.errors import Conflict
+from catalog.models import Call
+from catalog.states import CallStatus
+from plans import claims, engine
+from plans.claims import CallEnding
+from plans.events import Recording, recording
+from plans.models import Plan, Step
+from plans.work import Run
+from tests.builders import act, call_of, make_plan, step_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OWNER = "ours"
+
+
+def started(plan: Plan) -> Run:
+    """Claim and start the plan's first step."""
+    run = engine.claim(plan.pk, owner=OWNER)
+    assert isinstance(run, Run)
+    return run
+
+
+def end(batch: Recording, run: Run) -> int | None:
+    """End the call well, and its step."""
+    ending = CallEnding(CallStatus.COMPLETED, "{}", "Done.", "", batch.now)
+    return claims.end_step(batch.cursor, run.step, run.call, ending)
+
+
+def standing(plan: Plan) -> tuple[str, str, int, bool]:
+    """Return how the first step and its call stand, and how the second step waits for it."""
+    step, after = step_of(plan, 1), step_of(plan, 2)
+    return step.status, call_of(plan, 1).status, after.dependencies_left, after.ready_at is not None
+
+
+def test_it_ends_with_its_call_and_readies_what_needed_it(stage, ada):
+    """What needs more than it is one dependency nearer, and not counted."""
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]), act(3), act(4, dependencies=[1, 3]))
+    run = started(plan)
+    with recording(plan.pk, plan.public_id) as batch:
+        assert end(batch, run) == 1
+    assert standing(plan) == ("completed", "completed", 0, True)
+    assert (step_of(plan, 4).dependencies_left, step_of(plan, 4).ready_at) == (1, None)
+    assert (call_of(plan, 1).message, step_of(plan, 1).claimed_by, step_of(plan, 1).lease_until) == ("Done.", "", None)
+
+
+@pytest.mark.parametrize("change", [{"fence": 7}, {"status": "outcome_unknown"}])
+def test_a_call_that_is_no_longer_this_workers_leaves_its_step_alone(stage, ada, change):
+    """It runs under another fence, or has been given up."""
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]))
+    run = started(plan)
+    Call.objects.filter(pk=run.call.pk).update(**change)
+    before = standing(plan)
+    with recording(plan.pk, plan.public_id) as batch:
+        assert end(batch, run) is None
+    assert standing(plan) == before
+
+
+@pytest.mark.parametrize("change", [{"claimed_by": "theirs"}, {"attempt": 2}, {"status": "cancelled"}])
+def test_a_step_that_is_no_longer_this_workers_keeps_its_call(stage, ada, change):
+    """Nothing stays of the transaction."""
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]))
+    run = started(plan)
+    Step.objects.filter(pk=run.step.pk).update(**change)
+    before = standing(plan)
+    with pytest.raises(Conflict), recording(plan.pk, plan.public_id) as batch:
+        end(batch, run)
+    assert standing(plan) == before
+
+
+def ended_while_another_writes(plan: Plan, run: Run, **change: object) -> int | None:
+    """End the step while another transaction changes its row, as renewals do without the plan's lock."""
+    written, found = threading.Event(), list[int | None]()
+
+    def write() -> None:
+        with transaction.atomic():
+            Step.objects.filter(pk=run.step.pk).update(**change)
+            written.set()
+            threading.Event().wait(0.3)  # until the other waits for the row, or for the file
+        connection.close()
+
+    other = threading.Thread(target=write)
+    other.start()
+    written.wait()
+    try:
+        with recording(plan.pk, plan.public_id) as batch:
+            found.append(end(batch, run))
+    finally:
+        other.join()
+    return found[0]
+
+
+def test_a_lease_that_is_renewed_meanwhile_is_still_this_workers(stage, ada):
+    """The row has changed since the statement began, and is looked at again."""
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]))
+    run = started(plan)
+    assert ended_while_another_writes(plan, run, lease_until=timezone.now() + timedelta(days=1)) == 1
+    assert standing(plan) == ("completed", "completed", 0, True)
+
+
+def test_a_step_that_is_taken_meanwhile_is_lost(stage, ada):
+    """Its call was still this worker's when the statement began."""
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]))
+    run = started(plan)
+    with pytest.raises(Conflict):
+        ended_while_another_writes(plan, run, claimed_by="theirs")
+    assert standing(plan) == ("in_progress", "running", 1, False)
