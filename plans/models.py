@@ -17,6 +17,9 @@ from catalog.secrets import shown_text
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
 from plans.strategies import PlanningStrategy
 
+AGENT_TURN = "agent_turn"
+"""The tool of the steps in which an agent's model is asked."""
+
 
 def new_plan_id() -> str:
     """Return a new plan's public id."""
@@ -146,6 +149,12 @@ class Step(models.Model):
 
     def __str__(self) -> str:
         return f"step {self.step_id} of {self.plan_id}"
+
+    @property
+    def title(self) -> str:
+        """What everyone who sees the plan may read of it: of an agent's call not what its model said with it."""
+        is_call = self.parent_id is not None and self.tool != AGENT_TURN
+        return f"Call {self.tool}" if is_call else self.description
 
     @property
     def parameters_json(self) -> Any:

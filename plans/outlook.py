@@ -81,6 +81,8 @@ class _View:
         return self._unasked(step)
 
     def _unasked(self, step: Step) -> Ahead:
+        if step.agent:
+            return Ahead(step, ALONE, f"The agent {step.agent} calls what it needs, and people are asked about that.")
         if not step.tool:
             return Ahead(step, ALONE, "It is a note and calls nothing.")
         try:
@@ -128,6 +130,8 @@ class _View:
 
 
 def _under_way(step: Step) -> str:
+    if step.waiting_for == WaitingFor.CALLS:
+        return "Its agent works, and waits for what it asked for."
     return f"It waits: {step.get_waiting_for_display().lower()}." if step.waiting_for else "It is under way."
 
 

@@ -1,8 +1,9 @@
 """What in a plan is private, by whom it may be seen, and how it is shown to everyone else.
 
 Private is what a tool that returns private data was given and gave, and what later steps made of it: a step that refers
-to a private value has private arguments and a private result. What a tool reads of a plan's memory by itself is not
-followed. Nothing is computed for who may see everything, and next to nothing for plans without such a tool.
+to a private value has private arguments and a private result. So is what an agent's model says, and what it calls: it
+was told what its tools gave. What a tool reads of a plan's memory by itself is not followed. Nothing is computed for
+who may see everything, and next to nothing for plans without such a tool.
 """
 
 from collections import defaultdict
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from catalog import facts
 from catalog.access import NotAllowed, agent_token_of
@@ -32,18 +33,24 @@ from catalog.privacy import (
 from catalog.retries import retried
 from plans import references
 from plans.events import recording
-from plans.models import MemoryItem, Plan, Step
+from plans.models import AGENT_TURN, MemoryItem, Plan, Step
 
-MEETS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
+CALLS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
 """Of a step: whether its tool returns private data, loaded here or not."""
+MEETS_PRIVATE = Q(CALLS_PRIVATE) | ~Q(agent="") | Q(parent__isnull=False)
+"""Of a step: whether its result is private for what it is, and not for what it was made of."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateParts:
-    """What is private in one plan: calls by their steps' numbers, and the keys of its memory."""
+    """What is private in one plan: calls by their steps' numbers, and the keys of its memory.
+
+    Of those `by_agents` the descriptions are too: a model wrote them.
+    """
 
     steps: Mapping[int, Hidden]
     keys: frozenset[str] = frozenset()
+    by_agents: frozenset[int] = frozenset()
 
     def mask_step(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Mask a step as the API shows it."""
@@ -51,7 +58,8 @@ class PrivateParts:
         if hidden is None:
             return shown
         parameters = mask(shown["parameters"]) if hidden.everything else shown["parameters"]
-        return shown | {"parameters": parameters, "error": shown["error"] and WORDS}
+        said = {"description": WORDS} if shown["step_id"] in self.by_agents else {}
+        return shown | {"parameters": parameters, "error": shown["error"] and WORDS} | said
 
     def mask_memory(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Mask a plan's memory as the API shows it."""
@@ -59,7 +67,9 @@ class PrivateParts:
         return {"values": values, "items": [self._mask_item(item) for item in shown["items"]]}
 
     def _mask_item(self, item: dict[str, Any]) -> dict[str, Any]:
-        return item | {"error": WORDS} if "error" in item and item["step_id"] in self.steps else item
+        names = [name for name in ("error",) if item["step_id"] in self.steps]
+        names += [name for name in ("description",) if item["step_id"] in self.by_agents]
+        return item | {name: WORDS for name in names if name in item}
 
 
 NOTHING = PrivateParts({})
@@ -100,14 +110,19 @@ class _Flow:
 
     keys: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     wants: dict[int, Mapping[str, set[str]]] = field(default_factory=dict)
+    agents: set[int] = field(default_factory=set)
+    by_agents: set[int] = field(default_factory=set)
 
 
 def _flows(plans: Collection[int]) -> Mapping[int, _Flow]:
     """Return the flows of plans by their keys, in two queries; a step writes what it says, and what it has written."""
     flows: dict[int, _Flow] = defaultdict(_Flow)
     rows = Step.objects.filter(plan__in=plans)
-    for plan, number, key, parameters in rows.values_list("plan_id", "step_id", "expected_key", "parameters"):
+    fields = ("plan_id", "step_id", "expected_key", "parameters", "agent", "parent", "tool")
+    for plan, number, key, parameters, agent, parent, tool in rows.values_list(*fields):
         flows[plan].keys[number].update({key} if key else ())
+        flows[plan].agents.update({number} if agent else ())
+        flows[plan].by_agents.update({number} if parent and tool != AGENT_TURN else ())
         if "${" in parameters:
             flows[plan].wants[number] = _wanted(parameters)
     values = MemoryItem.objects.filter(plan__in=plans, type=MemoryItem.Type.VALUE, step_id__isnull=False)
@@ -117,14 +132,18 @@ def _flows(plans: Collection[int]) -> Mapping[int, _Flow]:
 
 
 def _follow(sources: Iterable[int], flow: _Flow) -> PrivateParts:
-    """Return what is private where the values of these steps are, and came to be."""
-    steps = dict.fromkeys(sources, Hidden(everything=True))
+    """Return what is private where the values of these steps are, and came to be.
+
+    What an agent is given was written by whoever wrote the plan, and is private only where it refers to what is.
+    """
+    steps = {number: Hidden(everything=number not in flow.agents) for number in sources}
+    open_ones = flow.wants.keys() - (steps.keys() - flow.agents)
     private: set[str] = set()
     while found := {key for number in steps for key in flow.keys[number]} - private:
         private |= found
-        taken = {number: _taken(wanted, private) for number, wanted in flow.wants.items() if number not in steps}
+        taken = {number: _taken(flow.wants[number], private) for number in open_ones}
         steps |= {number: hidden for number, hidden in taken.items() if hidden is not None}
-    return PrivateParts(steps, frozenset(private))
+    return PrivateParts(steps, frozenset(private), frozenset(flow.by_agents))
 
 
 def _wanted(parameters: str) -> Mapping[str, set[str]]:

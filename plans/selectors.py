@@ -82,8 +82,8 @@ def may_control(viewer: User, token: ApiToken | None, plan: Plan) -> bool:
 
 def steps_of(plan: Plan) -> list[Step]:
     """Return the plan's steps in order, with their calls, requests and dependencies, in two queries."""
-    steps = plan.steps.select_related("call__version", "call__approval").prefetch_related("dependencies__needs")
-    return list(steps)
+    beside = ("call__version", "call__approval", "parent", "agent_run__agent")
+    return list(plan.steps.select_related(*beside).prefetch_related("dependencies__needs"))
 
 
 def events_after(plan: Plan, seq: int, limit: int = 1000) -> list[Event]:

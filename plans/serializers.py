@@ -24,8 +24,9 @@ from catalog.intake import (
 from catalog.models import Call
 from catalog.privacy import WORDS
 from catalog.states import PUBLIC_STATUS
+from plans.agents.shown import of_run
 from plans.cloning import NO_KIN, Kin
-from plans.models import Plan, Step
+from plans.models import AgentRun, Plan, Step
 from plans.private import PrivateParts, sees_through
 from plans.selectors import steps_of, why_failed
 from plans.spec import MAX_STEP_ID
@@ -182,10 +183,26 @@ class HandlerSerializer(serializers.Serializer[Any]):
     came_back_at = serializers.DateTimeField(allow_null=True)
 
 
+class AgentRunSerializer(serializers.Serializer[Any]):
+    """What an agent has done at its step since it was begun or retried."""
+
+    agent = serializers.CharField()
+    rounds = serializers.IntegerField(help_text="How often its model was asked.")
+    calls = serializers.IntegerField()
+    tokens = serializers.IntegerField(help_text="Read and written.")
+    cost = serializers.CharField(help_text="US dollars, as far as prices are known.")
+    seconds = serializers.FloatField(help_text="How long its model and tools worked; waiting does not count.")
+    stopped_for = serializers.ChoiceField(choices=AgentRun.Stopped.values, allow_null=True)
+    waiting_for = serializers.ListField(child=serializers.IntegerField(), help_text="The steps it waits for.")
+
+
 class StepSerializer(serializers.Serializer[Any]):
     """One step: what it does, and how far it has come."""
 
     step_id = serializers.IntegerField()
+    parent = serializers.IntegerField(  # type: ignore[assignment] # a field of that name
+        source="parent.step_id", allow_null=True, help_text="Of an agent's turns and calls: the agent's own step."
+    )
     description = serializers.CharField()
     tool = BlankIsNull()
     agent = BlankIsNull()
@@ -204,6 +221,13 @@ class StepSerializer(serializers.Serializer[Any]):
     approval = serializers.CharField(source="call.approval.public_id", allow_null=True)
     started_at = serializers.DateTimeField(allow_null=True)
     completed_at = serializers.DateTimeField(allow_null=True)
+    agent_run = serializers.SerializerMethodField()
+
+    @extend_schema_field(AgentRunSerializer(allow_null=True))
+    def get_agent_run(self, step: Step) -> Any:
+        """Return what its agent has done so far; None of a step that no agent has begun."""
+        run = getattr(step, "agent_run", None) if step.agent else None
+        return None if run is None else AgentRunSerializer(of_run(run, step)).data
 
     def get_dependencies(self, step: Step) -> list[int]:
         """Return the numbers of the steps it waits for."""

@@ -16,10 +16,10 @@ from plans.agents.settings import AgentDocument
 from plans.claims import Claimed
 from plans.documents import fields_of, keep_secrets, removed_from, sealed_parameters
 from plans.events import Recording
-from plans.models import Plan, Step, StepAsker
+from plans.models import AGENT_TURN, Plan, Step, StepAsker
 from plans.spec import MAX_STEPS, StepDocument
 
-TURN = "agent_turn"
+TURN = AGENT_TURN
 MOST_AT_ONCE = 20
 LONGEST_DESCRIPTION = 300
 NOT_OFFERED = "You may not call {tool}. Call one of the tools that you were given."

@@ -15,14 +15,15 @@ from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets import scrub_words
 from catalog.tools import tool
-from plans.models import MemoryItem, Plan, Step
+from plans.agents.conversation import MESSAGES, ModelTurn
+from plans.models import AgentRun, MemoryItem, Plan, Step
 from plans.planner import asking, prompt
 from plans.planner.asking import Said
 from plans.planner.database import in_database
 from plans.planner.drafting import SECONDS
 from plans.planner.offered import CATEGORY
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
-from plans.private import MEETS_PRIVATE, parts_beyond
+from plans.private import CALLS_PRIVATE, parts_beyond
 from plans.questions import TOOL as ASK_USER
 from plans.questions import Exchange, exchanges_of
 from plans.spec import extract_value
@@ -86,7 +87,8 @@ def _said(exchanges: Sequence[Exchange]) -> Iterator[str]:
 
 def _results(plan: Plan) -> Iterator[str]:
     """Yield what came of each step that is done, in order: the last ones of many, each with its share of the room."""
-    done = list(plan.steps.filter(status=StepStatus.COMPLETED).exclude(tool__in=OURS).order_by("step_id"))
+    ended = plan.steps.filter(status=StepStatus.COMPLETED, parent=None)  # what agents called is told by their texts
+    done = list(ended.exclude(tool__in=OURS).order_by("step_id"))
     told, left_out = done[-MOST_STEPS:], done[:-MOST_STEPS]
     if left_out:
         yield (
@@ -101,14 +103,19 @@ def _results(plan: Plan) -> Iterator[str]:
 
 def _private_steps(plan: Plan) -> Sequence[int]:
     """Return the steps whose tools return private data; what a user says in their own words they may be told again."""
-    return list(plan.steps.filter(MEETS_PRIVATE).exclude(tool__in=OURS).values_list("step_id", flat=True))
+    own = plan.steps.filter(CALLS_PRIVATE, parent=None).exclude(tool__in=OURS)
+    return list(own.values_list("step_id", flat=True))
 
 
 def _result(step: Step, share: int, *, is_private: bool) -> str:
-    title = f"Step {step.step_id}, {step.tool or 'a note'}"
+    done_by = step.tool or (f"the agent {step.agent}" if step.agent else "a note")
+    title = f"Step {step.step_id}, {done_by}"
     about = prompt.fenced(prompt.cut(step.description, LONGEST_DESCRIPTION), f"{title}. What it was for")
     if step.skipped:
         return f"{about}\n\nIt was skipped: its tool was not called."
+    if step.agent:
+        told = prompt.fenced(prompt.cut(_text_of_agent(step), share), "What the agent said in the end")
+        return f"{about}\n\n{told}"
     if step.call_id is None:
         return about
     response = _response_of(step)
@@ -120,6 +127,13 @@ def _result(step: Step, share: int, *, is_private: bool) -> str:
     found = [prompt.fenced(prompt.cut(str(warning), share), "It found nothing, and says")] if warning else []
     value = format_for_model(_value_of(step, response), share)
     return "\n\n".join([about, *found, prompt.fenced(value, "Its result", kind="json")])
+
+
+def _text_of_agent(step: Step) -> str:
+    """Return the last text of a step's agent: it was written for whoever asked, from what its model was told."""
+    run = AgentRun.objects.filter(step=step).first()
+    said = [each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ModelTurn)] if run else []
+    return said[-1].text if said else ""
 
 
 def _response_of(step: Step) -> Mapping[str, Any]:

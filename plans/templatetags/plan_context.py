@@ -54,15 +54,19 @@ def unknown_outcomes(viewer: User) -> list[Step]:
 
 @register.inclusion_tag("plans/_path.html")
 def plan_path(plan_ref: str, step_ref: str, viewer: User) -> dict[str, Any]:
-    """Draw the way through the plan: what this step needs, itself, what waits for it; three queries."""
+    """Draw the way through the plan: what this step needs, itself, what waits for it; three queries.
+
+    What an agent calls stands after the agent's step, and before what waits for that.
+    """
     plan = plans_for(viewer).filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first()
     if plan is None:
         return {"plan": None}
     steps = {step.pk: step for step in Step.objects.filter(plan=plan).defer("parameters")}
     here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
     needs, needed_by = _arrows(plan)
-    before = _reach(here, needs, steps)[-MOST_SHOWN:]
-    after = _reach(here, needed_by, steps)
+    asks = steps[here.parent_id] if here is not None and here.parent_id else None
+    before = [*_reach(asks or here, needs, steps), *([asks] if asks else [])][-MOST_SHOWN:]
+    after = _reach(asks or here, needed_by, steps)
     return {"plan": plan, "here": here, "before": before, "after": after[:MOST_SHOWN], "blocked": len(after)}
 
 
@@ -74,6 +78,8 @@ def plan_stake(plan_ref: str, step_ref: str, viewer: User) -> str:
         return ""
     steps = {step.pk: step for step in Step.objects.filter(plan=plan).defer("parameters")}
     here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
+    if here is not None and here.parent_id:
+        return f"Rejecting is told to the agent of step {steps[here.parent_id].step_id}, which then goes on without it."
     lost = [step.step_id for step in _reach(here, _arrows(plan)[1], steps) if step.status == StepStatus.PENDING]
     ran = sum(step.status == StepStatus.COMPLETED and not step.skipped for step in steps.values())
     already = f"; {ran} already ran" if ran else ""

@@ -1,0 +1,117 @@
+"""What an agent's model says is as private as what its tools gave it: masked for who only looks on."""
+
+import pytest
+
+from catalog.privacy import MARK, WORDS
+from plans.cloning import clone_plan
+from plans.models import Agent
+from plans.planner.replying import told_of
+from plans.private import hidden_from
+from plans.services import Requester
+from plans.skipping import skip_step
+from tests.builders import act, step_of, work_off
+from tests.conftest import person
+from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent
+from tests.rest import Rest
+
+SECRET = "jo@example.org"
+SAID, WROTE = f"I look {SECRET} up.", f"Jo is {SECRET}."
+
+
+@pytest.fixture
+def plan(script, ada):
+    """Return a plan of Ada's whose agent wrote of somebody, called two tools about them, and one call was skipped."""
+    make_agent()
+    script.says(calls(("safe", {"value": SECRET}), ("dangerous", {"value": SECRET}), text=SAID), WROTE)
+    asked = agent_step(expected_key="told", output_path=["results", "0"], parameters={"for": "the desk"})
+    behind = act(2, {"to": "Dear ${told}"}, dependencies=[1], expected_key="sent")
+    made = work_off(agent_plan(ada, asked, behind, act(3, "plain", expected_key="plain")))
+    skip_step(made, 6, "By hand.", by=Requester(ada))
+    return work_off(made)
+
+
+def texts_of(rest, plan):
+    """Return the texts of every path that shows the plan, its memory, its history and its calls."""
+    refs = plan.steps.filter(call__isnull=False).values_list("call__public_id", flat=True)
+    paths = [f"plans/{plan.public_id}/{part}" for part in ("", "memory/", "events/")]
+    answers = [rest.get(path) for path in (*paths, *(f"calls/{ref}/" for ref in refs))]
+    assert {answer.status_code for answer in answers} == {200}
+    return [answer.content.decode() for answer in answers]
+
+
+def test_the_plan_is_as_the_test_needs_it(plan):
+    """All its steps are done, with a turn before and after two calls."""
+    assert plan.status == "completed"
+    assert [each.tool for each in plan.steps.filter(parent__isnull=False)] == [
+        "agent_turn", "safe", "dangerous", "agent_turn",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_who_only_looks_on_sees_nothing_of_what_an_agent_said(plan, role):
+    """Neither its texts, nor what it called tools with, nor what was made of that."""
+    texts = texts_of(Rest(person("other", role)), plan)
+    assert not [text for text in texts if SECRET in text]
+    assert [MARK in text or WORDS in text for text in texts[:2]] == [True, True]
+
+
+@pytest.mark.parametrize("role", ["reviewer", "administrator"])
+def test_reviewers_and_administrators_see_all_of_it(plan, role):
+    """As its owner does."""
+    for rest in (Rest(person("other", role)), Rest(plan.author)):
+        shown = rest.get(f"plans/{plan.public_id}/").json()["steps"]
+        assert [each["description"] for each in shown if each["parent"]] == [
+            "Turn 1 of ann",
+            SAID,
+            SAID,
+            "Turn 2 of ann",
+        ]
+        assert shown[4]["parameters"] == {"value": SECRET}
+
+
+def test_what_the_agent_was_given_is_not_private(plan):
+    """Whoever wrote the plan wrote that, for everyone who may read plans."""
+    shown = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"]
+    assert (shown[0]["parameters"], shown[0]["description"]) == ({"for": "the desk"}, "Step 1")
+    assert (shown[2]["parameters"], shown[2]["description"]) == ({"value": "plain"}, "Step 3")
+
+
+def test_what_an_agent_is_given_of_private_values_is_private(script, stage, ada):
+    """As for any step that refers to them; there is no end to following an agent that refers to its own key."""
+    make_agent()
+    look = act(1, {"email": SECRET}, "private", expected_key="found")
+    asked = agent_step(2, parameters={"who": "${found}", "why": "plain"}, dependencies=[1], expected_key="told")
+    script.says(WROTE)
+    plan = work_off(agent_plan(ada, look, asked))
+    hidden = hidden_from(person("other", "operator"), plan)
+    assert (hidden.steps[2].names, hidden.steps[2].everything) == (frozenset({"who"}), False)
+    assert hidden.keys == {"found", "told"}
+
+
+def test_why_an_agent_failed_is_masked_and_what_it_took_is_not(script, ada):
+    """The reason may hold what its model said."""
+    make_agent(budget={"rounds": 1})
+    script.says(calls(("safe", {"value": SECRET})))
+    plan = work_off(agent_plan(ada))
+    shown = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"][0]
+    assert (shown["error"], shown["agent_run"]["stopped_for"], shown["agent_run"]["rounds"]) == (WORDS, "rounds", 1)
+    assert "Maximum iterations" in step_of(plan).error
+
+
+def test_a_clone_is_made_by_who_may_not_read_what_the_agent_said(plan):
+    """The clone has the agent's step, and nothing of its work."""
+    Agent.objects.update(enabled=True)
+    copy = clone_plan(plan, by=Requester(person("other", "operator")))
+    assert [each.description for each in copy.steps.all()] == ["Step 1", "Step 2", "Step 3"]
+
+
+def test_the_reply_is_composed_from_what_the_agent_wrote_in_the_end(plan):
+    """And not from its turns and calls: it was told of those."""
+
+    class Context:
+        plan_id = plan.public_id
+
+    told = told_of(Context())
+    assert WROTE in told
+    assert "Step 1, the agent ann" in told
+    assert [word in told for word in ("agent_turn", SAID, "Step 5")] == [False] * 3
