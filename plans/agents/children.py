@@ -47,7 +47,7 @@ def sort_out(plan: Plan, settings: AgentDocument, turn: TurnResult) -> Wanted:
     documents: list[StepDocument] = []
     refusals = []
     for call in turn.calls:
-        refusal = "" if call.tool in offered else _not_offered(call.tool)
+        refusal = call.problem if call.tool in offered else _not_offered(call.tool)
         if not refusal and len(documents) >= room:
             refusal = TOO_MANY.format(most=MOST_AT_ONCE) if room == MOST_AT_ONCE else FULL
         if not refusal:
