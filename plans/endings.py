@@ -17,6 +17,7 @@ from plans.agents.loop import end_run
 from plans.events import Recording, recording
 from plans.finishing import RELEASED
 from plans.models import Plan, Step
+from plans.selectors import DEADLINE_PASSED
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
 BATCH = 100
@@ -66,5 +67,5 @@ def _end_overdue(plan: Plan, now: datetime) -> bool:
         overdue = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)
         is_overdue = overdue.exists()  # it may have ended meanwhile, and been given more time
         if is_overdue:
-            end_plan(plan, batch, to=PlanStatus.FAILED, reason="The plan's deadline passed.", by=None)
+            end_plan(plan, batch, to=PlanStatus.FAILED, reason=DEADLINE_PASSED, by=None)
     return is_overdue

@@ -31,12 +31,20 @@ def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
     return plans_for(viewer, token).get(public_id=public_id)
 
 
+DEADLINE_PASSED = "The plan's deadline passed."
+
+
 def why_failed(plan: Plan) -> str:
-    """Say why a plan failed where that is not a step's doing, such as its deadline; empty for any other."""
+    """Say why a plan failed where that is not a step's doing, such as its deadline; empty for any other.
+
+    Who ends a plan at its deadline is whoever comes first: the ticker, or a worker whose handler was cut off then.
+    """
     if plan.status != PlanStatus.FAILED:
         return ""
     ended = plan.events.filter(type="plan.failed").order_by("-seq").first()
-    return str(ended.data_json.get("reason", "")) if ended else ""
+    reason = str(ended.data_json.get("reason", "")) if ended else ""
+    was_late = plan.deadline_at is not None and plan.completed_at is not None and plan.completed_at >= plan.deadline_at
+    return reason or (DEADLINE_PASSED if was_late else "")
 
 
 SHOWN_OF_RELATED = (

@@ -5,11 +5,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from approvals.models import AuditEntry
+from catalog.errors import DeadlineExceededError
 from catalog.models import Call
 from plans import carriers
 from plans import executor as executors
@@ -171,6 +173,20 @@ def test_a_plan_past_its_deadline_fails(stage, ada):
     assert (entry.actor, entry.actor_name) == (None, "Toolgate")
     assert end_overdue_plans(timezone.now() + timedelta(seconds=61)) == 0
     assert_gapless(plan)
+
+
+def test_a_plan_whose_step_was_cut_off_at_its_deadline_says_so(stage, ada):
+    """Whoever comes first ends it, a worker or the ticker: people are told the same."""
+
+    def cut_off(value: Any, context: Any) -> None:
+        raise DeadlineExceededError("too late")
+
+    stage.acts["safe"] = cut_off
+    plan = work_off(make_plan(ada, act(1), deadline_seconds=60))
+    assert (plan.status, draw(plan).because) == ("failed", "")
+    Plan.objects.filter(pk=plan.pk).update(deadline_at=plan.completed_at)
+    assert draw(Plan.objects.get(pk=plan.pk)).because == "The plan's deadline passed."
+    assert Rest(ada).get(f"plans/{plan.public_id}/").json()["failure"] == "The plan's deadline passed."
 
 
 def test_no_more_threads_are_kept_than_twice_as_many(executor, stage, ada, gate, client):
