@@ -107,7 +107,7 @@ class PlanList(PlanEndpoint):
         try:
             plan = services.create_plan(PlanDocument.model_validate(document), by=self.requester)
         except ValidationError:
-            return refused(services.problems_of(document), text)
+            return refused(services.problems_of(document, by=self.requester), text)
         except PlanProblems as refusal:
             return refused(refusal.problems, text)
         return self.shown(plan.public_id, 201)
@@ -122,7 +122,7 @@ class PlanCheck(PlanEndpoint):
     def post(self, request: Request) -> Response:
         """Say everything there is to know about a plan before it is stored."""
         text = text_of(request)
-        found = with_lines(services.problems_of(request.data), text)
+        found = with_lines(services.problems_of(request.data, by=self.requester), text)
         valid = not any(problem.severity == "error" for problem in found)
         return Response(CheckSerializer({"valid": valid, "problems": found}).data)
 

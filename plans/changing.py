@@ -215,8 +215,9 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     change = _with_secrets(change, kept)
     result = _result(change, before, {"goal": plan.goal, "memory": keys})
     moved = _moved(kept, result)
-    known = {_cause(problem, list(before)) for problem in problems_of(_as_it_is(plan, before, keys))}
-    told = _told(problems_of(result.document), result, known, change)
+    author = Requester(plan.author)
+    known = {_cause(problem, list(before)) for problem in problems_of(_as_it_is(plan, before, keys), by=author)}
+    told = _told(problems_of(result.document, by=author), result, known, change)
     found += moved + [each for each in told if each.path not in {one.path for one in moved}]
     if size_of(result.document["steps"]) > MAX_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))

@@ -42,7 +42,7 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     try:
         checked = PlanDocument.model_validate({**document, "start": start})
     except ValidationError:
-        raise PlanProblems([each for each in problems_of(document) if each.severity == "error"]) from None
+        raise PlanProblems([each for each in problems_of(document, by=by) if each.severity == "error"]) from None
     words = plan.request if sees_through(by.user, plan) else ""
     return create_plan(checked, by=by, cloned_from=plan, origin=_Words(words) if words else None)
 

@@ -140,7 +140,8 @@ class DraftPage:
     def writing(self) -> Writing:
         """The drafted plan as a text that is judged by today's catalog."""
         document = self.drafted.document if self.drafted else None
-        return Writing(json.dumps(document, indent=2, ensure_ascii=False) if document is not None else "")
+        text = json.dumps(document, indent=2, ensure_ascii=False) if document is not None else ""
+        return Writing(text, by=Requester(self.viewer))
 
     @cached_property
     def drawing(self) -> Drawing | None:

@@ -1,7 +1,7 @@
 """A plan as it is written on a page: its text, what can be read of it, what is wrong with it and where."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from catalog import snapshot
@@ -9,7 +9,7 @@ from catalog.canonical import MAX_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
 from plans.graph import Graph, lay_out
 from plans.problems import Problem, with_lines
-from plans.services import problems_of
+from plans.services import Requester, problems_of
 from plans.shapes import Draft, read_draft
 from plans.spec import PlanDocument, StepDocument
 
@@ -23,6 +23,7 @@ class Writing:
     """A text that is to become a plan."""
 
     text: str
+    by: Requester | None = field(default=None, kw_only=True)
     button = "plans/_start.html"
     aim = "start"
     all_well = "This plan can be started."
@@ -50,7 +51,7 @@ class Writing:
         return sorted(found, key=lambda problem: (SEVERITIES.index(problem.severity), problem.line or 0))
 
     def _judge(self, document: Json) -> Sequence[Problem]:
-        return problems_of(document)
+        return problems_of(document, by=self.by)
 
     @property
     def errors(self) -> int:

@@ -3,8 +3,8 @@
 Reads documents and tools; stores nothing and knows no rows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,10 +27,24 @@ MAX_OFFERS = 50
 Tools = Mapping[str, Tool[Any, Any]]
 
 
-def check_plan(document: Json | PlanDocument, tools: Tools, *, disabled: Set[str] = frozenset()) -> list[Problem]:
+@dataclass(frozen=True, slots=True)
+class AgentThere:
+    """What is to be known of an agent that a step may name: whether it is switched on, and has a model to ask."""
+
+    enabled: bool = True
+    has_model: bool = True
+
+
+Agents = Callable[[], Mapping[str, AgentThere]]
+"""Gives the agents that may be named, by name; asked once, and only for plans that name one."""
+
+
+def check_plan(
+    document: Json | PlanDocument, tools: Tools, *, disabled: Set[str] = frozenset(), agents: Agents = dict
+) -> list[Problem]:
     """Return every problem of a plan; it can be stored when none has the severity `error`."""
     draft = read_draft(document)
-    check = _Check(draft, tools, disabled)
+    check = _Check(draft, tools, disabled, agents)
     found = [*draft.problems, *check.numbers(), *check.circles(), *check.keys()]
     for index, step in draft.steps.items():
         found += check.step(index, step)
@@ -49,10 +63,11 @@ def with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
 class _Check:
     """One check: the draft, the tools, and what every rule needs to know about the whole plan."""
 
-    def __init__(self, draft: Draft, tools: Tools, disabled: Set[str]) -> None:
+    def __init__(self, draft: Draft, tools: Tools, disabled: Set[str], agents: Agents) -> None:
         self.draft = draft
         self.tools = tools
         self.disabled = disabled
+        self.ask_for_agents = agents
         self.steps = draft.steps
         self.by_id = {step.step_id: step for step in draft.steps.values()}
         self.offers_left = MAX_OFFERS
@@ -61,6 +76,11 @@ class _Check:
         """Offer the names most like this one, as long as the search is affordable."""
         self.offers_left -= 1
         return did_you_mean(name, list(known)) if self.offers_left >= 0 else None
+
+    @cached_property
+    def agents(self) -> Mapping[str, AgentThere]:
+        """The agents that a step may name."""
+        return self.ask_for_agents()
 
     @cached_property
     def known_steps(self) -> str:
@@ -158,7 +178,7 @@ class _Check:
     def actor(self, here: str, step: StepDocument) -> Iterator[Problem]:
         """A step names a tool that can run, or neither tool nor agent."""
         if step.agent is not None:
-            yield _agent_problem(here, step)
+            yield from self.agent(f"{here}.agent", step.agent, step.tool)
         if step.tool is None:
             return
         tool, path = self.tools.get(step.tool), f"{here}.tool"
@@ -172,6 +192,22 @@ class _Check:
             message = f"Step {step.step_id} will stop and wait for approval."
             reason = f"{step.tool} is dangerous. Someone other than you has to approve it."
             yield Problem(path, "waits_for_approval", "warning", message, reason)
+
+    def agent(self, path: str, name: str, tool: str | None) -> Iterator[Problem]:
+        """A step names an agent that is there for whoever submits it, is switched on and has a model."""
+        if tool is not None:
+            yield _error(path, "tool_and_agent", "A step names a tool or an agent, not both.")
+            return
+        known = self.agents.get(name)
+        if known is None:
+            message = f"There is no agent called {name} that you may use."
+            yield _error(path, "agent_unavailable", message, self.nearest(name, self.agents))
+        elif not known.enabled:
+            message = f"The agent {name} is switched off; the step will fail unless it is switched on again."
+            yield Problem(path, "agent_disabled", "warning", message)
+        elif not known.has_model:
+            message = f"The agent {name} has no model to ask; the step will fail."
+            yield Problem(path, "no_model", "warning", message, _NAME_A_MODEL)
 
     def parameters(self, here: str, step: StepDocument) -> Iterator[Problem]:
         """The tool takes the parameters, and every reference has something to refer to."""
@@ -219,19 +255,13 @@ class _Check:
         if step.output_path:
             message = "Nothing is stored, so there is nothing to take this path from."
             yield Problem(f"{here}.output_path", "output_path_unused", "warning", message, _KEEP)
-        elif step.tool in self.tools:
+        elif step.tool in self.tools or (step.agent is not None and step.tool is None):
             message = f"The result of step {step.step_id} is not kept in memory."
             yield Problem(here, "no_output_key", "info", message, _KEEP)
 
 
 _KEEP = "Give the step an expected_key."
-
-
-def _agent_problem(here: str, step: StepDocument) -> Problem:
-    if step.tool is not None:
-        message = "A step names a tool or an agent, not both."
-        return _error(f"{here}.agent", "tool_and_agent", message)
-    return _error(f"{here}.agent", "agent_unavailable", f"There is no agent called {step.agent}.")
+_NAME_A_MODEL = "An administrator fills TOOLGATE_MODEL, or gives the agent a model of its own."
 
 
 def _done_check(here: str, step: StepDocument) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from catalog.secrets import scrub_words
 from catalog.transitions import move
 from catalog.vault import Place
 from plans import carriers, finishing
+from plans.agents.access import named_agents
 from plans.documents import fields_of, keep_secrets
 from plans.events import Recording, recording, recording_new
 from plans.given import keep_given
@@ -55,11 +56,15 @@ class PlanProblems(ToolError):
         self.problems = problems
 
 
-def problems_of(document: Json | PlanDocument) -> list[Problem]:
-    """Check a plan, also one of the wrong shape, against the tools of this process as they may be called now."""
+def problems_of(document: Json | PlanDocument, *, by: Requester | None = None) -> list[Problem]:
+    """Check a plan, also one of the wrong shape, against the tools of this process as they may be called now.
+
+    It may name the agents that `by`, in whose name it is to run, may use; all of them where nobody is named.
+    """
     current = snapshot.all_current()
     disabled = {name for name, target in current.items() if not target.enabled}
-    return check_plan(document, {name: target.tool for name, target in current.items()}, disabled=disabled)
+    tools = {name: target.tool for name, target in current.items()}
+    return check_plan(document, tools, disabled=disabled, agents=lambda: named_agents(by.user if by else None))
 
 
 @retried
@@ -70,7 +75,7 @@ def create_plan(
 
     One with an origin keeps its words, and raises what that raises.
     """
-    problems = [problem for problem in problems_of(document) if problem.severity == "error"]
+    problems = [problem for problem in problems_of(document, by=by) if problem.severity == "error"]
     if problems:
         raise PlanProblems(problems)
     plan = new_plan(scrub_words(document.goal), by)

@@ -176,7 +176,7 @@ def new(request: PageRequest) -> HttpResponse:
     editing = editing_of(request.user, request.POST.get("draft", request.GET.get("draft", "")))
     starter = STARTERS.get(request.GET.get("starter", ""))
     begun = editing.text if editing else starter.text if starter else ""
-    writing = Writing(request.POST.get("text", begun).replace("\r\n", "\n"))
+    writing = Writing(request.POST.get("text", begun).replace("\r\n", "\n"), by=Requester(request.user))
     if request.POST.get("do") == "start":
         return _started(request, writing, editing)
     return _written(request, writing, editing)

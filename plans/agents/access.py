@@ -2,10 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from django.conf import settings
+
 from catalog.access import groups_of as groups_of_user
 from catalog.access import has_role
 from plans.agents.settings import groups_of
 from plans.models import Agent
+from plans.problems import AgentThere
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -15,6 +18,16 @@ def may_use(user: "User", agent: Agent) -> bool:
     """Say whether a person may have steps carried out by the agent, switched on or not."""
     groups = groups_of(agent)
     return not groups or has_role(user, "administrator") or not groups_of_user(user).isdisjoint(groups)
+
+
+def named_agents(user: "User | None" = None) -> dict[str, AgentThere]:
+    """Return what a plan's check is to know of the agents that the person may use, by name; of all for nobody."""
+    has_default = bool(settings.TOOLGATE_MODEL)
+    return {
+        agent.name: AgentThere(agent.enabled, bool(agent.model) or has_default)
+        for agent in Agent.objects.all()
+        if user is None or may_use(user, agent)
+    }
 
 
 def usable_by(user: "User") -> dict[str, Agent]:

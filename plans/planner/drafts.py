@@ -133,15 +133,15 @@ def start(call: Call, *, by: Requester, document: Mapping[str, Any] | None = Non
     found = drafted(call)
     if found is None:
         raise Conflict("There is no plan to start: the draft is not finished, or came to nothing.")
-    checked = _checked(document) if document is not None else found.as_plan()
+    checked = _checked(document, by) if document is not None else found.as_plan()
     return services.create_plan(checked, by=by, origin=Origin(call))
 
 
-def _checked(document: Mapping[str, Any]) -> PlanDocument:
+def _checked(document: Mapping[str, Any], by: Requester | None = None) -> PlanDocument:
     try:
         return PlanDocument.model_validate(document)
     except ValidationError:
-        raise PlanProblems(services.problems_of(dict(document))) from None
+        raise PlanProblems(services.problems_of(dict(document), by=by)) from None
 
 
 def _is_own(call: Call, by: Requester) -> bool:

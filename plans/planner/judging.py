@@ -55,7 +55,7 @@ def judge(output: PlannerOutput, request: str, *, by: Requester) -> Judged:
         document = document_of(output, request, by=by)
     except ToolError as error:
         return Judged(None, (Problem("", "no_plan", "error", error.user_message()),))
-    found = [*_refused(document, set(_named_in(output)), by), *problems_of(document)]
+    found = [*_refused(document, set(_named_in(output)), by), *problems_of(document, by=by)]
     kept = tuple(problem for problem in found if problem.severity != "info")
     return Judged(document, kept, _steps_of(output))
 
@@ -63,7 +63,7 @@ def judge(output: PlannerOutput, request: str, *, by: Requester) -> Judged:
 def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by: Requester) -> Judged:
     """Say what is wrong with the last `new` steps of a plan that goes on, which an answer adds; the rest stands."""
     first = len(document["steps"]) - new
-    found = [*_refused(document, set(_named_in(output)), by), *problems_of(document)]
+    found = [*_refused(document, set(_named_in(output)), by), *problems_of(document, by=by)]
     return Judged(document, tuple(each for each in found if _is_new(each, first)), _steps_of(output), first)
 
 

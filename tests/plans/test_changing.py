@@ -238,11 +238,11 @@ def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What happens as a change is judged, each once; at the end only whether the plan was locked each time."""
     acts: list[Any] = []
 
-    def judge(document: Any) -> Any:
+    def judge(document: Any, **more: Any) -> Any:
         if acts and callable(acts[-1]):
             acts.pop()()
         acts.insert(0, getattr(events._open, "batch", None) is not None)
-        return problems_of(document)
+        return problems_of(document, **more)
 
     monkeypatch.setattr(changing, "problems_of", judge)
     return acts

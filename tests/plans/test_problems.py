@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from catalog.definitions import Tool
 from catalog.tools import define_tool
-from plans.problems import Problem, check_plan, with_lines
+from plans.problems import _NAME_A_MODEL, AgentThere, Problem, check_plan, with_lines
 from plans.spec import PlanDocument
 
 
@@ -52,6 +52,9 @@ def step(number: int, tool: str | None = "note", needs: tuple[int, ...] = (), **
     } | (named | changes)
 
 
+AGENTS = {"ann": AgentThere(), "off": AgentThere(enabled=False), "mute": AgentThere(has_model=False)}
+
+
 def facts(**parameters: Any) -> dict[str, Any]:
     """Return the arguments of the tool with query types."""
     return {"query_type": "figures", "parameters": parameters}
@@ -64,7 +67,7 @@ def query(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def check(*steps: Any, **changes: Any) -> list[Problem]:
     """Return the problems of a plan of these steps."""
-    return check_plan({"goal": "Find out", "steps": list(steps)} | changes, TOOLS)
+    return check_plan({"goal": "Find out", "steps": list(steps)} | changes, TOOLS, agents=lambda: AGENTS)
 
 
 def marks(problems: list[Problem]) -> list[tuple[str, str]]:
@@ -100,7 +103,10 @@ def test_a_document_and_its_json_are_judged_alike() -> None:
         ([step(1, expected_key=None)], ("steps.0", "no_output_key")),
         ([step(1, None, expected_key=None, output_path=["a"])], ("steps.0.output_path", "output_path_unused")),
         ([step(1, agent="ann")], ("steps.0.agent", "tool_and_agent")),
-        ([step(1, None, agent="ann")], ("steps.0.agent", "agent_unavailable")),
+        ([step(1, None, agent="nobody")], ("steps.0.agent", "agent_unavailable")),
+        ([step(1, None, agent="ann", expected_key=None)], ("steps.0", "no_output_key")),
+        ([step(1, None, agent="ann", parameters={"a": "${later}"})], ("steps.0.parameters.a", "unknown_reference")),
+        ([step(1, None, agent="ann", parameters={"a": {"$secret": "k"}})], ("steps.0.parameters.a", "secret_missing")),
         ([step(1, status="completed")], ("steps.0.status", "run_time_field")),
         ([step(1, colour="red")], ("steps.0.colour", "unknown_field")),
         ([query(facts(ticker=5))], ("steps.0.parameters.parameters.ticker", "type")),
@@ -157,6 +163,36 @@ def test_only_explicit_keys_collide() -> None:
 def test_a_disabled_tool_is_a_warning() -> None:
     problems = check_plan({"goal": "x", "steps": [step(1)]}, TOOLS, disabled={"note"})
     assert [(each.code, each.severity) for each in problems] == [("tool_disabled", "warning")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ann", []),
+        ("an", [("agent_unavailable", "error", "Did you mean ann?")]),
+        ("off", [("agent_disabled", "warning", None)]),
+        (
+            "mute",
+            [("no_model", "warning", "An administrator fills TOOLGATE_MODEL, or gives the agent a model of its own.")],
+        ),
+    ],
+)
+def test_an_agent_must_be_there(name, expected) -> None:
+    found = check_plan({"goal": "x", "steps": [step(1, None, agent=name)]}, TOOLS, agents=lambda: AGENTS)
+    assert [(each.code, each.severity, each.suggestion) for each in found] == expected
+
+
+def test_what_an_agent_is_given_is_free() -> None:
+    free = {"anything": [1, {"goes": None}], "before": "${key_1}"}
+    steps = [step(1, "facts"), step(2, None, (1,), agent="ann", parameters=free)]
+    assert check_plan({"goal": "x", "steps": steps}, TOOLS, agents=lambda: AGENTS) == []
+
+
+def test_agents_are_asked_for_only_where_a_step_names_one() -> None:
+    def never() -> dict[str, AgentThere]:
+        raise AssertionError
+
+    assert check_plan({"goal": "x", "steps": [step(1)]}, TOOLS, agents=never) == []
 
 
 @pytest.mark.parametrize(

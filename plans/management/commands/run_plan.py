@@ -113,7 +113,7 @@ class Command(BaseCommand):
         try:
             return create_plan(PlanDocument.model_validate(document), by=Requester(asker(options["user"]), via="shell"))
         except (ValidationError, PlanProblems):
-            found = problems_of(document)
+            found = problems_of(document, by=Requester(asker(options["user"])))
             is_json = options["file"].suffix not in (".yaml", ".yml")
             self._refuse(with_lines(found, text) if is_json else found, as_json=options["json"])
 
