@@ -1,0 +1,164 @@
+"""An agent all the way: a server of its own, a model behind HTTP, held calls, people, and a server that dies."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.plans.planner.server import ModelServer, Reply, model_server
+from tests.plans.test_serve import ROOT, address_of, manage
+from tests.waiting import eventually
+
+Ask = Callable[..., httpx.Response]
+"""Asks as somebody of a role: `ask(role, method, path)`."""
+PEOPLE = """
+import json
+from django.contrib.auth.models import Group, User
+from catalog.tokens import create_token
+SCOPES = {
+    "operator": ["plans:read", "plans:write", "calls:create", "approvals:read"],
+    "reviewer": ["approvals:read", "approvals:decide", "plans:read"],
+    "administrator": ["catalog:write", "tools:read"],
+}
+tokens = {}
+for role, scopes in SCOPES.items():
+    user = User.objects.create_user(role)
+    user.groups.add(Group.objects.get(name=role))
+    tokens[role] = create_token(user=user, kind="personal", scopes=scopes)[1]
+print(json.dumps(tokens))
+"""
+AGENT = {
+    "name": "clerk",
+    "instructions": "You keep notes.",
+    "tools": {"names": ["write_file", "read_file"], "categories": [], "max_level": "dangerous"},
+    "budget": {"rounds": 5},
+}
+PLAN = {
+    "goal": "Keep two notes",
+    "steps": [
+        {
+            "step_id": 1,
+            "description": "Write the notes a.txt and b.txt.",
+            "agent": "clerk",
+            "expected_key": "told",
+            "output_path": ["results", "0"],
+        }
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What an installation is made of: its settings, its files, and the tokens of its people by their roles."""
+
+    environment: dict[str, str]
+    home: Path
+    tokens: dict[str, str]
+
+    @contextmanager
+    def served(self) -> Iterator["Ask"]:
+        """Serve, and give a way to ask as somebody of a role; in the end the server is killed."""
+        command = [sys.executable, "manage.py", "serve", "--port", "0"]
+        with subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                with httpx.Client(base_url=f"{address_of(process)}api/v1/", timeout=60) as client:
+                    yield lambda role, method, path, **more: client.request(
+                        method, path, headers={"Authorization": f"Bearer {self.tokens[role]}"}, **more
+                    )
+            finally:
+                process.kill()
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """The model that the installation asks."""
+    with model_server() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def installation(model: ModelServer, tmp_path: Path) -> Installation:
+    """An installation with that model, and leases that are soon over."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
+    environment = kept | {
+        "DATABASE_URL": f"sqlite:///{tmp_path / 'db.sqlite3'}",
+        "TOOLGATE_WORKSPACE": str(tmp_path),
+        "TOOLGATE_UNDO_SECONDS": "0",
+        "TOOLGATE_LEASE_SECONDS": "3",
+        "TOOLGATE_MODEL": "openai:scripted",
+        "OPENAI_BASE_URL": model.url,
+    }
+    assert manage(environment, "migrate", "-v0").returncode == 0
+    said = manage(environment, "shell", "-v0", "-c", PEOPLE).stdout.strip().splitlines()[-1]
+    return Installation(environment, tmp_path, json.loads(said))
+
+
+def wants(*paths: str) -> Reply:
+    """Return the answer of a model that wants these files written."""
+    written = (
+        (f"call-{number}", "write_file", json.dumps({"path": path, "content": f"Note {path}"}))
+        for number, path in enumerate(paths, 1)
+    )
+    return Reply("I write them.", tool_calls=tuple(written), finish="tool_calls")
+
+
+def test_an_agent_whose_calls_are_held_outlives_its_server(installation: Installation, model: ModelServer) -> None:
+    """Two calls are held; the server dies; another one hears the decisions and asks the model once more."""
+    model.says(wants("a.txt", "b.txt"))
+    with installation.served() as ask:
+        assert ask("administrator", "POST", "agents/", json=AGENT).status_code == 201
+        plan = ask("operator", "POST", "plans/", json=PLAN).json()["id"]
+        eventually(lambda: len(held(ask, plan)) == 2, what="two held calls")
+    model.says("a.txt is written; b.txt was refused.")
+    with installation.served() as ask:
+        first, second = held(ask, plan)
+        review(ask, first, verdict="approve")
+        review(ask, second, verdict="reject", comment="Not that one.")
+        ended = eventually(lambda: ended_of(ask, plan), what="the plan's end")
+        memory = ask("operator", "GET", f"plans/{plan}/memory/").json()
+    assert ended["status"] == "completed"
+    assert memory["values"]["told"] == "a.txt is written; b.txt was refused."
+    assert [(installation.home / name).exists() for name in ("a.txt", "b.txt")] == [True, False]
+    assert "Not that one." in model.read()
+    assert (len(model.asked), model.left) == (2, 0)
+
+
+def test_a_model_reads_of_tools_what_the_agent_may_call(installation: Installation, model: ModelServer) -> None:
+    """And no other tool; what it says streams in."""
+    model.says("There is nothing to do.")
+    with installation.served() as ask:
+        ask("administrator", "POST", "agents/", json=AGENT)
+        plan = ask("operator", "POST", "plans/", json=PLAN).json()["id"]
+        assert eventually(lambda: ended_of(ask, plan))["status"] == "completed"
+    (asked,) = model.asked
+    assert sorted(each["function"]["name"] for each in asked["tools"]) == ["read_file", "write_file"]
+    assert "You keep notes." in model.read()
+    assert asked["stream"] is True
+
+
+def held(ask: Ask, plan: str) -> list[dict[str, Any]]:
+    """Return the requests of a plan that wait, in the order of its steps."""
+    found = ask("reviewer", "GET", "approvals/", params={"plan": plan, "status": "pending"}).json()["results"]
+    return sorted(found, key=lambda each: int(each["step_id"]))
+
+
+def review(ask: Ask, request: dict[str, Any], **body: str) -> None:
+    """Decide a request."""
+    answer = ask(
+        "reviewer", "POST", f"approvals/{request['id']}/reviews/", json={"seen_digest": request["digest"], **body}
+    )
+    assert answer.status_code == 201
+
+
+def ended_of(ask: Ask, plan: str) -> dict[str, Any] | None:
+    """Return a plan that has ended; None while it goes on."""
+    shown: dict[str, Any] = ask("operator", "GET", f"plans/{plan}/").json()
+    return shown if shown["status"] in ("completed", "failed") else None
