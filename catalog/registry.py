@@ -24,7 +24,7 @@ from catalog.signatures import Handler
 
 SHIPPED = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
 ENTRY_POINT_GROUP = "toolgate.tools"
-RESERVED_NAMES = frozenset({"approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"})
+RESERVED_NAMES = frozenset({"agent_turn", "approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"})
 """What the layers above give a meaning of its own by its name, also where no model is configured."""
 RESERVED_PREFIX = "planning_"
 
