@@ -1,5 +1,6 @@
-"""The example module: a tool in each way of declaring is in the catalog, exported to everyone, and called in a plan."""
+"""The example module: a tool in each way of declaring is exported to everyone, tried on its page, called in a plan."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ from hypothesis import strategies as st
 from catalog import exports, snapshot
 from catalog.dispatch import check, run, standard_response
 from catalog.errors import ToolError
-from catalog.models import Tool
+from catalog.models import Call, Tool
 from catalog.registry import _TOOLS, get_tool
 from catalog.results import STANDARD_FIELDS
 from catalog.sync import sync_tools
 from catalog.testing import make_context
 from plans.models import Plan
 from tests.builders import call_of, make_plan, step, work_off
+from tests.pages import Pages
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 CALLS: dict[str, dict[str, Any]] = {
@@ -77,6 +79,20 @@ def test_every_style_is_called_in_a_plan_and_answers_in_the_standard_shape(synce
         assert response is not None and set(response) >= STANDARD_FIELDS
         assert (response["success"], response["results"], response["output_key"]) == (True, RESULTS[name], name)
     assert Plan.objects.get(pk=plan.pk).completed_at is not None
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_every_style_is_tried_from_its_page(synced, ada, name):
+    pages, path = Pages(ada), f"/tools/{name}/try/"
+    assert "Try it" in pages.open(path)
+    sent = {"mode": "json", "json": json.dumps(CALLS[name]), "key": pages.field("key"), "do": "call"}
+    pages.send(path, sent)
+    work_off(Plan.objects.get())
+    call = Call.objects.get()
+    assert call.response_json is not None
+    assert (call.tool_name, call.via, call.response_json["results"]) == (name, "page", RESULTS[name])
+    shown = pages.open(f"{path}?call={call.public_id}")
+    assert "Done" in shown and f'"output_key": "{name}"' in shown
 
 
 JSON = st.recursive(
