@@ -18,14 +18,16 @@ PATIENCE = 30.0
 class Reply:
     """One answer: its text, or an error; one that `waits` is given when the event is set.
 
-    `tool_calls` are (id, name, arguments as JSON text). A streamed one waits in the middle of its text.
+    `tool_calls` are (id, name, arguments as JSON text); some servers give no id. A streamed one waits in the middle of
+    its text, and one that `breaks` ends there, without its end.
     """
 
     text: str = ""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    tool_calls: tuple[tuple[str, str, str], ...] = ()
+    tool_calls: tuple[tuple[str | None, str, str], ...] = ()
     waits: threading.Event | None = None
+    breaks: bool = False
     finish: str = "stop"
 
 
@@ -123,17 +125,23 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, reply: Reply, scripted: ModelServer) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.close_connection = True
         pieces = list(_pieces(reply))
         for index, piece in enumerate(pieces):
             if index == len(pieces) // 2 and reply.waits is not None:
                 scripted.waiting.set()
                 reply.waits.wait(PATIENCE)
-            self.wfile.write(b"data: " + json.dumps(piece).encode() + b"\n\n")
-            self.wfile.flush()
-        self.wfile.write(b"data: [DONE]\n\n")
+            if index == len(pieces) // 2 and reply.breaks:
+                self.close_connection = True
+                return
+            self._chunk(b"data: " + json.dumps(piece).encode() + b"\n\n")
+        self._chunk(b"data: [DONE]\n\n")
+        self._chunk(b"")
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
 
 
 def _text(content: Any) -> str:
@@ -172,8 +180,12 @@ def _pieces(reply: Reply) -> Iterator[dict[str, Any]]:
     yield chunk({"role": "assistant", "content": ""})
     for start in range(0, len(reply.text), SPLIT_INTO):
         yield chunk({"content": reply.text[start : start + SPLIT_INTO]})
-    if reply.tool_calls:
-        yield chunk({"tool_calls": _calls(reply)})
+    for call in _calls(reply):
+        function = call["function"]
+        middle = len(function["arguments"]) // 2
+        yield chunk({"tool_calls": [call | {"function": function | {"arguments": function["arguments"][:middle]}}]})
+        rest = {"index": call["index"], "function": {"arguments": function["arguments"][middle:]}}
+        yield chunk({"tool_calls": [rest]})
     yield chunk({}, _finish(reply))
     yield _frame("chat.completion.chunk") | {"choices": [], "usage": _usage(reply)}
 

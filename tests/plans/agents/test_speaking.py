@@ -1,0 +1,104 @@
+"""What a model says while it speaks: to the pages of who may read it, cut, escaped, and to nobody else."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth.models import User
+
+from plans.agents import speaking
+from plans.models import Plan
+from plans.voices import Voices
+from tests.builders import make_plan, step
+from tests.plans.callers import apart, by_session, opened
+
+PLAN, OTHER = "plan_one", "plan_two"
+
+
+def path_of(plan: Plan) -> str:
+    """Return the path of the socket of a plan's page."""
+    return f"/ws/pages/plans/{plan.public_id}/"
+
+
+async def fragment(caller: WebsocketCommunicator, say: Callable[[], None], mark: str) -> str:
+    """Say it until a fragment with this mark comes: nothing promises that a socket listens at once."""
+    async with asyncio.timeout(30):
+        while True:
+            say()
+            message: dict[str, Any] = await caller.receive_json_from(timeout=10)
+            found = [each for each in message["fragments"] if mark in each]
+            if found:
+                return str(found[0])
+
+
+async def test_a_page_shows_what_a_model_says(transactional_db, stage, ada: User) -> None:
+    """Escaped, in the place of the agent's step."""
+    plan = await apart(make_plan, ada, step(1), start=False)
+    async with opened(path_of(plan), await apart(by_session, ada)) as caller:
+        shown = await fragment(caller, lambda: speaking.say(plan.public_id, 1, "<b>So far</b>"), "So far")
+        assert 'id="agent-text-1"' in shown
+        assert "&lt;b&gt;So far&lt;/b&gt;" in shown
+        gone = await fragment(caller, lambda: speaking.say(plan.public_id, 1, ""), "hidden")
+        assert "So far" not in gone
+
+
+async def test_who_may_not_read_private_values_is_not_told(transactional_db, stage, ada, ben, rosa) -> None:
+    """Reviewers are, other operators are not, and neither is who watches another plan."""
+    plan, other = [await apart(make_plan, ada, step(1), start=False) for _ in range(2)]
+    async with (
+        opened(path_of(plan), await apart(by_session, rosa)) as reviewer,
+        opened(path_of(plan), await apart(by_session, ben)) as operator,
+        opened(path_of(other), await apart(by_session, ada)) as elsewhere,
+    ):
+        await fragment(reviewer, lambda: speaking.say(plan.public_id, 1, "So far"), "So far")
+        for caller in (operator, elsewhere):
+            while not await caller.receive_nothing(timeout=0.5):
+                assert "So far" not in str(await caller.receive_json_from(timeout=10))
+
+
+def test_of_a_long_text_the_end_is_shown(monkeypatch) -> None:
+    """With a mark before it."""
+    said = []
+
+    class Heard:
+        voices = type("V", (), {"say": staticmethod(lambda *given: said.append(given))})
+
+    monkeypatch.setattr(speaking, "feeds", lambda: [Heard])
+    speaking.say(PLAN, 1, "a" * 4_000)
+    speaking.say(PLAN, 1, "a" + "b" * 4_000)
+    assert said == [(PLAN, 1, "a" * 4_000), (PLAN, 1, speaking.BEFORE + "b" * 4_000)]
+
+
+async def test_a_slow_listener_hears_the_newest_of_each_step() -> None:
+    """And nothing of what was said before, of other plans, or when it has left."""
+    voices = Voices()
+    with voices.listen(PLAN) as ear:
+        for number, text in ((1, "a"), (1, "ab"), (2, "x"), (1, "abc")):
+            voices.say(PLAN, number, text)
+        voices.say(OTHER, 1, "never heard")
+        assert await ear.news() == {1: "abc", 2: "x"}
+        await asyncio.to_thread(voices.say, PLAN, 1, "")
+        assert await ear.news() == {1: ""}
+    voices.say(PLAN, 1, "late")
+    with voices.listen(PLAN) as ear:
+        voices.say(PLAN, 2, "now")
+        assert await ear.news() == {2: "now"}
+
+
+@pytest.mark.service
+async def test_it_crosses_processes() -> None:
+    """Two ends of the same Redis, as two processes have them."""
+    listener, speaker = Voices(), Voices()
+    try:
+        with listener.listen(PLAN) as ear:
+            async with asyncio.timeout(30):
+                heard = asyncio.ensure_future(ear.news())
+                while not heard.done():
+                    speaker.say(PLAN, 7, "So far")
+                    await asyncio.sleep(0.05)
+        assert heard.result() == {7: "So far"}
+    finally:
+        listener.stop()
+        speaker.stop()
