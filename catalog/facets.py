@@ -1,5 +1,6 @@
 """What a list of tools can be narrowed by, and how many tools each choice would show beside the other choices."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ class Option:
     def id(self) -> str:
         """What its count is called on the page, whatever is in the value."""
         return f"n-{self.name}-{crc32(self.value.encode()):08x}"
+
+    @property
+    def parts(self) -> list[str]:
+        """The label, cut behind each dot: there a line may end."""
+        return re.split(r"(?<=\.)", self.label)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def form_of(schema: Schema, fields: FormFields) -> Field:
     Raises ParameterError for odd numbers, and for more than MOST_DRAWN fields.
     """
     return _Builder(schema, fields).build(
-        Field(name="", path="", label="", shape=shape_of(schema, schema), required=True)
+        Field(name="", path="", label="Arguments", shape=shape_of(schema, schema), required=True)
     )
 
 

@@ -208,6 +208,12 @@ def concat(text: str, more: object) -> str:
 
 
 @register.filter
+def grouped(number: int) -> str:
+    """Write a count as people do: 10,020."""
+    return f"{number:,}"
+
+
+@register.filter
 def percent(part: float | None) -> str:
     """Say a part of 1 in hundredths; None is a dash."""
     return "-" if part is None else f"{100 * part:.1f}".removesuffix(".0") + "%"

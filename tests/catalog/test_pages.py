@@ -114,6 +114,13 @@ def test_a_tool_in_two_categories_counts_once(rosa, shelf):
         assert count in page
 
 
+def test_a_long_source_ends_its_lines_behind_dots(rosa, catalog):
+    """Not within a word, as far as the words fit."""
+    pages = Pages(rosa)
+    pages.open("/tools/")
+    assert "catalog.<wbr>toolsets.<wbr>workspace<wbr>" in pages.html
+
+
 def test_many_choices_are_behind_a_press(rosa, shelf):
     """Open when one of them is chosen."""
     for number in range(9):
@@ -229,6 +236,11 @@ def test_schemas_are_what_the_api_sends(rosa, catalog, provider, mark):
     page = pages.open(f"/tools/write_file/?schema={provider}")
     assert f'"{mark}"' in page
     assert f'id="sp-{provider}" role="tabpanel" aria-labelledby="st-{provider}" tabindex="0">' in pages.html
+
+
+def test_the_choice_of_a_query_type_is_labelled(rosa, catalog):
+    """Like every other control of the form."""
+    assert "Arguments required object" in Pages(rosa).open("/tools/sec_financial_data/")
 
 
 def test_a_schema_says_what_its_provider_is_not_told(rosa, catalog):

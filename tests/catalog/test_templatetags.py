@@ -31,6 +31,12 @@ def test_safety_is_a_badge_with_icon_and_word() -> None:
     )
 
 
+@pytest.mark.parametrize(("count", "said"), [(0, "0"), (999, "999"), (10_020, "10,020")])
+def test_counts_are_written_as_people_do(count, said) -> None:
+    """With a comma for each thousand."""
+    assert draw("{{ count|grouped }}", count=count) == said
+
+
 @pytest.mark.parametrize(
     ("status", "waiting_for", "said", "hue"),
     [
