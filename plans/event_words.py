@@ -171,6 +171,12 @@ def _edited(who: str, data: Data) -> Said:
     return Said("edit", "human", f"{who}: what is asked was changed by {by}:", code=fields)
 
 
+def _handed_on(who: str, data: Data) -> Said:
+    if data.get("to"):
+        return Said("human", "human", f"{who}: the request was handed to", code=str(data["to"]))
+    return Said("human", "idle", f"{who}: the request is nobody's in particular any more")
+
+
 def _granted(who: str, data: Data) -> Said:
     return Said(
         "check", "ok", f"{who} runs by a grant of {data.get('made_by', 'someone')}:", code=str(data.get("grant"))
@@ -235,6 +241,11 @@ SAYERS: Mapping[str, Sayer] = {
     "approval.expired": _fixed("expired", "idle", "was not answered in time", name="approval"),
     "approval.escalated": _fixed("clock", "warn", "was not answered in time, so others are asked too:", name="to"),
     "approval.extended": _fixed("clock", "idle", "can be answered half an hour longer", name="approval"),
+    "approval.claimed": _fixed("human", "idle", ": a reviewer looks after the request", name="approval"),
+    "approval.released": _fixed("human", "idle", ": nobody looks after the request any more", name="approval"),
+    "approval.delegated": _handed_on,
+    "approval.commented": _fixed("edit", "idle", ": somebody commented on the request", name="approval"),
+    "approval.reminded": _fixed("clock", "idle", ": whoever may answer was reminded", name="approval"),
     "approval.revoked": _fixed("undo", "danger", "is approved no more: a reviewer took that back", name="approval"),
     "input.requested": _asked,
     "input.received": _given,
