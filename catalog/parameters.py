@@ -171,7 +171,7 @@ def limits_of(schema: Schema, root: Schema) -> list[str]:
 
 
 def _limits(schema: Schema, root: Schema) -> Iterator[str]:
-    yield from (words.format(_said(schema[key])) for key, words in LIMITS if key in schema)
+    yield from (_limit(words, schema[key]) for key, words in LIMITS if key in schema)
     if schema.get("uniqueItems") is True:
         yield "no entry twice"
     yield from map(_json, (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())))
@@ -182,6 +182,12 @@ def _limits(schema: Schema, root: Schema) -> Iterator[str]:
         yield from _limits({key: variant[key] for key in variant if key not in NOT_A_LIMIT}, root)
     if "default" in schema:
         yield f"default {_json(schema['default'])}"
+
+
+def _limit(words: str, limit: Any) -> str:
+    """Say one limit; one of a thing is no plural."""
+    said = words.format(_said(limit))
+    return said.removesuffix("s") if limit == 1 and words.endswith("s") else said
 
 
 def _said(limit: Any) -> Any:

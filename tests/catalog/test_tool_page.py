@@ -72,6 +72,7 @@ def test_unions_show_each_variant():
         ({"allOf": [{"$ref": "#/$defs/short"}], "pattern": "^a"}, "string", "≤ 3 chars|pattern ^a"),
         ({"type": "string", "format": "date", "examples": ["x"]}, "string", "format date"),
         ({"anyOf": [TEXT, {"type": "null"}], "format": "date"}, "string or null", "format date"),
+        ({"type": "array", "minItems": 1, "maxItems": 2, "multipleOf": 1}, "list", "multiple of 1|≥ 1 item|≤ 2 items"),
         ({"type": "number", "maximum": 1e6, "minimum": -0.5}, "number", "≥ -0.5|≤ 1,000,000"),
         ({"type": "number", "maximum": 1e300, "minLength": 1200}, "number", "≥ 1,200 chars|≤ 1e+300"),
         (True, "anything", ""),
