@@ -228,6 +228,8 @@ def _property_from(tool: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(str(key) for key in set(parameter) - _PARAMETER_KEYS)
     if unknown:
         raise ToolDefinitionError(f"The parameter {name} of {tool} has unknown keys: {', '.join(unknown)}.")
+    if not parameter.get("enum", True):
+        raise ToolDefinitionError(f"The enum of {name} of {tool} is empty: nothing could be sent.")
     schema = {key: value for key, value in parameter.items() if key != "name"}
     if kind == "array":
         schema.setdefault("items", {"type": "string"})

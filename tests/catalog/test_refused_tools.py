@@ -53,6 +53,7 @@ def test_what_is_wrong_with_a_tool_names_the_tool_and_the_value(handler, options
     ("parameter", "options", "said"),
     [
         ({"enum": "a"}, {}, "Tool text: "),
+        ({"enum": []}, {}, "The enum of a of text is empty: nothing could be sent."),
         ({}, {"handlr": len}, "Tool text: define_tool has no option 'handlr'; did you mean 'handler'?"),
         ({}, {"handler": None}, "The handler of text must be a function of one dict, not None."),
     ],
