@@ -8,7 +8,7 @@ from catalog.glyphs import split_hidden
 from catalog.words import STATUSES, Word
 from plans.drafting import Writing
 from plans.graph import Edge, Graph, Node
-from plans.picture import Picture
+from plans.picture import Picture, StepPicture
 from plans.states import StepStatus
 
 TITLE_ROOM = 16
@@ -62,8 +62,24 @@ def drawing_of(picture: Picture) -> Drawing | None:
     steps = picture.by_number
     done = {number for number, step in steps.items() if step.step.status == StepStatus.COMPLETED}
     started = {number for number, step in steps.items() if step.started}
-    boxes = [_box(node, steps[node.step_id].word, steps[node.step_id].step) for node in graph.nodes]
+    boxes = [_box(node, steps[node.step_id].word, _described(steps[node.step_id])) for node in graph.nodes]
     return _drawing(graph, boxes, [Arrow(edge.d, _look_of(edge, done, started)) for edge in graph.edges])
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsStep:
+    """An agent's step as its box says it: in place of a tool, who works and how many calls that took so far."""
+
+    step_id: int
+    description: str
+    tool: str | None
+
+
+def _described(step: StepPicture) -> "Described":
+    if not step.step.agent:
+        return step.step
+    calls = f", {step.calls} call{'' if step.calls == 1 else 's'}" if step.calls else ""
+    return AgentsStep(step.number, step.step.description, _cut(step.step.agent, TOOL_ROOM - len(calls)) + calls)
 
 
 def sketch_of(writing: Writing) -> Drawing | None:

@@ -64,6 +64,8 @@ def _waiting(who: str, data: Data) -> Said:
         return Said("hand", "human", f"{who} is", "waiting for an answer")
     if data.get("waiting_for") == "input":
         return Said("edit", "human", f"{who} is", "sent back to be changed")
+    if data.get("waiting_for") == "calls":
+        return Said("clock", "run", f"{who} waits for step {', '.join(map(str, data.get('steps', ())))}")
     return Said("hand", "human", f"{who} is", "waiting for approval", str(data.get("approval", "")))
 
 
@@ -207,10 +209,24 @@ def _ended(icon: str, hue: str, word: str) -> Sayer:
 
 
 def _changed(who: str, data: Data) -> Said:
-    """Name who changed the plan, and the steps: changed by Ada: added 4, removed 2."""
+    """Name who changed the plan, and the steps: changed by Ada: added 4, removed 2. Agents call, and change nothing."""
+    if str(data.get("by", "")).startswith(AGENT) and not who.startswith("The plan"):
+        agent = str(data["by"])[len(AGENT) :]
+        if data.get("turn"):
+            return Said("bot", "run", f"The agent {agent} asks its model in step {_numbers(data)}")
+        several = len(data.get("added", ())) > 1
+        return Said("bot", "run", f"The agent {agent} called {'steps' if several else 'step'} {_numbers(data)}")
     steps = [f"{word} {', '.join(map(str, data[word]))}" for word in ("added", "edited", "removed") if data.get(word)]
     what = ", ".join(["new goal"] * bool(data.get("goal")) + steps)
     return Said("edit", "human", f"{who} was changed by {data.get('by', 'someone')}: {what}")
+
+
+AGENT = "the agent "
+"""How who adds steps under an agent's step is named in its events."""
+
+
+def _numbers(data: Data) -> str:
+    return ", ".join(map(str, data.get("added", ())))
 
 
 SAYERS: Mapping[str, Sayer] = {

@@ -18,7 +18,7 @@ from plans.drawing import drawing_of
 from plans.event_words import EventLine
 from plans.feed import Feed
 from plans.models import Plan, Step
-from plans.picture import MemoryRow, Picture, draw
+from plans.picture import MemoryRow, Picture, StepPicture, draw
 from plans.request_changes import Change
 from plans.said import state_of
 from plans.selectors import running_plans
@@ -122,12 +122,18 @@ def _looks(picture: Picture, removed: Set[int]) -> dict[str, str]:
     """Return what makes a page ask again for what it shows to one person alone, whenever that has changed."""
     address, first = f"/plans/{picture.plan.public_id}/", default_step(picture)
     changes = sum(line.type == "plan.changed" for line in picture.events)
-    states = {step.number: _step_state(step.step, changes) for step in picture.steps} | dict.fromkeys(removed, "gone")
+    states = {step.number: _state_of(step, changes) for step in picture.steps} | dict.fromkeys(removed, "gone")
     looks = {f"look-{number}": _look(str(number), "step", address, state) for number, state in states.items()}
     looks["look-said"] = _look("said", "said", address, state_of(picture))
     looks["look-controls"] = _look("controls", "controls", address, _control_state(picture.plan))
     looks["look-first"] = _look("first", "step", address, f"{first} {states.get(first)}")
     return looks
+
+
+def _state_of(step: StepPicture, changes: int) -> str:
+    """Say what is to be seen of a step; the page of an agent's shows what the agent has called."""
+    family = [f"{each.step_id} {_step_state(each, changes)}" for each in step.under]
+    return "; ".join([_step_state(step.step, changes), *family])
 
 
 def _step_state(step: Step, changes: int) -> str:

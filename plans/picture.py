@@ -15,18 +15,18 @@ from catalog.secrets import shown_text
 from catalog.words import Word, status_word
 from plans.budgets import say_spent
 from plans.event_words import EventLine, line_of
+from plans.families import FOR_PEOPLE, Family, awaited_label, awaited_word
 from plans.graph import Graph, lay_out
-from plans.models import Event, MemoryItem, Plan, Step, StepDependency
+from plans.models import AGENT_TURN, Event, MemoryItem, Plan, Step, StepDependency
 from plans.private import MEETS_PRIVATE, PrivateParts, parts_beyond
 from plans.selectors import why_failed
-from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
+from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 from plans.stretches import stretches, working_seconds
 from plans.timeline import Bar, Timeline, draw_timeline
 
 EVENTS_SHOWN = 300
 VALUE_SHOWN = 2048
 NARROWEST = 0.8
-FOR_PEOPLE = (WaitingFor.OUTCOME, WaitingFor.INPUT, WaitingFor.APPROVAL)
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
 
 
@@ -41,7 +41,11 @@ class Stroke:
 
 @dataclass(frozen=True, slots=True)
 class StepPicture:
-    """One step as the graph, the segments and the timeline show it."""
+    """One step as the graph, the segments and the timeline show it.
+
+    Of an agent's turn or call `parent` is the agent's step, and `before` the row of the list before which it comes;
+    `under` are the steps of an agent's step.
+    """
 
     step: Step
     word: Word
@@ -50,6 +54,9 @@ class StepPicture:
     strokes: Sequence[Stroke]
     took_ms: float | None
     since: datetime | None
+    parent: int | None = None
+    before: int | None = None
+    under: Sequence[Step] = ()
 
     @property
     def number(self) -> int:
@@ -60,6 +67,11 @@ class StepPicture:
     def started(self) -> bool:
         """Whether anything has happened to it."""
         return self.step.status != StepStatus.PENDING
+
+    @property
+    def calls(self) -> int:
+        """How many calls its agent has made."""
+        return sum(each.tool != AGENT_TURN for each in self.under)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,7 @@ class MemoryRow:
 class Picture:
     """Everything that is drawn of a plan; `seq` is the number of the last event that it takes in.
 
+    In `steps` what an agent calls follows on the agent's step.
     `because` says why it failed where that is not a step's doing: its deadline passed.
     """
 
@@ -104,9 +117,19 @@ class Picture:
         return {step.number: step for step in self.steps}
 
     @property
+    def written(self) -> Sequence[StepPicture]:
+        """The steps of the plan as it was written, without what agents call: how far it has come is said in these."""
+        return [step for step in self.steps if step.parent is None]
+
+    @property
     def words(self) -> Sequence[Word]:
         """What is said of where the plan stands."""
         return words_of(self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps))
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether an agent carries out a step."""
+        return any(step.step.agent for step in self.steps)
 
     @property
     def spent(self) -> str:
@@ -128,13 +151,13 @@ class Picture:
     @property
     def finished(self) -> int:
         """How many steps are done or skipped."""
-        return sum(step.step.status == StepStatus.COMPLETED for step in self.steps)
+        return sum(step.step.status == StepStatus.COMPLETED for step in self.written)
 
     @property
     def tally(self) -> str:
         """How many steps stand where: 4 done, 1 skipped, 1 not started."""
         counts: dict[str, int] = defaultdict(int)
-        for step in self.steps:
+        for step in self.written:
             counts[step.word.label.lower()] += 1
         return ", ".join(f"{count} {label}" for label, count in counts.items())
 
@@ -172,7 +195,7 @@ def draw(plan: Plan) -> Picture:
         seq=plan.last_seq,
         word=_word_of_plan(plan, steps),
         steps=list(_pictures(plan, steps, needs, timeline)),
-        graph=lay_out(needs, {step.step_id for step in steps if step.status == StepStatus.COMPLETED}),
+        graph=_graph(steps, needs),
         timeline=timeline,
         working_ms=1000 * working_seconds(intervals, until),
         memory=_memory(plan, private.keys),
@@ -180,6 +203,13 @@ def draw(plan: Plan) -> Picture:
         private=private,
         because=why_failed(plan),
     )
+
+
+def _graph(steps: Iterable[Step], needs: Mapping[int, Sequence[int]]) -> Graph | None:
+    """Lay the steps of the plan as it was written out; what agents call is counted in their boxes."""
+    written = [step for step in steps if step.parent_id is None]
+    done = {step.step_id for step in written if step.status == StepStatus.COMPLETED}
+    return lay_out({step.step_id: needs[step.step_id] for step in written}, done)
 
 
 def _steps(plan: Plan) -> QuerySet[Step]:
@@ -221,23 +251,27 @@ def _pictures(
     bars: dict[int, list[Bar]] = defaultdict(list)
     for bar in timeline.bars:
         bars[bar.step_id].append(bar)
-    blockers = _blockers(steps, needs)
-    for step in steps:
-        word = _word_of(plan, step)
+    blockers, family = _blockers(steps, needs), Family(steps)
+    for step in family.in_order():
+        under = family.under(step)
+        word = awaited_word(step, under) or _word_of(plan, step)
         yield StepPicture(
             step=step,
             word=word,
-            label=_label(step, word, blockers.get(step.step_id)),
+            label=awaited_label(step, under) or _label(step, word, blockers.get(step.step_id)),
             needs=tuple(needs[step.step_id]),
             strokes=[_stroke(bar, word) for bar in bars[step.step_id]],
             took_ms=_took(step),
             since=None if plan.status in PLAN_TERMINAL or step.completed_at else _since(step),
+            parent=family.parent(step),
+            before=family.before(step),
+            under=under,
         )
 
 
 def _stroke(bar: Bar, word: Word) -> Stroke:
     at_the_end = word.hue if word.hue in ("run", "danger", "idle") else ""
-    look = {"waiting": "human", "retry": "retry"}.get(bar.kind, at_the_end)
+    look = {"waiting": "human", "retry": "retry", "agent": "idle"}.get(bar.kind, at_the_end)
     return Stroke(bar.offset, max(bar.width, NARROWEST), look)
 
 

@@ -9,6 +9,7 @@ from django.http import Http404, QueryDict
 from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, name_of
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.privacy import WORDS
+from plans.agents.work import Work, work_at
 from plans.changing import is_open_to_change
 from plans.cloning import NO_KIN, Kin, kin_of
 from plans.controls import AtStake
@@ -62,6 +63,7 @@ class PlanPage:
     said: Conversation = field(default_factory=Conversation)
     text: str = ""
     has_prompts: bool = False
+    work: Work | None = None
     tabs = TABS
 
     @property
@@ -116,7 +118,8 @@ class PlanPage:
     def may_retry_step(self) -> bool:
         """Whether the open step has stopped and can be tried again, by this person."""
         on_its_way = self.plan.status in (PlanStatus.FAILED, PlanStatus.IN_PROGRESS)
-        return self.may_take_further and on_its_way and self.card is not None and self.card.step.status in STOPPED
+        stopped = self.card is not None and self.card.step.status in STOPPED and self.card.step.parent_id is None
+        return self.may_take_further and on_its_way and stopped
 
     @property
     def may_skip(self) -> bool:
@@ -146,11 +149,11 @@ def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str)
     """Return the page of a plan with a step open: the one that the query names, else the one that needs attention."""
     picture, tab = draw(plan), query.get("tab", "")
     asked = card_of(picture, step_of(query) or 0)
-    may_reveal = sees_through(viewer, plan)
+    card, may_reveal = asked or card_of(picture, default_step(picture)), sees_through(viewer, plan)
     return PlanPage(
         picture=picture,
         drawing=drawing_of(picture),
-        card=asked or card_of(picture, default_step(picture)),
+        card=card,
         chosen=asked is not None,
         may_control=may_control(viewer, None, plan),
         owner=name_of(plan.author),
@@ -163,6 +166,7 @@ def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str)
         comment=said.get("comment", ""),
         said=conversation_of(picture, may_read=may_reveal),
         text=said.get("text", ""),
+        work=work_at(picture, card.number, may_read=may_reveal) if card and card.step.agent else None,
     )
 
 

@@ -72,7 +72,7 @@ class Progress:
 
     def _lines(self, step: StepPicture, columns: int = 0) -> Iterator[str]:
         label, time = step.label.ljust(LABEL_WIDTH), _time_of(step).rjust(11)
-        rest = f"  {plain(step.step.description)}"
+        rest = f"  {plain(step.step.title)}"
         room = columns - 7 - len(label) - len(time) - 1
         rest = rest[: max(room, 0)] if columns else rest
         yield f"{step.number:>5}  {self._styled(step.word.hue, label)}{time}{rest}"

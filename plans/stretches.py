@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.utils.dateparse import parse_datetime
 
 from plans.models import Event, Step
-from plans.timeline import Interval
+from plans.timeline import IDLE, Interval
 
 
 def stretches(steps: Iterable[Step], retries: Mapping[int, Sequence[Event]]) -> list[Interval]:
@@ -25,6 +25,8 @@ def _of_step(step: Step, retries: Sequence[Event]) -> list[Interval]:
             continue
         found.append(Interval(step.step_id, "retry", begun, retry.at))
         begun = retry.at + timedelta(seconds=float(retry.data_json.get("seconds", 0)))
+    if step.agent:  # it waits for what it asked and called, which have rows of their own
+        return [*found, Interval(step.step_id, "agent", begun, step.completed_at)]
     wait = _wait_of(step)
     if wait is None or wait.begin < begun:
         return [*found, *_stretch(step, begun, step.completed_at)]
@@ -62,7 +64,7 @@ def _wait_of(step: Step) -> _Wait | None:
 
 def working_seconds(intervals: Iterable[Interval], until: datetime) -> float:
     """Return how long at least one step was at work."""
-    spans = sorted((each.start, each.end or until) for each in intervals if each.kind != "waiting")
+    spans = sorted((each.start, each.end or until) for each in intervals if each.kind not in IDLE)
     total, reached = 0.0, None
     for begin, end in spans:
         start = begin if reached is None else max(begin, reached)

@@ -11,7 +11,9 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Literal
 
-Kind = Literal["working", "waiting", "retry"]
+Kind = Literal["working", "waiting", "retry", "agent"]
+IDLE = ("waiting", "agent")
+"""What is no work: people are waited for, and an agent's step waits for what the agent called."""
 
 NOW, NOW_LABEL = 94.0, "now"
 WAITS_PER_WORK = 0.5
@@ -69,7 +71,7 @@ def draw_timeline(
     """Draw intervals from `start` to `until`, the end of the plan or the present while it runs."""
     length = max((until - start).total_seconds(), 0.001)
     spans = [(_within(each.start, start, length), _within(each.end or until, start, length)) for each in intervals]
-    work = _union([span for span, each in zip(spans, intervals, strict=True) if each.kind != "waiting"])
+    work = _union([span for span, each in zip(spans, intervals, strict=True) if each.kind not in IDLE])
     scale = _Scale(work if compress and work else [(0.0, length)], length, NOW if running else 100.0)
     bars = (
         Bar(each.step_id, each.kind, scale.at(begin), round(max(0.0, scale.at(end) - scale.at(begin)), 2))

@@ -97,7 +97,8 @@ def add(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepD
     people = list(StepAsker.objects.filter(step=parent.pk).values_list("person_id", flat=True))
     StepAsker.objects.bulk_create(StepAsker(step=step, person_id=person) for step in steps for person in people)
     if numbers:
-        batch.add("plan.changed", parent.step_id, by=f"the agent {parent.agent}", added=numbers)
+        turn = {"turn": True} if documents[0].tool == TURN else {}
+        batch.add("plan.changed", parent.step_id, by=f"the agent {parent.agent}", added=numbers, **turn)
     tell_workers(batch, len(numbers))
     return numbers
 

@@ -20,6 +20,19 @@ function follow() {
   if (events && document.getElementById("follow")?.checked) events.scrollTop = 0;
 }
 
+/* Whoever folded the work of an agent finds it folded when the card is drawn again. */
+const folded = new Set();
+document.addEventListener("toggle", (event) => {
+  if (event.target.id !== "work") return;
+  const step = event.target.closest("[data-step]").dataset.step;
+  if (event.target.open) folded.delete(step);
+  else folded.add(step);
+}, true);
+document.addEventListener("htmx:afterSwap", () => {
+  const work = document.getElementById("work");
+  if (work && folded.has(work.closest("[data-step]").dataset.step)) work.open = false;
+});
+
 function selectLine(number) {
   const editor = document.getElementById("pj");
   const lines = editor.value.split("\n");

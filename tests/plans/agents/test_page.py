@@ -1,0 +1,120 @@
+"""A plan with an agent on its page: the agent's work under its step, its words for who may read them."""
+
+import pytest
+
+from plans.drawing import drawing_of
+from plans.event_words import line_of
+from plans.fragments import _draw_plan
+from plans.picture import draw
+from tests.builders import act, approve, step_of, work_off
+from tests.pages import Pages
+from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent
+
+THOUGHT, ANSWER = "I ask Jo first.", "Jo agreed."
+WANTED = (("dangerous", {"value": 1}), ("safe", {"value": 2}))
+
+
+@pytest.fixture
+def plan(script, ada):
+    """Return a plan whose agent waits for an approval, before a step that waits for the agent."""
+    make_agent()
+    script.says(calls(*WANTED, text=THOUGHT))
+    return work_off(agent_plan(ada, agent_step(), act(2, dependencies=[1])))
+
+
+def open_page(viewer, plan, more=""):
+    """Return the page of the plan as this person sees it."""
+    pages = Pages(viewer)
+    pages.open(f"/plans/{plan.public_id}/{more}")
+    return pages
+
+
+def test_what_an_agent_calls_stands_under_its_step(plan):
+    """In the timeline; the graph and the numbers have the steps that somebody wrote."""
+    picture = draw(plan)
+    assert [(each.number, each.parent, each.before) for each in picture.steps] == [
+        (1, None, None), (3, 1, 2), (4, 1, 2), (5, 1, 2), (2, None, None),
+    ]  # fmt: skip
+    assert (picture.finished, picture.tally) == (0, "1 waiting for approval, 1 not started")
+    drawing = drawing_of(picture)
+    assert drawing is not None
+    assert [(box.step_id, box.tool) for box in drawing.boxes] == [(1, "ann, 2 calls"), (2, "safe")]
+
+
+def test_what_an_agents_step_waits_for_is_said(plan, script, rosa):
+    """Its model, or so many calls; for people where one of them does."""
+    agent = draw(plan).by_number[1]
+    assert (agent.label, agent.word.hue, agent.calls) == ("Waits for a call", "human", 2)
+    script.says(ANSWER)
+    approve(plan, rosa, 4)
+    work_off(plan)
+    assert draw(plan).by_number[1].label == "Done"
+
+
+def test_a_plan_works_while_its_agents_calls_do(plan):
+    """An agent that waits for people works as little as any step that does."""
+    picture = draw(plan)
+    assert [bar.kind for bar in picture.timeline.bars if bar.step_id == 1] == ["agent"]
+    assert picture.working_ms < 60_000
+
+
+def test_the_history_names_the_agent(plan):
+    """Nobody changed the plan."""
+    said = [line_of(event).said.text for event in plan.events.filter(type="plan.changed").order_by("seq")]
+    assert said == ["The agent ann asks its model in step 3", "The agent ann called steps 4, 5"]
+
+
+@pytest.mark.parametrize("name", ["ada", "rosa", "admin"])
+def test_the_work_is_read_by_who_may_see_private_values(plan, script, request, rosa, name):
+    """What the model said, what it called, and the way to what waits."""
+    viewer = request.getfixturevalue(name)
+    pages = open_page(viewer, plan, "?step=1")
+    assert THOUGHT in pages.html
+    assert f"/approvals/?item={step_of(plan, 4).call.approval.public_id}" in pages.html
+    assert 'id="agent-text-1"' in pages.html
+    script.says(ANSWER)
+    approve(plan, rosa, 4)
+    work_off(plan)
+    assert ANSWER in open_page(viewer, plan, "?step=1&tab=output").html
+
+
+@pytest.mark.parametrize("name", ["vera", "ben"])
+def test_who_only_looks_on_reads_none_of_its_words(plan, script, request, rosa, name):
+    """On no card, nor in the part of the page that is drawn for everyone."""
+    script.says(ANSWER)
+    approve(plan, rosa, 4)
+    work_off(plan)
+    viewer = request.getfixturevalue(name)
+    for more in ("", *(f"?step={number}&tab={tab}" for number in range(1, 7) for tab in ("details", "output"))):
+        html = open_page(viewer, plan, more).html
+        assert (THOUGHT in html, ANSWER in html) == (False, False), more
+    assert not [part for part in _draw_plan(plan.public_id).fragments.values() if THOUGHT in part or ANSWER in part]
+
+
+def test_the_card_of_a_call_leads_to_its_agent(plan, ada):
+    """It says what the model said with it, and offers to skip it; it is not retried by itself."""
+    pages = open_page(ada, plan, "?step=4")
+    assert "4. Call dangerous" in pages.html
+    assert '<a href="?step=1">step 1</a>' in pages.html
+    assert THOUGHT in pages.html
+    assert ['id="skip"' in pages.html, 'id="retry-step"' in pages.html] == [True, False]
+    assert 'id="skip"' not in open_page(ada, plan, "?step=3").html
+
+
+def test_new_calls_come_into_the_page(plan, script, rosa):
+    """As rows before the next step, and the card of the agent's step is asked for again."""
+    before = _draw_plan(plan.public_id).fragments
+    script.says(ANSWER)
+    approve(plan, rosa, 4)
+    work_off(plan)
+    after = _draw_plan(plan.public_id).fragments
+    assert after.keys() - before.keys() >= {"s6", "look-6"}
+    assert 'data-before="s2"' in after["s6"]
+    assert after["look-1"] != before["look-1"]
+
+
+def test_the_list_of_plans_counts_the_steps_that_were_written(plan, ada):
+    """An agent that calls much makes no plan look far behind."""
+    pages = Pages(ada)
+    pages.open("/plans/")
+    assert "0 of 2 steps finished" in pages.html
