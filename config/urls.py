@@ -22,6 +22,7 @@ urlpatterns = [
     path("", include("approvals.urls")),
     path("ask/", include("plans.ask_urls")),
     path("plans/", include("plans.urls")),
+    path("agents/", include("plans.agents.urls")),
     path("sessions/", include("plans.session_urls")),
     path("api/v1/", include("config.api")),
     path("admin/", admin.site.urls),

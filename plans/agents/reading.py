@@ -84,6 +84,8 @@ def _unfit(document: AgentTerms, before: AgentTerms) -> Iterator[Problem]:
     provider, _, model = document.model.partition(":")
     if document.model and not (provider and model and document.model.isascii() and document.model.isprintable()):
         yield Problem("model", "invalid", MODEL_SAID)
+    if isinstance(document, AgentDocument) and document.name == "new":
+        yield Problem("name", "reserved", "No agent is called new: its page would be that of a new one.")
     if find_secrets(document.instructions):
         yield Problem("instructions", "secret_in_instructions", NO_SECRETS)
     there = snapshot.all_current()

@@ -14,6 +14,7 @@ PAGES = [
     *("/approvals/", "/approvals/?status=decided", "/approvals/?status=snoozed", "/approvals/?item=none"),
     *("/approvals/grants/", "/approvals/insights/", "/approvals/several/", "/audit/", "/audit/deliveries/"),
     *("/policies/", "/policies/new/", "/policies/simulator/", "/profile/notifications/"),
+    *("/agents/", "/agents/new/"),
     *("/plans/", "/plans/new/", "/tools/", "/tools/write_file/", "/tools/write_file/versions/"),
 ]
 SMALL_TARGETS = """[...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea")]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from catalog.definitions import Tool
 from catalog.tools import define_tool
-from plans.problems import _NAME_A_MODEL, AgentThere, Problem, check_plan, with_lines
+from plans.problems import AgentThere, Problem, check_plan, with_lines
 from plans.spec import PlanDocument
 
 

@@ -16,6 +16,7 @@ from approvals.states import RequestStatus
 from catalog.errors import Conflict
 from catalog.models import ApiToken
 from catalog.sync import sync_tools
+from plans.demo.agents import make_agents
 from plans.demo.people import SignIn, reset_people, reset_tokens
 from plans.demo.policies import make_policies
 from plans.demo.scenes import play
@@ -46,6 +47,7 @@ class Command(BaseCommand):
         try:
             people, tokens = reset_people(), reset_tokens()
             make_policies()
+            make_agents()
             play(tokens["agent"][0])
         except (Conflict, TimeoutError) as problem:
             raise CommandError(str(problem)) from None

@@ -66,6 +66,7 @@ def test_what_is_left_out_is_by_default(rest):
     ("wrong", "path", "said"),
     [
         ({"name": "No Spaces"}, "name", "lower-case"),
+        ({"name": "new"}, "name", "No agent is called new"),
         ({"instructions": " "}, "instructions", "blank"),
         ({"instructions": "x" * 20_001}, "instructions", "20000"),
         ({"instructions": "Use sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc."}, "instructions", "secret"),
