@@ -1,6 +1,6 @@
 """How the events of a plan are said on its page: one sentence each, with what it is about. No markup."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -65,7 +65,7 @@ def _waiting(who: str, data: Data) -> Said:
     if data.get("waiting_for") == "input":
         return Said("edit", "human", f"{who} is", "sent back to be changed")
     if data.get("waiting_for") == "calls":
-        return Said("clock", "run", f"{who} waits for step {', '.join(map(str, data.get('steps', ())))}")
+        return Said("clock", "run", f"{who} waits for {_steps(data.get('steps', ()))}")
     return Said("hand", "human", f"{who} is", "waiting for approval", str(data.get("approval", "")))
 
 
@@ -212,10 +212,8 @@ def _changed(who: str, data: Data) -> Said:
     """Name who changed the plan, and the steps: changed by Ada: added 4, removed 2. Agents call, and change nothing."""
     if str(data.get("by", "")).startswith(AGENT) and not who.startswith("The plan"):
         agent = str(data["by"])[len(AGENT) :]
-        if data.get("turn"):
-            return Said("bot", "run", f"The agent {agent} asks its model in step {_numbers(data)}")
-        several = len(data.get("added", ())) > 1
-        return Said("bot", "run", f"The agent {agent} called {'steps' if several else 'step'} {_numbers(data)}")
+        does = "asks its model in" if data.get("turn") else "called"
+        return Said("bot", "run", f"The agent {agent} {does} {_steps(data.get('added', ()))}")
     steps = [f"{word} {', '.join(map(str, data[word]))}" for word in ("added", "edited", "removed") if data.get(word)]
     what = ", ".join(["new goal"] * bool(data.get("goal")) + steps)
     return Said("edit", "human", f"{who} was changed by {data.get('by', 'someone')}: {what}")
@@ -225,8 +223,9 @@ AGENT = "the agent "
 """How who adds steps under an agent's step is named in its events."""
 
 
-def _numbers(data: Data) -> str:
-    return ", ".join(map(str, data.get("added", ())))
+def _steps(numbers: Sequence[int]) -> str:
+    """Name steps: step 3, or steps 4, 5."""
+    return f"step{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
 SAYERS: Mapping[str, Sayer] = {

@@ -36,6 +36,11 @@ NOBODY_TO_ANSWER = """
     WHERE s.status = %s AND s.waiting_for = %s AND COALESCE(c.error_kind, '') <> %s AND NOT EXISTS (
       SELECT 1 FROM plans_question q WHERE q.step_id = s.id AND q.answered_at IS NULL)
 """
+NOTHING_CALLED = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    WHERE s.status = %s AND s.waiting_for = %s AND NOT EXISTS (
+      SELECT 1 FROM plans_step c WHERE c.parent_id = s.id AND c.status IN (%s, %s))
+"""
 NEVER_READY = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
     WHERE s.status = %s AND s.dependencies_left = 0 AND s.ready_at IS NULL AND p.status = %s AND p.kind <> 'session'
@@ -84,6 +89,8 @@ def _steps(world: World) -> Iterator[Finding]:
     yield from steps("It is in progress and waits for nothing.", NOT_WAITING, *names)
     asked = map(str, (StepStatus.IN_PROGRESS, WaitingFor.INPUT, SENT_BACK))
     yield from steps("It waits for input, and nobody is asked for any.", NOBODY_TO_ANSWER, *asked)
+    called = map(str, (StepStatus.IN_PROGRESS, WaitingFor.CALLS, StepStatus.PENDING, StepStatus.IN_PROGRESS))
+    yield from steps("It waits for what its agent called, and all of that has ended.", NOTHING_CALLED, *called)
     yield from steps("It needs nothing more, and is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress)
 
 

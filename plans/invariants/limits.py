@@ -1,5 +1,6 @@
 """I16 to I19: limits, attempts, times and rows that belong to nothing."""
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -7,7 +8,8 @@ from django.db import connection
 
 from plans.claims import on_sqlite, stamp
 from plans.finishing import CRASHES, TRIES
-from plans.invariants.base import Finding, World, each, invariant, steps
+from plans.invariants.base import Finding, World, each, invariant, rows, steps
+from plans.models import Step
 from plans.spec import MAX_STEPS
 
 TOO_MANY_STEPS = """
@@ -77,6 +79,33 @@ OF_ANOTHER_TOOL = """
 """
 
 
+NO_AGENTS = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    JOIN plans_step a ON a.id = s.parent_id
+    WHERE a.plan_id <> s.plan_id OR a.agent = '' OR a.parent_id IS NOT NULL
+"""
+NEEDED_BY_OTHERS = """
+    SELECT DISTINCT p.public_id, s.step_id FROM plans_stepdependency d
+    JOIN plans_step s ON s.id = d.step_id OR s.id = d.needs_id JOIN plans_plan p ON p.id = s.plan_id
+    WHERE s.parent_id IS NOT NULL
+"""
+OPEN_RUNS = """
+    SELECT r.pending, s.id, p.public_id, s.step_id FROM plans_agentrun r
+    JOIN plans_step s ON s.id = r.step_id JOIN plans_plan p ON p.id = s.plan_id WHERE r.ended_at IS NULL
+"""
+
+
+def _agents() -> Iterator[Finding]:
+    """Look at what agents ask and call: it stands under their steps, and what an open run waits for is there."""
+    yield from steps("It stands under a step that is no agent's of its plan.", NO_AGENTS)
+    yield from steps("An agent called it, and a step needs it or is needed by it.", NEEDED_BY_OTHERS)
+    for pending, pk, plan, number in rows(OPEN_RUNS):
+        awaited = {each["step_id"] for each in json.loads(pending) if each["step_id"]}
+        there = set(Step.objects.filter(parent=pk, step_id__in=awaited).values_list("step_id", flat=True))
+        if awaited - there:
+            yield Finding(f"{plan}/{number}", "Its agent waits for a step that it has not.")
+
+
 @invariant(19, "Every row belongs to something that is there.")
 def nothing_is_orphaned(world: World) -> Iterator[Finding]:
     """Look for calls without plan or step; on SQLite, where anyone may switch keys off, at all foreign keys too."""
@@ -84,6 +113,7 @@ def nothing_is_orphaned(world: World) -> Iterator[Finding]:
     yield from each("The call is not over, and no step has it.", NO_STEP)
     yield from steps("Its call is another plan's.", OF_ANOTHER_PLAN)
     yield from each("The call is of another tool than its version.", OF_ANOTHER_TOOL)
+    yield from _agents()
     if on_sqlite():
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA foreign_key_check")
