@@ -11,7 +11,7 @@ from django.http import QueryDict
 from django.utils.dateparse import parse_date
 
 from approvals.audit import NOBODY
-from approvals.audit_selectors import AuditFilters, entries_for
+from approvals.audit_selectors import TEXTS, AuditFilters, AuditTexts, entries_for
 from approvals.audit_words import action_word
 from approvals.models import AuditEntry, Instance
 from catalog.access import name_of
@@ -26,19 +26,12 @@ RECENT = 5000
 """How many of the newest entries the choices of the filters are read from."""
 MOST_CHOICES = 500
 MOST_COUNTED = 1000
-TEXTS = ("q", "who", "action", "tool", "plan", "object")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditQuery:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditQuery(AuditTexts):
     """What the URL asks for: `since` and `until` are days as written, `before` and `after` an entry's number."""
 
-    q: str = ""
-    who: str = ""
-    action: str = ""
-    tool: str = ""
-    plan: str = ""
-    object: str = ""
     since: date | None = None
     until: date | None = None
     before: int | None = None

@@ -1,6 +1,6 @@
 """The audit log as administrators read it: filtered, newest first, from a keyset cursor on. Never writes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,8 @@ SEARCHED = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "deta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFilters:
-    """What to show: words anywhere, who (username), action, tool, plan, object, a time span, numbers.
-
-    `before` and `after` are entries' numbers, which are left out themselves.
-    """
+class AuditTexts:
+    """What to look for: words anywhere, who (username), action, tool, plan, object; empty texts leave out nothing."""
 
     q: str = ""
     who: str = ""
@@ -28,6 +25,18 @@ class AuditFilters:
     tool: str = ""
     plan: str = ""
     object: str = ""
+
+
+TEXTS = tuple(field.name for field in fields(AuditTexts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilters(AuditTexts):
+    """What to show: texts, a time span, numbers.
+
+    `before` and `after` are entries' numbers, which are left out themselves.
+    """
+
     since: datetime | None = None
     until: datetime | None = None
     before: int | None = None

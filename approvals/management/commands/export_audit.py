@@ -6,9 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from approvals.audit_export import FORMATS, exported_from_shell
-from approvals.audit_selectors import AuditFilters
-
-TEXTS = ("q", "who", "action", "tool", "plan", "object")
+from approvals.audit_selectors import TEXTS, AuditFilters
 
 
 class Command(BaseCommand):
