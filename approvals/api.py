@@ -135,7 +135,8 @@ class ApprovalRevoke(ApprovalEndpoint):
 class ApprovalWithdraw(ApprovalEndpoint):
     """Takes a request back."""
 
-    required_scopes: ClassVar = {"POST": ["calls:create"]}
+    # Who asked may take it back, whatever they may do since; a token needs what asking or answering takes.
+    required_scopes: ClassVar = {"POST": ["calls:create", "approvals:decide"]}
 
     @extend_schema("approvals_withdraw", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:

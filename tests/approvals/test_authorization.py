@@ -63,7 +63,7 @@ REST: dict[str, May] = {
     **dict.fromkeys(ANSWERS, May(DECIDERS, {PENDING})),
     "undo": May({"decider"}, {UNDOABLE}),
     "revoke": May(DECIDERS | {"asking reviewer"}, {APPROVED}),  # it makes nothing run
-    "withdraw": May({"asker"}, {PENDING, APPROVED, UNDOABLE}),
+    "withdraw": May({"asker", "asking reviewer"}, {PENDING, APPROVED, UNDOABLE}),
     "batch": May(DECIDERS, {PENDING}),
     "claim": May(DECIDERS, {PENDING}),
     "extend": May(DECIDERS, {PENDING}),
@@ -73,7 +73,6 @@ REST: dict[str, May] = {
     "comments": May(READERS, set(STATES)),
 }
 PAGES = REST | {"several": REST["batch"], "comment": REST["comments"]}
-PAGES["withdraw"] = May({"asker", "asking reviewer"}, REST["withdraw"].states)  # over REST it takes who may also ask
 for _name in ("batch", "comments"):
     del PAGES[_name]
 
