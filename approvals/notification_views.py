@@ -1,13 +1,15 @@
 """The pages of notifications: how I am told, and what was sent to whom."""
 
-from django.http import HttpResponse
+from django.contrib import messages
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from approvals.deliveries import send_again
 from approvals.models import Delivery
 from approvals.notification_choices import change_choice, choice_page, deliveries_for
 from catalog.doors import PageRequest, signed_in
-from catalog.errors import ParameterError
+from catalog.errors import Conflict, ParameterError
 
 PAGE_SIZE = 100
 
@@ -37,4 +39,18 @@ def deliveries(request: PageRequest) -> HttpResponse:
     found = list(deliveries_for(request.user, status, before)[: PAGE_SIZE + 1])
     older = found[PAGE_SIZE - 1].pk if len(found) > PAGE_SIZE else None
     shown = {"deliveries": found[:PAGE_SIZE], "older": older, "status": status, "statuses": Delivery.Status.choices}
-    return render(request, "approvals/deliveries.html", shown | {"section": "audit"})
+    return render(request, "approvals/deliveries.html", shown | {"section": "audit", "may_retry": True})
+
+
+@require_POST
+@signed_in
+def retry(request: PageRequest, number: int) -> HttpResponse:
+    """Send a notice that failed once more, and lead back to the list."""
+    try:
+        send_again(deliveries_for(request.user).get(pk=number), by=request.user)
+        messages.success(request, "It is sent once more.")
+    except (Delivery.DoesNotExist, OverflowError):
+        raise Http404 from None
+    except Conflict as error:
+        messages.warning(request, error.message)
+    return redirect("deliveries")

@@ -34,5 +34,6 @@ urlpatterns = [
     path("audit/", audit_views.log, name="audit"),
     path("audit/export/", audit_views.export, name="audit-export"),
     path("audit/deliveries/", notification_views.deliveries, name="deliveries"),
+    path("audit/deliveries/<int:number>/retry/", notification_views.retry, name="delivery-retry"),
     path("profile/notifications/", notification_views.choice, name="notifications"),
 ]

@@ -128,6 +128,22 @@ def test_administrators_see_all_of_it(admin, rosa, tomas):
     assert "Nothing was sent" in Pages(admin).open(f"/audit/deliveries/?before={first.pk}&status=x")
 
 
+def test_an_administrator_has_what_failed_sent_once_more(admin, rosa):
+    """By a button beside it, where it failed; what arrived has none, and the page of one's own neither."""
+    failed, arrived = sent_to(rosa, status="failed", last_error="No answer."), sent_to(rosa, status="sent")
+    pages = Pages(admin)
+    assert pages.open("/audit/deliveries/").count("Send again to rosa@example.org") == 1
+    assert "It is sent once more." in pages.send(f"/audit/deliveries/{failed.pk}/retry/")
+    failed.refresh_from_db()
+    assert failed.status == "due"
+    assert "Only what failed is sent once more." in pages.send(f"/audit/deliveries/{arrived.pk}/retry/")
+    assert AuditEntry.objects.get(action="notifications.retried").actor == admin
+    pages.send(f"/audit/deliveries/{'9' * 30}/retry/", status=404)
+    own = Pages(rosa)
+    assert "Send again" not in own.open(PAGE)
+    own.send(f"/audit/deliveries/{failed.pk}/retry/", status=403)
+
+
 @pytest.mark.parametrize("name", ["ada", "rosa", "vera"])
 def test_nobody_else_does(name, request):
     Pages(request.getfixturevalue(name)).open("/audit/deliveries/", 403)
