@@ -52,39 +52,57 @@ def unknown_outcomes(viewer: User) -> list[Step]:
     return list(seen.defer("parameters").order_by("waiting_since", "id")[:MOST_UNKNOWN])
 
 
-@register.inclusion_tag("plans/_path.html")
-def plan_path(plan_ref: str, step_ref: str, viewer: User) -> dict[str, Any]:
-    """Draw the way through the plan: what this step needs, itself, what waits for it; three queries.
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """A step in its plan: all steps before and after it that are bound to it, and how many of the plan have run.
 
-    What an agent calls stands after the agent's step, and before what waits for that.
+    What an agent calls (`here`) stands after the step of the agent that `asks` for it, and before what waits for that.
+    `here` is None where the plan has no such step any more.
     """
-    plan = plans_for(viewer).filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first()
-    if plan is None:
-        return {"plan": None}
-    steps = {step.pk: step for step in Step.objects.filter(plan=plan).defer("parameters")}
-    here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
-    needs, needed_by = _arrows(plan)
-    asks = steps[here.parent_id] if here is not None and here.parent_id else None
-    before = [*_reach(asks or here, needs, steps), *([asks] if asks else [])][-MOST_SHOWN:]
-    after = _reach(asks or here, needed_by, steps)
-    return {"plan": plan, "here": here, "before": before, "after": after[:MOST_SHOWN], "blocked": len(after)}
+
+    plan: Plan
+    here: Step | None
+    asks: Step | None
+    before: Sequence[Step]
+    after: Sequence[Step]
+    ran: int
+
+    @property
+    def way(self) -> list[Step]:
+        """The nearest of those before it."""
+        return [*self.before, *([self.asks] if self.asks else [])][-MOST_SHOWN:]
+
+    @property
+    def next(self) -> list[Step]:
+        """The nearest of those after it."""
+        return list(self.after[:MOST_SHOWN])
+
+    @property
+    def stake(self) -> str:
+        """What rejecting its call would do to the plan, in a sentence; empty without a step."""
+        if self.here is None:
+            return ""
+        if self.asks is not None:
+            return f"Rejecting is told to the agent of step {self.asks.step_id}, which then goes on without it."
+        lost = [step.step_id for step in self.after if step.status == StepStatus.PENDING]
+        already = f"; {self.ran} already ran" if self.ran else ""
+        then = f". {_named(lost)} will not run" if lost else ": nothing waits for it"
+        return f"Rejecting fails step {self.here.step_id}{then}{already}."
 
 
 @register.simple_tag
-def plan_stake(plan_ref: str, step_ref: str, viewer: User) -> str:
-    """Say what rejecting a call would do to its plan; empty where there is none to see; three queries."""
+def plan_around(plan_ref: str, step_ref: str, viewer: User) -> Surroundings | None:
+    """Return what surrounds a step in its plan; None where there is no plan that the viewer sees; three queries."""
     plan = plans_for(viewer).filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first() if plan_ref else None
     if plan is None:
-        return ""
+        return None
     steps = {step.pk: step for step in Step.objects.filter(plan=plan).defer("parameters")}
     here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
-    if here is not None and here.parent_id:
-        return f"Rejecting is told to the agent of step {steps[here.parent_id].step_id}, which then goes on without it."
-    lost = [step.step_id for step in _reach(here, _arrows(plan)[1], steps) if step.status == StepStatus.PENDING]
+    needs, needed_by = _arrows(plan)
     ran = sum(step.status == StepStatus.COMPLETED and not step.skipped for step in steps.values())
-    already = f"; {ran} already ran" if ran else ""
-    then = f". {_named(lost)} will not run" if lost else ": nothing waits for it"
-    return f"Rejecting fails step {step_ref}{then}{already}."
+    asks = steps[here.parent_id] if here is not None and here.parent_id else None
+    start = asks or here
+    return Surroundings(plan, here, asks, _reach(start, needs, steps), _reach(start, needed_by, steps), ran)
 
 
 def _named(numbers: Sequence[int]) -> str:
