@@ -4,26 +4,41 @@ Texts are those of the agent, passed on unchanged; templates escape them and spe
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from catalog.glyphs import count_hidden
 from catalog.lookalikes import odd_words
 from catalog.opaque import Opaque, opaque_in
 from catalog.truth import claims_in
 
+if TYPE_CHECKING:
+    from approvals.revealing import SecretField
+
 LONG = 1024
 """From this size on (bytes) a value is shown with its size and lines, so that nobody takes a part for the whole."""
 
 
+# What stands for a secret: in a text only as intake refuses it to everyone, in JSON as `as_text` writes it. Whatever
+# else looks like it is what an agent wrote, and is shown as that.
+_IN_TEXT = re.compile(r'\{"\$secret": ?"([\w.-]{1,80})"\}')
+_IN_JSON = re.compile(r'\{\s+"\$secret": "([\w.-]{1,80})"\s+\}|\{\\"\$secret\\": ?\\"([\w.-]{1,80})\\"\}')
+
+
 @dataclass(frozen=True)
 class Argument:
-    """One argument as it would be used. `is_before`, `is_after`: the change below begins, ends with its text."""
+    """One argument as it would be used; `is_json` tells its text from one that is JSON itself.
+
+    `is_before`, `is_after`: the change below begins, ends with its text. `secret`: it is one as a whole.
+    """
 
     name: str
     text: str
+    is_json: bool = False
+    secret: "SecretField | None" = None
     is_before: bool = False
     is_after: bool = False
     is_default: bool = False
@@ -42,6 +57,15 @@ class Argument:
     def is_long(self) -> bool:
         """Say whether the size is worth saying."""
         return self.size >= LONG
+
+    @property
+    def pieces(self) -> list[tuple[str, str]]:
+        """The text in pieces, each with the name of the secret that stood after it; empty after the last."""
+        found, end = [], 0
+        for mark in (_IN_JSON if self.is_json else _IN_TEXT).finditer(self.text):
+            found.append((self.text[end : mark.start()], mark[mark.lastindex or 0]))
+            end = mark.end()
+        return [*found, (self.text[end:], "")]
 
     @cached_property
     def opaque(self) -> list[Opaque]:
@@ -72,6 +96,11 @@ def warnings_about(arguments: Mapping[str, Any], reason: str) -> Warnings:
     texts = [*_texts_in(arguments), reason]
     hidden, odd = sum(map(count_hidden, texts)), sum(len(odd_words(text)) for text in texts)
     return Warnings(hidden, odd, claims_in("\n".join(texts)))
+
+
+def argument(name: str, value: Any, **more: Any) -> Argument:
+    """Return an argument with the text of its value, and with more fields of it."""
+    return Argument(name, as_text(value), is_json=not isinstance(value, str), **more)
 
 
 def as_text(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
 
-from approvals.arguments import Argument, Warnings, as_text, warnings_about
+from approvals.arguments import Argument, Warnings, argument, warnings_about
 from approvals.bar import Bar
 from approvals.drifting import Drifted, drifted
 from approvals.editing import Editing, begin
@@ -29,6 +29,7 @@ from catalog.definitions import Reversibility
 from catalog.diffs import MOST_DRAWN, Change, diff_texts
 from catalog.hunks import Division, Hunk
 from catalog.privacy import Hidden
+from catalog.secrets import KEY
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -52,6 +53,12 @@ class Briefing:
     def secrets(self) -> list[SecretField]:
         """Where in the arguments secrets are."""
         return secret_fields(self.arguments)
+
+    @property
+    def inner_secrets(self) -> list[SecretField]:
+        """Those of them that are a part of an argument; the others are revealed where the argument stands."""
+        whole = {each.secret for each in self.named_arguments}
+        return [field for field in self.secrets if field not in whole]
 
     @cached_property
     def may_reveal(self) -> bool:
@@ -125,17 +132,21 @@ class Briefing:
         given = [self._argument(name, value) for name, value in self.arguments.items()]
         properties = self.request.tool_version.input_schema.get("properties", {})
         defaults = (
-            Argument(name, as_text(schema["default"]), is_default=True)
+            argument(name, schema["default"], is_default=True)
             for name, schema in properties.items()
             if name not in self.arguments and isinstance(schema, Mapping) and "default" in schema
         )
-        return [*sorted(given, key=lambda argument: argument.is_before or argument.is_after), *defaults]
+        return [*sorted(given, key=lambda each: each.is_before or each.is_after), *defaults]
 
     def _argument(self, name: str, value: Any) -> Argument:
         if self.kind != "diff" or not isinstance(value, str):
-            return Argument(name, as_text(value))
+            is_secret = isinstance(value, Mapping) and value.keys() == {KEY}
+            return argument(name, value, secret=self._secret_at(name) if is_secret else None)
         is_before = "\n" in value and value == self.preview.get("before")
         return Argument(name, value, is_before=is_before, is_after=value == self.preview.get("after"))
+
+    def _secret_at(self, path: str) -> SecretField | None:
+        return next((field for field in self.secrets if field.path == path), None)
 
     @cached_property
     def warnings(self) -> Warnings:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import QueryDict
 
-from approvals.arguments import Argument, as_text
+from approvals.arguments import Argument, argument
 from approvals.batch import MOST_ITEMS, Item, ItemResult, decide_many, obstacle
 from approvals.briefing import Briefing, brief_all
 from approvals.models import ApprovalRequest
@@ -73,7 +73,7 @@ class Several:
     def shared(self) -> list[Argument]:
         """The arguments that are the same in all."""
         first = self.briefings[0].arguments if self.briefings else {}
-        return [Argument(name, as_text(value)) for name, value in first.items() if self._is_shared(name)]
+        return [argument(name, value) for name, value in first.items() if self._is_shared(name)]
 
     def _is_shared(self, name: str) -> bool:
         values = [_key(each.arguments, name) for each in self.briefings]
@@ -90,7 +90,7 @@ def _key(arguments: Mapping[str, Any], name: str) -> str:
 
 
 def _argument(arguments: Mapping[str, Any], name: str) -> Argument | None:
-    return Argument(name, as_text(arguments[name])) if name in arguments else None
+    return argument(name, arguments[name]) if name in arguments else None
 
 
 @dataclass(frozen=True, slots=True)

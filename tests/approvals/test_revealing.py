@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from approvals.arguments import argument
 from approvals.models import AuditEntry
 from tests.builders import make_plan, reject, request_of, step, work_off
-from tests.pages import Pages
+from tests.pages import Pages, words
 from tests.plans.keepers import PASSWORD
 from tests.rest import Rest
 
@@ -101,3 +102,33 @@ def test_the_form_of_an_edit_holds_the_name_of_the_secret(plan, keepers, rosa):
     pages.open(f"/approvals/?item={held.public_id}&view=edit")
     assert PASSWORD not in pages.html
     assert "{&quot;$secret&quot;:&quot;password&quot;}" in pages.html
+
+
+def test_a_secret_is_named_in_words_where_arguments_are_shown(plan, rosa, vera):
+    """Not as it is stored; as a whole argument it is revealed in its own row, and listed nowhere else."""
+    held = request_of(plan)
+    for viewer, reveals in ((rosa, 1), (vera, 0)):
+        pages = Pages(viewer)
+        pages.open(f"/approvals/?item={held.public_id}")
+        shown = pages.html.partition('id="v-d"')[2].partition("</table>")[0]
+        assert ("$secret" in shown, shown.count('/reveal/" hx-post')) == (False, reveals)
+        assert 'export KEY=<span class="was kept">' in shown
+        assert "secret aws_access_key" in words(shown)
+        assert shown.count(">password</td>") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "pieces"),
+    [
+        ("a", [("a", "")]),
+        ('use {"$secret":"key"} now', [("use ", "key"), (" now", "")]),
+        ({"pin": {"$secret": "pin"}}, [('{\n  "pin": ', "pin"), ("\n}", "")]),
+        (['{"$secret":"key"}'], [('[\n  "', "key"), ('"\n]', "")]),
+        ('{\n  "$secret": "key"\n}', [('{\n  "$secret": "key"\n}', "")]),
+        ('{\\"$secret\\":\\"key\\"}', [('{\\"$secret\\":\\"key\\"}', "")]),
+        (['{\\"$secret\\":\\"key\\"}'], [('[\n  "{\\\\\\"$secret\\\\\\":\\\\\\"key\\\\\\"}"\n]', "")]),
+    ],
+)
+def test_only_what_intake_cuts_out_counts_as_a_secret(value, pieces):
+    """What an agent wrote to look like one is shown as it is."""
+    assert argument("note", value).pieces == pieces
