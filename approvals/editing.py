@@ -78,10 +78,12 @@ class Editing(Writing):
 
 
 def begin(request: ApprovalRequest, viewer: "User") -> Editing:
-    """Return the form filled with what is asked for."""
+    """Return the form filled with what is asked for, the cursor in its first field."""
     editing = _new(request, viewer)
     editing.fill(editing.before)
     editing.draw_or_write()
+    if editing.form is not None and editing.form.children:
+        editing.form.focus(editing.form.children[0].name)
     return editing
 
 

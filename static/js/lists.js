@@ -67,7 +67,8 @@ document.addEventListener("click", (event) => {
 document.addEventListener("htmx:afterSwap", (event) => {
   const opened = event.detail.requestConfig?.triggeringEvent;
   const heading = event.detail.target?.querySelector?.("[data-focus]");
-  if (heading && (opened?.isTrusted || opened?.type === "submit")) heading.focus({ preventScroll: true });
+  if (document.activeElement?.closest("[data-keeps-focus]")) return;   // a form that was sent to be checked goes on
+  if (heading && (opened?.isTrusted || opened?.type === "submit" || opened?.target?.closest?.("[data-leave]"))) heading.focus({ preventScroll: true });
 });
 
 // A list or item that a socket replaced keeps its mark.
