@@ -26,7 +26,13 @@ PURPOSES = {
     ModelUse.Purpose.REPLY: "Composed the reply",
     ModelUse.Purpose.AGENT: "Worked as an agent",
 }
-SPEAKERS = {"instructions": "Instructions", "user": "To the model", "model": "From the model"}
+SPEAKERS = {
+    "instructions": "Instructions",
+    "offered": "Tools it was offered",
+    "user": "To the model",
+    "model": "From the model",
+    "tools": "What its calls gave",
+}
 
 
 @dataclass(frozen=True, slots=True)

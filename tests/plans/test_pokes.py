@@ -10,7 +10,7 @@ from plans.pokes import Poked, Pokes
 pytestmark = pytest.mark.service
 
 
-async def hears(wanted: Poked, heard: Poked, speaker: Pokes) -> None:
+async def hears(wanted: Poked, heard: Poked, speaker: Pokes[int]) -> None:
     """Say it until it is heard: nothing promises that a listener listens at once."""
     async with asyncio.timeout(30):
         while any(heard.get(plan) != seq for plan, seq in wanted.items()):
@@ -21,7 +21,8 @@ async def hears(wanted: Poked, heard: Poked, speaker: Pokes) -> None:
 async def test_one_process_hears_what_another_says() -> None:
     """Two ends of the same Redis, as two processes have them."""
     heard: Poked = {}
-    listener, speaker = Pokes(heard.update), Pokes(lambda poked: None)
+    listener: Pokes[int] = Pokes(heard.update)
+    speaker: Pokes[int] = Pokes(lambda poked: None)
     try:
         await hears({"plan_a": 3}, heard, speaker)
         await hears({"plan_a": 4, "plan_b": 1}, heard, speaker)

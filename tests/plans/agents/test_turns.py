@@ -136,6 +136,8 @@ def test_a_limit_of_the_provider_is_waited_for(server, stage, ada, set_clock):
     plan = work_off(agent_plan(ada))
     (turn,) = children_of(plan)
     assert (turn.waiting_for, plan.status) == ("retry", "in_progress")
+    assert turn.ready_at is not None
+    assert turn.waiting_since is not None
     assert (turn.ready_at - turn.waiting_since).total_seconds() >= 6.9
     plan.steps.filter(pk=turn.pk).update(ready_at=turn.waiting_since)
     assert work_off(plan).status == "completed"
