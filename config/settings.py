@@ -48,8 +48,8 @@ if ON_SQLITE:
         ),
     }
 else:
-    # A connection for each thread there can be: of the web, of the executor and as many written off; the rest are the
-    # feed's readers, the previews' and the probes' threads, the ticker, and who renews leases.
+    # A connection for each thread there can be: of the web, of the executor and as many written off, or back from a
+    # wait; the rest are the feed's readers, the previews' and the probes' threads, the ticker, and who renews leases.
     DATABASES["default"]["OPTIONS"] = database.options(
         DATABASES["default"].get("OPTIONS", {}), connections=WEB_THREADS + 2 * TOOLGATE_THREADS + 13
     )

@@ -6,8 +6,10 @@ import secrets
 import socket
 import threading
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic, sleep
 
 from django.db import connection
@@ -16,6 +18,7 @@ from catalog import clock
 from catalog.definitions import PREVIEW_SECONDS
 from catalog.errors import Conflict
 from catalog.problems import log_unexpected
+from catalog.runners.python import wait_inside
 from catalog.tracing import told
 from plans import carriers, engine, measures, recovery
 from plans.claims import on_sqlite
@@ -36,10 +39,14 @@ PATIENT_SECONDS = 0.5
 STOP_SECONDS = 1.0
 """How long a handler that was told to stop may take for it, before it is left running without its thread's seat."""
 
+MOST_ASIDE = 64
+"""Threads that wait for async handlers beside the seats. Each costs some hundred kilobytes and, as it comes back, a
+transaction; whoever finds so many waits in its seat."""
+
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """One thread's place: what it works on, and until when the handler may run."""
+    """One thread's place, also while it waits aside: what it works on, and until when the handler may run."""
 
     turn: engine.Turn
     plan_pk: int | None = None
@@ -79,6 +86,10 @@ class Seat:
         """Say whether the thread has been in a tool's code for so long that nobody knows when it will be free."""
         return monotonic() > self.taken_at + LONG_SECONDS
 
+    def awaits(self) -> bool:
+        """Say whether the thread runs a call whose handler is on the event loop: nothing else is open in it then."""
+        return isinstance(self.work, Run) and self.work.order.target.tool.is_async
+
     def give_up(self) -> Work | None:
         """Write the thread off when the tool is past its time; return the work to be ended in its place."""
         with self.lock:
@@ -109,6 +120,8 @@ class Executor:
         self._taken: dict[int, Run] = {}
         self._seats: set[Seat] = set()
         self._written_off: set[Seat] = set()
+        self._aside: set[Seat] = set()
+        self._finishing = threading.Semaphore(threads)
         self._stopping = threading.Event()
         self._retired_at = float("inf")
         self._stopped = False
@@ -140,18 +153,18 @@ class Executor:
         it ends with the process, and is taken back when its lease expires.
         """
         self.retire()
-        while self._seats and monotonic() < self._retired_at + seconds:
+        while self._all() and monotonic() < self._retired_at + seconds:
             sleep(0.02)
         with self._lock:
             self._stopped = True
         self._hand_back_all()
-        for seat in list(self._seats):
+        for seat in self._all():
             if (work := seat.work) is not None:
                 log.error("a step still runs after %g s; %s", seconds, CUT_OFF, extra=told(**ids_of(work)))
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
-        works = [seat.work for seat in list(self._seats) if not seat.turn.abandoned]
+        works = [seat.work for seat in self._all() if not seat.turn.abandoned]
         return [*list(self._taken), *(work.step.pk for work in works if work is not None)]
 
     def take(self, run: Run) -> None:
@@ -166,7 +179,7 @@ class Executor:
 
     def plans_at_work(self) -> set[int]:
         """Return the plans of the calls that run here, or are about to, and were not told to stop."""
-        works = [*self._taken.copy().values(), *(seat.work for seat in list(self._seats))]
+        works = [*self._taken.copy().values(), *(seat.work for seat in self._all())]
         return {work.plan.pk for work in works if isinstance(work, Run) and not work.stop.told}
 
     def stop_plans(self, plan_pks: Collection[int]) -> None:
@@ -174,7 +187,7 @@ class Executor:
         for run in self._taken.copy().values():
             if run.plan.pk in plan_pks:
                 run.stop.tell()
-        for seat in list(self._seats):
+        for seat in self._all():
             seat.stop(plan_pks)
 
     def takes(self) -> bool:
@@ -187,8 +200,9 @@ class Executor:
 
     def measure(self) -> None:
         """Say what the threads are doing."""
-        seats, busy = len(self._seats), self.busy_threads()
-        measures.threads(busy=busy, idle=max(0, seats - busy), late=len(self._written_off))
+        seats, busy, late = len(self._seats), self.busy_threads(), len(self._late())
+        aside = max(0, len(self._aside) + len(self._written_off) - late)
+        measures.threads(busy=busy, idle=max(0, seats - busy), aside=aside, late=late)
 
     def is_full(self) -> bool:
         """Say whether every hint more would wait for a thread that is long in a tool's code: others may be quicker."""
@@ -197,8 +211,18 @@ class Executor:
 
     def late_tools(self) -> list[str]:
         """Return the tools that are past their time and keep threads which were written off."""
-        works = [seat.work for seat in list(self._written_off)]
+        works = [seat.work for seat in self._late()]
         return sorted(work.step.tool for work in works if work is not None)
+
+    def _all(self) -> list[Seat]:
+        """Return every seat whose thread this process works with: in its place, or waiting aside."""
+        with self._lock:
+            return [*self._seats, *self._aside]
+
+    def _late(self) -> list[Seat]:
+        """Return the seats of threads that were written off: of sync handlers, and of those waited for aside."""
+        with self._lock:
+            return [*self._written_off, *(seat for seat in self._aside if seat.turn.abandoned)]
 
     def _hear(self, plan_pk: int) -> None:
         """Take a hint, unless nobody is there to follow it."""
@@ -220,18 +244,24 @@ class Executor:
 
         The threads they keep are replaced, up to twice as many.
         """
-        for seat in list(self._seats):
+        for seat in self._all():
             work = seat.give_up()
             if work is not None:
                 log.warning("a tool could not be stopped; its thread is written off", extra=told(**ids_of(work)))
-                with self._lock:
-                    self._seats.discard(seat)
-                    self._written_off.add(seat)
-                if not self._add_thread():
-                    log.error("no more threads are started: tools past their time keep %s", len(self._written_off))
+                self._replace(seat)
                 engine.abandon(work)
         if not self._seats and not self._stopping.is_set():
             self._hand_back_all()
+
+    def _replace(self, seat: Seat) -> None:
+        """Let another thread have the place of one that was written off; one that waits aside has left it."""
+        with self._lock:
+            if seat not in self._seats:
+                return
+            self._seats.discard(seat)
+            self._written_off.add(seat)
+        if not self._add_thread():
+            log.error("no more threads are started: tools past their time keep %s", len(self._written_off))
 
     def _add_thread(self) -> bool:
         """Start a thread where one is missing; False when tools past their time keep as many as there may be."""
@@ -240,24 +270,70 @@ class Executor:
             if len(self._seats) + len(self._written_off) >= 2 * self.threads:
                 return False
             if len(self._seats) < self.threads:
-                self._seats.add(seat)
-                threading.Thread(target=self._live, args=[seat], name="toolgate-executor", daemon=True).start()
+                self._begin(seat)
         return True
 
-    def _live(self, seat: Seat) -> None:
+    def _begin(self, seat: Seat) -> None:
+        """Start the thread of a seat, under the lock. Raises RuntimeError when the machine has no more threads."""
+        self._seats.add(seat)
         try:
-            while not seat.turn.abandoned and (job := self._hints.get()) is not None:
+            threading.Thread(target=self._live, args=[seat], name="toolgate-executor", daemon=True).start()
+        except RuntimeError:
+            self._seats.discard(seat)
+            raise
+
+    @contextmanager
+    def _waiting_aside(self, seat: Seat) -> Iterator[None]:
+        """While a thread waits for an async handler, let a new one have its place, and others its connection.
+
+        Coming back it finishes its step, beside no more others than there are places, and leaves.
+        """
+        if not self._step_aside(seat):
+            yield
+            return
+        with suppress(Exception):
+            connection.close()
+        if seat.plan_pk is not None:
+            self._hints.put(seat.plan_pk)  # its other steps had no more hints than there were threads
+        try:
+            yield
+        finally:
+            seat.back()
+            seat.turn.steps_left = 0
+            self._finishing.acquire()
+
+    def _step_aside(self, seat: Seat) -> bool:
+        with self._lock:
+            if seat not in self._seats or not seat.awaits() or len(self._aside) >= MOST_ASIDE:
+                return False
+            try:
+                self._begin(Seat(engine.Turn(self.owner)))
+            except RuntimeError:
+                return False
+            self._seats.discard(seat)
+            self._aside.add(seat)
+            return True
+
+    def _live(self, seat: Seat) -> None:
+        wait_inside(partial(self._waiting_aside, seat))
+        try:
+            while seat in self._seats and not seat.turn.abandoned and (job := self._hints.get()) is not None:
                 if isinstance(job, Run):
                     self._stay_with(job.plan.pk, seat, job)
                 elif not self._stopping.is_set() and self._needs_help(job):
                     self._stay_with(job, seat)
         finally:
             with self._lock:
-                self._seats.discard(seat)
-                self._written_off.discard(seat)
+                was_aside = seat in self._aside
+                for each in (self._seats, self._written_off, self._aside):
+                    each.discard(seat)
             if not self._stopping.is_set():
                 self._add_thread()  # whatever ended this one, or kept it for so long
-            connection.close()
+            try:
+                connection.close()
+            finally:
+                if was_aside:
+                    self._finishing.release()
 
     def _needs_help(self, plan_pk: int) -> bool:
         """Hold a hint back for a moment while another thread writes for this plan: two would only queue up.

@@ -36,7 +36,7 @@ _leases_lost = Counter("toolgate_leases_lost", "Steps taken back from workers th
 _sockets = Gauge("toolgate_sockets_open", "Websockets that are open.", registry=REGISTRY, multiprocess_mode="livesum")
 _threads = Gauge(
     "toolgate_executor_threads",
-    "Threads that execute plans: busy, idle, or kept by a tool that is past its time.",
+    "Threads that execute plans: busy, idle, waiting aside for an async tool, or kept by a tool past its time.",
     ["state"],
     registry=REGISTRY,
     multiprocess_mode="livesum",
@@ -89,9 +89,9 @@ def socket_open() -> Iterator[None]:
         yield
 
 
-def threads(*, busy: int, idle: int, late: int) -> None:
+def threads(*, busy: int, idle: int, aside: int, late: int) -> None:
     """Say what the executor's threads are doing."""
-    for state, count in (("busy", busy), ("idle", idle), ("late", late)):
+    for state, count in (("busy", busy), ("idle", idle), ("aside", aside), ("late", late)):
         _threads.labels(state).set(count)
 
 

@@ -5,7 +5,8 @@ import concurrent.futures
 import inspect
 import os
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from catalog import clock
@@ -14,6 +15,9 @@ from catalog.errors import DeadlineExceededError
 from catalog.stops import Stop
 
 GRACE_SECONDS = 0.5
+MOMENT_SECONDS = 0.02
+"""How long a thread waits for an async handler as it stands: stepping aside would cost as much as a quick one takes."""
+Aside = Callable[[], AbstractContextManager[None]]
 
 
 class _Loop:
@@ -35,6 +39,20 @@ class _Loop:
 _background = _Loop()
 
 
+class _Waits(threading.local):
+    """Inside what each thread waits for an async handler that takes longer than a moment."""
+
+    aside: Aside = nullcontext
+
+
+_waits = _Waits()
+
+
+def wait_inside(aside: Aside) -> None:
+    """From now on wait in this thread for async handlers inside `aside()`, which lets others have what it occupies."""
+    _waits.aside = aside
+
+
 def settle(returned: object, deadline: Deadline) -> object:
     """Return a handler's value, awaited if it must be; raise DeadlineExceededError when time runs out.
 
@@ -45,7 +63,7 @@ def settle(returned: object, deadline: Deadline) -> object:
     seconds = max(0.0, (deadline.expires_at - clock.now()).total_seconds())
     future = asyncio.run_coroutine_threadsafe(_stoppable(returned, seconds, deadline.stop), _background.running())
     try:
-        return future.result(seconds + GRACE_SECONDS)
+        return _awaited(future, seconds + GRACE_SECONDS)
     except concurrent.futures.CancelledError:
         if deadline.stopped:
             raise DeadlineExceededError from None
@@ -55,6 +73,15 @@ def settle(returned: object, deadline: Deadline) -> object:
             raise  # the handler's own TimeoutError, not ours
         future.cancel()
         raise DeadlineExceededError from None
+
+
+def _awaited(future: concurrent.futures.Future[object], seconds: float) -> object:
+    """Wait for a handler on the loop: for a moment as the thread stands, for longer inside what it steps aside by."""
+    done, _ = concurrent.futures.wait([future], MOMENT_SECONDS)
+    if done:
+        return future.result()
+    with _waits.aside():
+        return future.result(seconds - MOMENT_SECONDS)
 
 
 async def _stoppable(awaitable: Awaitable[object], seconds: float, stop: Stop | None) -> object:

@@ -1,0 +1,313 @@
+"""Threads that wait for async handlers: others have their seats and connections meanwhile, and nothing else changes."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils import timezone
+
+from catalog.models import Call
+from plans import executor as executors
+from plans import recovery
+from plans.calls import CallOrder, create_call
+from plans.controls import cancel_plan
+from plans.endings import end_overdue_plans
+from plans.executor import Executor
+from plans.measures import REGISTRY
+from plans.models import Plan, Step
+from plans.services import Requester
+from plans.ticker import Ticker
+from tests.builders import act, assert_gapless, call_of, make_plan, step_of
+from tests.invariants import assert_invariants
+from tests.tools_for_tests import Stage
+from tests.waiting import eventually
+
+MOST = 3
+
+
+@pytest.fixture
+def pool(transactional_db: None, catalog: None, workspace: Path) -> Iterator[Executor]:
+    """One thread that works on plans; without a clock, hints are all that it hears of."""
+    pool = Executor(threads=1)
+    pool.start()
+    yield pool
+    pool.stop(seconds=10)
+
+
+@pytest.fixture
+def ticker(pool: Executor, settings: Any) -> Iterator[Ticker]:
+    """The pool's clock, with whoever renews its leases, which last a second."""
+    settings.TOOLGATE_LEASE_SECONDS = 1.0
+    ticker = Ticker(pool)
+    ticker.start()
+    yield ticker
+    ticker.stop()
+
+
+@pytest.fixture
+def gate(pool: Executor, stage: Stage) -> Iterator[threading.Event]:
+    """What the async handlers wait for; it opens when the test ends."""
+    gate = threading.Event()
+    for name in ("safe_async", "cautious_async"):
+        stage.acts[name] = lambda value, context: wait_for(gate, value)
+    yield gate
+    gate.set()
+
+
+async def wait_for(gate: threading.Event, value: Any) -> Any:
+    """Answer with the value once the gate is open."""
+    while not gate.is_set():
+        await asyncio.sleep(0.01)
+    return value
+
+
+async def refuse_to_stop(gate: threading.Event) -> str:
+    """Answer once the gate is open, whoever cancels."""
+    while not gate.is_set():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.01)
+    return "late"
+
+
+def waiting(author: User, count: int = 1, tool: str = "safe_async") -> Plan:
+    """Make a plan of so many steps that wait side by side, and one after the first of them."""
+    steps = [act(number, number, tool) for number in range(1, count + 1)]
+    return make_plan(author, *steps, act(count + 1, "after", dependencies=[1]))
+
+
+def are_aside(pool: Executor, count: int) -> Callable[[], bool]:
+    """Return what says whether so many threads wait aside."""
+    return lambda: len(pool._aside) == count
+
+
+def has_ended(plan: Plan) -> bool:
+    """Say whether the plan is completed."""
+    return Plan.objects.get(pk=plan.pk).status == "completed"
+
+
+def test_another_plan_runs_while_the_only_thread_waits(pool, stage, ada, gate):
+    """Nobody has to wait for what only waits."""
+    plan = waiting(ada)
+    eventually(are_aside(pool, 1), what="the wait")
+    other = make_plan(ada, act(1, "x"), act(2, "y", dependencies=[1]))
+    eventually(partial(has_ended, other), what="the other plan's end")
+    assert (step_of(plan).status, len(pool._seats)) == ("in_progress", 1)
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+    assert stage.values("safe") == ["x", "y", "after"]
+    eventually(lambda: pool._finishing._value == 1, what="the thread's end")
+    assert (len(pool._seats), len(pool._aside)) == (1, 0)
+    assert_gapless(plan)
+
+
+def test_steps_of_one_plan_wait_side_by_side(pool, stage, ada, gate):
+    """More than there are threads, and without any clock to tell of them."""
+    plan = waiting(ada, 12)
+    eventually(are_aside(pool, 12), what="all the waits")
+    assert sorted(stage.values("safe_async")) == list(range(1, 13))
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+    eventually(are_aside(pool, 0), what="the threads' end")
+    assert_gapless(plan)
+    assert_invariants()
+
+
+def test_no_more_wait_aside_than_may(pool, stage, ada, gate, monkeypatch):
+    """The next one keeps its seat, and the process says that it is full; all of them end."""
+    monkeypatch.setattr(executors, "MOST_ASIDE", MOST)
+    plan = waiting(ada, MOST + 2)
+    eventually(lambda: len(stage.values("safe_async")) == MOST + 1 and pool.is_full(), what="the full executor")
+    assert (len(pool._aside), pool.busy_threads()) == (MOST, 1)
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+    assert len(stage.values("safe_async")) == MOST + 2
+
+
+def test_without_a_thread_to_be_had_it_waits_in_its_seat(pool, stage, ada, gate, monkeypatch):
+    """As a machine may have no more of them."""
+    tried = threading.Event()
+
+    def refuse(thread: threading.Thread) -> None:
+        tried.set()
+        raise RuntimeError("can't start new thread")
+
+    plan = waiting(ada)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert tried.wait(60)
+    assert (len(pool._seats), len(pool._aside)) == (1, 0)
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+
+
+def test_a_quick_handler_keeps_its_seat(pool, stage, ada, monkeypatch):
+    """Its thread goes on with the plan."""
+    monkeypatch.setattr("catalog.runners.python.MOMENT_SECONDS", 60.0)
+    stage.acts["safe_async"] = lambda value, context: asyncio.sleep(0.1, threading.get_ident())
+    seats = set(pool._seats)
+    plan = waiting(ada)
+    eventually(partial(has_ended, plan), what="the plan's end")
+    assert pool._seats == seats
+
+
+def test_a_sync_handler_keeps_its_seat(pool, stage, ada, gate):
+    """Also one that waits for the event loop by itself: it may have anything open."""
+    stage.acts["safe"] = lambda value, context: wait_for(gate, value)
+    plan = make_plan(ada, act(1, "x"))
+    eventually(lambda: any(seat.is_long() for seat in pool._all()), what="the wait")
+    assert (len(pool._seats), len(pool._aside)) == (1, 0)
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+
+
+def test_measures_and_probes_tell_the_truth(pool, stage, ada, gate, client):
+    """Who waits aside is neither idle nor late; the process takes more."""
+    waiting(ada, 2)
+    eventually(are_aside(pool, 2), what="the waits")
+    eventually(lambda: not pool.busy_threads(), what="an idle thread")
+    pool.measure()
+    names = ("busy", "idle", "aside", "late")
+    counts = [REGISTRY.get_sample_value("toolgate_executor_threads", {"state": name}) for name in names]
+    assert (counts, pool.takes(), pool.is_full(), pool.late_tools()) == ([0, 1, 2, 0], True, False, [])
+    assert client.get("/readyz").json()["checks"]["executor"] == "ok"
+
+
+def test_one_that_waits_aside_is_cancelled_with_its_plan(pool, stage, ada, gate):
+    """As one in a seat is."""
+    plan = waiting(ada, 2)
+    eventually(are_aside(pool, 2), what="the waits")
+    assert pool.plans_at_work() == {plan.pk}
+    cancel_plan(plan, by=Requester(ada))
+    eventually(lambda: {step_of(plan, number).status for number in (1, 2)} == {"cancelled"}, what="the steps' end")
+    eventually(are_aside(pool, 0), what="the threads' end")
+    assert (call_of(plan).error_kind, call_of(plan).left_running_at) == ("stopped", None)
+    assert_gapless(plan)
+
+
+def test_one_that_cannot_be_stopped_is_said_to_run_on(pool, stage, ada, gate, monkeypatch):
+    """It is named as late and takes no one's place; when it comes back its result is evidence."""
+    monkeypatch.setattr(executors, "STOP_SECONDS", 0.0)
+    stage.acts["cautious_async"] = lambda value, context: refuse_to_stop(gate)
+    plan = waiting(ada, 3, "cautious_async")
+    eventually(are_aside(pool, 3), what="the waits")
+    cancel_plan(plan, by=Requester(ada))
+    pool.end_overdue()
+    assert [step_of(plan, number).waiting_for for number in (1, 2, 3)] == ["outcome"] * 3
+    assert (pool.late_tools(), pool.working_on(), pool.takes()) == (["cautious_async"] * 3, [], True)
+    eventually(partial(has_ended, make_plan(ada, act(1))), what="the other plan's end")
+    gate.set()
+    eventually(lambda: call_of(plan).came_back_at, what="the handler's return")
+    assert json.loads(call_of(plan).late_evidence)["results"] == ["late"]
+    eventually(lambda: not pool.late_tools(), what="the threads' end")
+    assert len(pool._seats) == 1
+
+
+def test_the_deadline_of_a_plan_reaches_it(pool, stage, ada, gate):
+    """It is stopped as its plan fails."""
+    plan = make_plan(ada, act(1, tool="safe_async"), deadline_seconds=3600)
+    eventually(are_aside(pool, 1), what="the wait")
+    end_overdue_plans(timezone.now() + timedelta(seconds=3601))
+    eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
+    assert Plan.objects.get(pk=plan.pk).status == "failed"
+
+
+def test_the_deadline_of_a_tool_reaches_it(pool, stage, ada):
+    """Its handler is cancelled, and the outcome is what it always is."""
+    stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(600)
+    plan = make_plan(ada, act(1, tool="hasty_async"))
+    eventually(lambda: step_of(plan).waiting_for == "outcome", what="the unknown outcome")
+    assert call_of(plan).status == "outcome_unknown"
+
+
+def test_an_executor_that_stops_waits_for_it(pool, stage, ada, gate):
+    """What was taken runs meanwhile; its end is committed, and nothing more starts."""
+    stage.acts["safe_async"] = lambda value, context: wait_for(pool._stopping, value)
+    plan = waiting(ada)
+    eventually(are_aside(pool, 1), what="the wait")
+    pool.stop(seconds=60)
+    assert (step_of(plan).status, step_of(plan, 2).status, pool._all()) == ("completed", "pending", [])
+    assert stage.values("safe") == []
+
+
+def test_one_that_outlasts_the_drain_is_named(pool, stage, ada, gate, caplog):
+    """It ends with the process."""
+    plan = waiting(ada)
+    eventually(are_aside(pool, 1), what="the wait")
+    pool.stop(seconds=0.1)
+    assert "a step still runs after 0.1 s" in caplog.text
+    gate.set()
+    eventually(lambda: not pool._all(), what="the thread's end")
+    assert step_of(plan).status == "completed"
+
+
+def test_its_lease_is_renewed(ticker, ada, gate):
+    """For as long as it waits."""
+    plan, leases = waiting(ada), set()
+
+    def renewed() -> bool:
+        leases.add(step_of(plan).lease_until)
+        return len(leases) > 4
+
+    eventually(renewed, what="the fourth renewal")
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+    assert (step_of(plan).attempt, step_of(plan).crashes) == (1, 0)
+
+
+def test_one_whose_lease_was_lost_changes_nothing(pool, stage, ada, gate):
+    """Another attempt has run meanwhile; what the first one says is kept as evidence."""
+    stage.acts["safe_async"] = lambda value, context: wait_for(gate, "first") if context.attempt == 1 else "second"
+    plan = waiting(ada)
+    eventually(are_aside(pool, 1), what="the wait")
+    Step.objects.filter(plan=plan, step_id=1).update(lease_until=timezone.now() - timedelta(seconds=1))
+    recovery.take_back_lost_steps(timezone.now())
+    eventually(partial(has_ended, plan), what="the plan's end")
+    gate.set()
+    eventually(lambda: call_of(plan).late_evidence, what="the evidence")
+    evidence = json.loads(call_of(plan).late_evidence)
+    assert (evidence["results"], call_of(plan).response_json["results"]) == (["first"], ["second"])
+
+
+def test_a_call_asked_for_directly_is_answered_meanwhile(pool, stage, ada, gate):
+    """It is taken by the thread that has the place."""
+    waiting(ada, 2)
+    eventually(are_aside(pool, 2), what="the waits")
+    call = create_call(CallOrder("safe", {"value": "x"}), by=Requester(ada))
+    eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
+
+
+def test_a_limit_of_a_tool_holds(pool, stage, ada, gate, settings):
+    """Waiting aside is running."""
+    settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"safe_async": 2}
+    plan = waiting(ada, 4)
+    eventually(are_aside(pool, 2), what="the waits")
+    eventually(partial(has_ended, make_plan(ada, act(1))), what="another plan's end")
+    assert (len(stage.values("safe_async")), len(pool._aside)) == (2, 2)
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+
+
+@pytest.mark.service
+def test_connections_are_given_back(pool, stage, ada, gate):
+    """However many wait, no more are in use than this test's and the thread's that has the place."""
+
+    def in_use() -> int:
+        stats = connection.pool.get_stats()
+        return stats["pool_size"] - stats["pool_available"]
+
+    plan = waiting(ada, 12)
+    eventually(are_aside(pool, 12), what="the waits")
+    eventually(lambda: in_use() <= 2, what="the connections' return")
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+    eventually(are_aside(pool, 0), what="the threads' end")
+    eventually(lambda: in_use() <= 2, what="the connections' return")
