@@ -3,7 +3,7 @@
 from django.urls import path
 
 from catalog.converters import PUBLIC_ID, STEP_ID
-from plans import api, calls_api, changes_api, drafts_api, sessions_api
+from plans import api, calls_api, changes_api, drafts_api, prompts_api, sessions_api
 from plans.agents import api as agents_api
 
 PLAN = f"plans/{PUBLIC_ID}/"
@@ -16,6 +16,7 @@ urlpatterns = [
     path(PLAN, changes_api.ChangeablePlan.as_view(), name="api-plan"),
     path(f"{PLAN}memory/", api.PlanMemory.as_view(), name="api-plan-memory"),
     path(f"{PLAN}events/", api.PlanEvents.as_view(), name="api-plan-events"),
+    path(f"{PLAN}prompts/", prompts_api.PlanPrompts.as_view(), name="api-plan-prompts"),
     path(f"{PLAN}start/", api.PlanStart.as_view(), name="api-plan-start"),
     path(f"{PLAN}pause/", api.PlanPause.as_view(), name="api-plan-pause"),
     path(f"{PLAN}resume/", api.PlanResume.as_view(), name="api-plan-resume"),
