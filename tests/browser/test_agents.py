@@ -1,0 +1,49 @@
+"""An agent's work on the page of its plan, in a browser: what is sent while it works goes where it belongs."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from plans.fragments import _draw_plan, agent_text
+from plans.models import Plan
+from tests.browser.conftest import PageAs
+from tests.builders import act, approve, work_off
+from tests.plans.agents.conftest import script  # noqa: F401 - a fixture
+from tests.plans.agents.scripted import Script, agent_plan, agent_step, calls, make_agent
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+ROWS = "[...document.querySelectorAll('#steps > a')].map((row) => row.dataset.step)"
+APPLY = """async (fragments) => {
+  const swaps = performance.getEntriesByType("resource").find((each) => each.name.includes("/swaps"));
+  (await import(swaps.name)).apply(fragments);
+}"""
+
+
+def send(page: Page, plan: Plan) -> None:
+    """Put into the page what its socket would send now."""
+    page.evaluate(APPLY, list(_draw_plan(plan.public_id).fragments.values()))
+
+
+def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, page_as: PageAs):  # noqa: F811
+    """Its text so far, the rows of its calls under its step, its answer; a folded list stays folded."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1}), text="I ask first."))
+    plan = work_off(agent_plan(ada, agent_step(), act(2, dependencies=[1])))
+    page = page_as(ada)
+    page.goto(f"/plans/{plan.public_id}/?step=1")
+    expect(page.locator("#work blockquote")).to_have_text("I ask first.")
+    page.evaluate(APPLY, [agent_text(1, "Now I think")])
+    expect(page.locator("#work-now")).to_have_text("Now I think")
+    assert page.evaluate(ROWS) == ["1", "3", "4", "2"]
+    page.locator("#work > summary").click()
+    script.says("Jo agreed.")
+    approve(plan, rosa, 4)
+    work_off(plan)
+    send(page, plan)
+    expect(page.locator("#to-answer")).to_be_visible()
+    assert page.evaluate(ROWS) == ["1", "3", "4", "5", "2"]
+    expect(page.locator("#work")).not_to_have_attribute("open", "")
+    page.locator("#calls-shown").uncheck()
+    expect(page.locator("#s5")).to_be_hidden()
+    expect(page.locator("#s2")).to_be_visible()
+    page.locator("#to-answer").click()
+    expect(page.locator("#agent-answer")).to_have_text("Jo agreed.")
