@@ -35,6 +35,7 @@ class Claimed:
     done_check: str
     description: str
     agent: str
+    parent_pk: int | None
     call_pk: int | None
     attempt: int
     claimed_by: str
@@ -45,8 +46,8 @@ class Claimed:
 
 
 STEP_COLUMNS = (
-    "id, plan_id, step_id, tool, parameters, expected_key, output_path, done_check, description, agent, call_id, "
-    "attempt, claimed_by, waiting_since"
+    "id, plan_id, step_id, tool, parameters, expected_key, output_path, done_check, description, agent, parent_id, "
+    "call_id, attempt, claimed_by, waiting_since"
 )
 CALL_COLUMNS = (
     "public_id, tool_name, version_id, implementation_id, query_type, arguments, status, response, message, "

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.db import transaction
 
@@ -19,15 +19,25 @@ from approvals import edits, expiry, requests, starts
 from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.models import ApprovalRequest
-from catalog import clock, dispatch, snapshot
-from catalog.context import Budget, Deadline, ToolContext
+from catalog import dispatch, snapshot
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from catalog.retries import retried, retried_patiently
-from catalog.stops import Stop
-from catalog.tracing import trace_id_of
-from plans import budgets, caps, carriers, claims, drift, finishing, granted_starts, limits, recovery, reports, starting
+from plans import (
+    budgets,
+    caps,
+    carriers,
+    claims,
+    contexts,
+    drift,
+    finishing,
+    granted_starts,
+    limits,
+    recovery,
+    reports,
+    starting,
+)
 from plans.answers import found_again, patiently
 from plans.claims import Parking
 from plans.events import Recording, recording, tell
@@ -37,7 +47,7 @@ from plans.late import come_back
 from plans.room import lacks_room
 from plans.starting import Start
 from plans.states import WaitingFor
-from plans.work import Hold, Limited, Memory, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
+from plans.work import Hold, Limited, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -134,7 +144,7 @@ def perform(run: Run) -> dispatch.Outcome:
     with reports.calling(run):
         order = run.order
         return dispatch.run(
-            order.target.tool, order.arguments, _context(run), partial(may_undo, run), secrets=order.secrets
+            order.target.tool, order.arguments, contexts.for_handler(run), partial(may_undo, run), secrets=order.secrets
         )
 
 
@@ -152,43 +162,9 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
         return _next(batch, run.plan, turn, ready=ready)
 
 
-def _context(run: Run) -> ToolContext:
-    """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
-    own = {"deadline": _deadline(run.plan, run.seconds, run.stop), "resources": run.resources()}
-    budget = replace(run.budget, seconds=run.seconds) if run.budget else Budget(run.seconds)
-    return ToolContext(
-        **_surroundings(run.plan, run.step.step_id, run.order)
-        | {"requested_by": run.call.requested_by_id, "budget": budget, **own},
-        call_id=run.call.public_id,
-        idempotency_key=run.call.public_id,
-        attempt=run.call.attempt,
-        target_state=run.target_state,
-    )
-
-
-def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]:
-    memory = Memory(plan.pk)
-    return {
-        "plan_id": plan.ref,
-        "step_id": step_id,
-        "requested_by": (order.asker or plan.asker).user_id,
-        "session": plan.session or None,
-        "trace_id": trace_id_of(plan.traceparent),
-        # An async tool lives on an event loop, where nothing may be read from the database later.
-        "memory": dict(memory) if order.target.tool.is_async else memory,
-    }
-
-
-def _deadline(plan: PlanFacts, seconds: float, stop: Stop | None = None) -> Deadline:
-    ends = clock.now() + timedelta(seconds=seconds)
-    return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends, stop)
-
-
 def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
     """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
-    timeout = order.target.tool.timeout
-    own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
-    context = ToolContext(**_surroundings(plan, step_id, order), **own)
+    context = contexts.for_preview(plan, step_id, order)
     return dispatch.preview(order.target.tool, order.arguments, context, secrets=order.secrets)
 
 

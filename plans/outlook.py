@@ -137,7 +137,7 @@ def _under_way(step: Step) -> str:
 
 def _as_claimed(step: Step) -> Claimed:
     """Return the step as it will be once it is claimed."""
-    told = (step.expected_key, step.output_path, step.done_check, step.description, step.agent)
+    told = (step.expected_key, step.output_path, step.done_check, step.description, step.agent, step.parent_id)
     where = (step.pk, step.plan_id, step.step_id)
     return Claimed(*where, step.tool, step.parameters, *told, step.call_id, step.attempt + 1, "")
 

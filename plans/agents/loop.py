@@ -8,18 +8,20 @@ for what is next: a process may die anywhere, and nothing is done twice.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from catalog.errors import Conflict, ToolError
 from catalog.results import format_success_response
 from plans import claims, finishing
-from plans.agents import access, children, limits, telling
+from plans.agents import access, children, instructions, limits, telling
 from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
 from plans.agents.settings import AgentDocument, document_of
 from plans.claims import Claimed, Parking
 from plans.events import Recording
 from plans.models import Agent, AgentRun, Plan, Step
+from plans.planner import provider
 from plans.spec import MAX_STEPS, extract_value
 from plans.states import StepStatus, WaitingFor
 from plans.work import PlanFacts
@@ -27,9 +29,7 @@ from plans.work import PlanFacts
 UNREADABLE = "What came in place of the model's answer cannot be read. Retry this step, and it is asked again."
 NOTHING_SAID = "The model answered nothing: neither a text nor a call. Retry this step, and it is asked again."
 TURN_SKIPPED = "Its turn was skipped by a person, so the agent cannot go on. Retry this step, and it is asked again."
-FULL = (
-    f"The plan has {MAX_STEPS} steps, and takes no more: its agent cannot go on. Clone it without what is done."
-)
+FULL = f"The plan has {MAX_STEPS} steps, and takes no more: its agent cannot go on. Clone it without what is done."
 NO_AGENT = "There is no agent called {name} that {who} may use."
 
 
@@ -231,6 +231,14 @@ def _stop(walk: Walk, why: str, message: str) -> None:
     walk.awaited = []
     walk.store()
     finishing.fail(walk.batch, walk.step, message)
+
+
+def surroundings(parent_pk: int) -> dict[str, Any]:
+    """Return the prompt under which an agent's model asked for its calls, and the model (contract B, `ToolContext`)."""
+    text = AgentRun.objects.values_list("settings", flat=True).get(step=parent_pk)
+    settings = AgentDocument.model_validate_json(text)
+    rendered = instructions.rendered(settings)
+    return {"prompt": instructions.AGENT, "rendered_prompt": rendered, "adapter": settings.model or provider.name()}
 
 
 def end_run(step_pks: Sequence[int], batch: Recording) -> None:

@@ -1,5 +1,6 @@
 """The tool that asks an agent's model once. Only the loop of an agent has it called, as a step of the agent's step."""
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,8 @@ from plans.planner.database import in_database
 from plans.planner.offered import CATEGORY
 
 SECONDS = 300.0
+MOMENT = 0.1
+OUT_OF_TIME = "The agent's time was up before its model had answered. Retry this step to let it go on."
 NO_TURN = "Only an agent's step has its model asked, and it waits for no such turn. Give a step an agent instead."
 SWITCHED_OFF = "The agent {name} was switched off meanwhile. An administrator can switch it on."
 
@@ -29,6 +32,8 @@ class Turn:
     talk: Talk
     plan_ref: str
     agent_step: int
+    seconds: float | None
+    """How long the agent may still work; None: as long as a turn may take."""
 
 
 @tool(name=TURN, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
@@ -36,7 +41,10 @@ async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
     """Ask the model of an agent what it does next. Toolgate calls this itself for steps that agents carry out."""
     turn = await in_database(turn_of, context)
     try:
-        result = await converse(turn.talk, partial(speaking.say, turn.plan_ref, turn.agent_step))
+        async with asyncio.timeout(turn.seconds):
+            result = await converse(turn.talk, partial(speaking.say, turn.plan_ref, turn.agent_step))
+    except TimeoutError:
+        raise ToolError(OUT_OF_TIME) from None
     finally:
         speaking.say(turn.plan_ref, turn.agent_step, "")
     return result.model_dump(mode="json")
@@ -55,7 +63,9 @@ def turn_of(context: ToolContext) -> Turn:
     tools = tuple(offering.offered(settings.tools, step.plan).values())
     messages = MESSAGES.validate_json(run.messages)
     talk = Talk(context, prompt.text, messages, tools, settings.model)
-    return Turn(talk, step.plan.public_id, run.step.step_id)
+    budget = settings.budget.seconds
+    seconds = None if budget is None else max(MOMENT, budget - run.seconds)
+    return Turn(talk, step.plan.public_id, run.step.step_id, seconds)
 
 
 def _step(context: ToolContext) -> Step | None:

@@ -12,6 +12,7 @@ from catalog.models import Call
 from plans.agents import loop
 from plans.agents.settings import AgentBudget, ToolFilter
 from plans.models import Plan
+from plans.planner import provider
 from plans.retrying import retry_plan
 from plans.services import Requester, start_plan
 from tests.builders import act, approve, assert_gapless, reject, request_of, step_of, work_off
@@ -251,3 +252,15 @@ def test_threads_carry_agents_out(executor, script, stage, ada):
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the plan's end")
     assert sorted(stage.values("safe")) == [0, 1, 2, 3]
     assert all(len(children_of(plan, number)) == 3 for number in range(1, 5))
+
+
+def test_tools_are_told_under_which_prompt_they_are_called(script, stage, ada):
+    """By an agent; of any other call's context these are None."""
+    make_agent(instructions="Keep it short.")
+    script.says(calls(("safe", {"value": "by the agent"})), "Done.")
+    assert work_off(agent_plan(ada, agent_step(), act(2, "by the plan", dependencies=[1]))).status == "completed"
+    contexts = {value: context for _, value, context in stage.played}
+    by_agent, by_plan = contexts["by the agent"], contexts["by the plan"]
+    assert "Keep it short." in by_agent.rendered_prompt.text
+    assert (by_agent.prompt is not None, by_agent.adapter) == (True, provider.name())
+    assert (by_plan.prompt, by_plan.rendered_prompt, by_plan.adapter) == (None, None, None)

@@ -209,6 +209,18 @@ def test_a_plan_that_is_cancelled_ends_the_request(executor, server, stage, ada,
     eventually(lambda: said and said[-1][2] == "", what="the end of the text so far")
 
 
+def test_a_turn_takes_no_longer_than_the_agent_may_work(server, stage, ada, monkeypatch):
+    """However long a turn may take by itself."""
+    monkeypatch.setattr(turns, "MOMENT", 0.2)
+    make_agent(budget=AgentBudget(seconds=1))
+    plan = agent_plan(ada)
+    never = threading.Event()
+    server.says(Reply("A long text that takes its time to come in.", waits=never))
+    assert work_off(plan).status == "failed"
+    assert "time was up" in step_of(plan, 1).error
+    never.set()
+
+
 def test_secrets_reach_no_provider_and_are_kept_nowhere(server, stage, ada):
     make_agent(instructions=f"Use {KEY}.")
     stage.acts["safe"] = lambda value, context: f"The key is {KEY}"
