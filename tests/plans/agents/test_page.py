@@ -6,7 +6,7 @@ from plans.drawing import drawing_of
 from plans.event_words import line_of
 from plans.fragments import _draw_plan
 from plans.picture import draw
-from tests.builders import act, approve, step_of, work_off
+from tests.builders import act, approve, request_of, work_off
 from tests.pages import Pages
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent
 
@@ -70,7 +70,7 @@ def test_the_work_is_read_by_who_may_see_private_values(plan, script, request, r
     viewer = request.getfixturevalue(name)
     pages = open_page(viewer, plan, "?step=1")
     assert THOUGHT in pages.html
-    assert f"/approvals/?item={step_of(plan, 4).call.approval.public_id}" in pages.html
+    assert f"/approvals/?item={request_of(plan, 4).public_id}" in pages.html
     assert 'id="agent-text-1"' in pages.html
     script.says(ANSWER)
     approve(plan, rosa, 4)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from catalog.context import ToolContext
 from catalog.privacy import MARK, WORDS
 from plans.cloning import clone_plan
 from plans.models import Agent
@@ -107,11 +108,7 @@ def test_a_clone_is_made_by_who_may_not_read_what_the_agent_said(plan):
 
 def test_the_reply_is_composed_from_what_the_agent_wrote_in_the_end(plan):
     """And not from its turns and calls: it was told of those."""
-
-    class Context:
-        plan_id = plan.public_id
-
-    told = told_of(Context())
+    told = told_of(ToolContext(plan_id=plan.public_id))
     assert WROTE in told
     assert "Step 1, the agent ann" in told
     assert [word in told for word in ("agent_turn", SAID, "Step 5")] == [False] * 3

@@ -5,7 +5,7 @@ import pytest
 from plans.agents.shown import work_of
 from plans.counts import counts_of
 from plans.outlook import outlook
-from plans.templatetags.plan_context import plan_path, plan_stake
+from plans.templatetags.plan_context import plan_around
 from tests.builders import act, reject, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent
 from tests.rest import Rest
@@ -46,7 +46,9 @@ def test_an_agents_step_says_what_it_took_and_waits_for(plan, script, ada, rosa)
 
 def test_what_it_took_is_said_in_words(plan):
     """For pages."""
-    assert work_of(step_of(plan)).took == "asked once, 2 calls, 110 tokens, 0.0100 US dollars"
+    work = work_of(step_of(plan))
+    assert work is not None
+    assert work.took == "asked once, 2 calls, 110 tokens, 0.0100 US dollars"
     assert work_of(step_of(plan, 2)) is None
 
 
@@ -73,8 +75,8 @@ def test_what_is_to_come_of_an_agent_that_has_not_begun(script, ada):
 
 def test_a_call_stands_in_its_plan_after_its_agent(plan, rosa):
     """The path of a request leads over the agent's step; what the model said is not in it."""
-    path = plan_path(plan.public_id, "4", rosa)
-    assert [each.step_id for each in path["before"]] == [1]
-    assert (path["here"].title, [each.step_id for each in path["after"]]) == ("Call dangerous", [2])
-    said = plan_stake(plan.public_id, "4", rosa)
-    assert said == "Rejecting is told to the agent of step 1, which then goes on without it."
+    around = plan_around(plan.public_id, "4", rosa)
+    assert around is not None
+    assert [each.step_id for each in around.way] == [1]
+    assert [each.step_id for each in around.next] == [2]
+    assert around.stake == "Rejecting is told to the agent of step 1, which then goes on without it."
