@@ -83,6 +83,7 @@ def change(request: PageRequest, public_id: str) -> HttpResponse:
         return _written(request, Rewriting(text_to_change(chosen), chosen, listed))
     text = request.POST.get("text", "").replace("\r\n", "\n")
     writing = Rewriting(text, chosen, _numbers(request.POST.get("listed", "")))
+    writing = writing.with_fix(request.POST.get("fix", ""))
     return _changed(request, writing) if request.POST.get("do") == "change" else _written(request, writing)
 
 

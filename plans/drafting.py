@@ -1,12 +1,14 @@
 """A plan as it is written on a page: its text, what can be read of it, what is wrong with it and where."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 from catalog import snapshot
 from catalog.canonical import MAX_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
+from plans.fixing import Fix, fixes
 from plans.graph import Graph, lay_out
 from plans.problems import Problem, with_lines
 from plans.services import Requester, problems_of
@@ -14,6 +16,7 @@ from plans.shapes import Draft, read_draft
 from plans.spec import PlanDocument, StepDocument
 
 MOST_LINES = 2000
+MOST_FIXED = 50
 LINE_HEIGHT = 20
 SEVERITIES = ("error", "warning", "info")
 
@@ -49,6 +52,19 @@ class Writing:
         if not found:
             found = with_lines(self._judge(document), self.text)
         return sorted(found, key=lambda problem: (SEVERITIES.index(problem.severity), problem.line or 0))
+
+    @cached_property
+    def findings(self) -> Sequence[tuple[Problem, Sequence[Fix]]]:
+        """Every problem with what one press mends of it; only the first have that."""
+        found = self.problems
+        mended = [fixes(problem, self.text) for problem in found[:MOST_FIXED]] if self.is_json else []
+        return [(problem, mended[place] if place < len(mended) else ()) for place, problem in enumerate(found)]
+
+    def with_fix(self, name: str) -> Self:
+        """Return what is written with the fix of this name, or as it is when none of the name is offered now."""
+        found = (fix for _, offers in self.findings for fix in offers if fix.name == name) if name else iter(())
+        chosen = next(found, None)
+        return replace(self, text=chosen.fixed) if chosen else self
 
     def _judge(self, document: Json) -> Sequence[Problem]:
         return problems_of(document, by=self.by)

@@ -1,6 +1,7 @@
 """Reading a submitted plan, however broken: every problem of shape, and as many steps as can still be judged."""
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -111,6 +112,15 @@ def did_you_mean(name: str, known: Sequence[str]) -> str | None:
     """Return the question that offers the names most like this one, None without any."""
     nearest = difflib.get_close_matches(name, known, n=2)
     return f"Did you mean {' or '.join(nearest)}?" if nearest else None
+
+
+def offered(suggestion: str | None) -> list[str]:
+    """Return the names that `did_you_mean` offers; none for any other sentence."""
+    found = _OFFER.fullmatch(suggestion or "")
+    return [name for name in found.groups() if name] if found else []
+
+
+_OFFER = re.compile(r"Did you mean (\S+)(?: or (\S+))?\?")
 
 
 _MESSAGES: Mapping[str, tuple[str, str]] = {

@@ -177,6 +177,7 @@ def new(request: PageRequest) -> HttpResponse:
     starter = STARTERS.get(request.GET.get("starter", ""))
     begun = editing.text if editing else starter.text if starter else ""
     writing = Writing(request.POST.get("text", begun).replace("\r\n", "\n"), by=Requester(request.user))
+    writing = writing.with_fix(request.POST.get("fix", ""))
     if request.POST.get("do") == "start":
         return _started(request, writing, editing)
     return _written(request, writing, editing)

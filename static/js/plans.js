@@ -1,5 +1,5 @@
 /* The plan pages. The open step is marked in every view, boxes of the graph open steps, the newest events are kept
-   in sight while Follow is on. In the editor, a problem's line is selected. */
+   in sight while Follow is on. In the editor, a problem's line is selected, and its fix edits the text in place. */
 
 import { onChange } from "./changes.js";
 import { choose } from "./lists.js";
@@ -40,6 +40,29 @@ function selectLine(number) {
   editor.focus();
   editor.setSelectionRange(start, start + (lines[number - 1]?.length ?? 0));
 }
+
+/* Make a fix's edit as if it were typed, so that it can be undone; caret and scroll stay. A text that is no longer the
+   one that was checked is left to the server: the button sends the form. */
+function fix({ fix: start, size, was, put }) {
+  const editor = document.getElementById("pj");
+  const from = Number(start), to = from + was.length;
+  if (editor.value.length !== Number(size) || editor.value.slice(from, to) !== was) return false;
+  const moved = (place) => (place >= to ? place + put.length - was.length : Math.min(place, from + put.length));
+  const caret = [moved(editor.selectionStart), moved(editor.selectionEnd)];
+  const scrolled = [document.scrollingElement, editor.parentElement, editor].map((box) => [box, box.scrollLeft, box.scrollTop]);
+  editor.focus({ preventScroll: true });
+  editor.setSelectionRange(from, to);
+  if (!document.execCommand(put ? "insertText" : "delete", false, put)) editor.setRangeText(put, from, to);
+  editor.setSelectionRange(...caret);
+  for (const [box, left, top] of scrolled) box.scrollTo({ left, top, behavior: "instant" });
+  editor.dispatchEvent(new Event("fixed"));
+  return true;
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-fix]");
+  if (button && fix(button.dataset)) event.preventDefault();
+});
 
 document.addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;

@@ -1,0 +1,213 @@
+"""What one press mends in a plan that is written as text: the edit of the text that takes each problem away.
+
+It is read from the problem as people are told it, and from the text: so it is the same for a new plan and for one that
+is changed, and whatever the edit does not name stays as it was typed.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from plans.shapes import Problem, offered
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One edit: `was`, which begins at the character `start`, becomes `put`; `name` is the button's in a form."""
+
+    name: str
+    label: str
+    text: str
+    start: int
+    was: str
+    put: str
+
+    @property
+    def fixed(self) -> str:
+        """The whole text after the edit."""
+        return self.text[: self.start] + self.put + self.text[self.start + len(self.was) :]
+
+    @property
+    def script_start(self) -> int:
+        """Where it begins as scripts count, in units of UTF-16."""
+        return _units(self.text[: self.start])
+
+    @property
+    def script_size(self) -> int:
+        """How long the text is as scripts count: another length is another text, and needs another check."""
+        return _units(self.text)
+
+
+def fixes(problem: Problem, text: str) -> list[Fix]:
+    """Return the edits that mend a problem of this JSON text, the likeliest first; none where nobody can tell."""
+    make = _MAKERS.get(problem.code, _day)
+    return [
+        Fix(f"{problem.path} {label}", label, text, start, text[start:end], put)
+        for label, start, end, put in make(problem, text)
+        if len(text[start:end]) <= MOST_REPLACED
+    ]
+
+
+MOST_REPLACED = 2000
+Edit = tuple[str, int, int, str]
+"""What the button says, where the edit begins and ends, and what stands there then."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value in a text from `start` to `end`; `begin` to `name_end` is the name of a member of an object."""
+
+    begin: int
+    name_end: int
+    start: int
+    end: int
+    value: Any
+
+
+def _rename(problem: Problem, text: str) -> Iterator[Edit]:
+    place, around = _find(text, problem.path), _find(text, problem.path.rpartition(".")[0])
+    for name in offered(problem.suggestion):
+        if place and around and name not in around.value:
+            yield f"Rename to {name}", place.begin, place.name_end, json.dumps(name)
+
+
+def _use(problem: Problem, text: str) -> Iterator[Edit]:
+    place = _find(text, problem.path)
+    for name in offered(problem.suggestion):
+        if place:
+            yield f"Use {name}", place.start, place.end, json.dumps(name)
+
+
+def _refer(problem: Problem, text: str) -> Iterator[Edit]:
+    place, wrong = _find(text, problem.path), _REFERENCE.match(problem.message)
+    if place is None or wrong is None:
+        return
+    written = re.compile(r"(?<!\$)\$\{" + re.escape(wrong[1]) + r"(?=[.}])").search(text, place.start, place.end)
+    for name in offered(problem.suggestion):
+        if written:
+            yield f"Use {name}", written.start(), written.end(), "${" + name
+
+
+def _wait(problem: Problem, text: str) -> Iterator[Edit]:
+    wanted = _ADD.match(problem.suggestion or "")
+    here = ".".join(problem.path.split(".")[:2])
+    step, place = _find(text, f"{here}.step_id"), _find(text, f"{here}.dependencies")
+    if wanted is None or step is None:
+        return
+    label, number = f"Add {wanted[1]} to the dependencies", wanted[1]
+    if place is None:
+        member = f'{text[step.begin : step.end]}, "dependencies": [{number}]'
+        yield label, step.begin, step.end, member
+    elif place.value:
+        last = list(_members(text, place.start))[-1][1]
+        yield label, last.start, last.end, f"{text[last.start : last.end]}, {number}"
+    else:
+        yield label, place.start, place.end, f"[{number}]"
+
+
+def _take_out(problem: Problem, text: str) -> Iterator[Edit]:
+    around, _, index = problem.path.rpartition(".")
+    yield from _without(text, around, lambda name, _: name == index)
+
+
+def _break(problem: Problem, text: str) -> Iterator[Edit]:
+    """The step with the smallest number of a circle waits for a later one: that is the likeliest slip."""
+    chain = _CHAIN.search(problem.message)
+    if chain:
+        yield from _without(text, problem.path, lambda _, value: value == int(chain[1]))
+
+
+def _without(text: str, path: str, is_it: Callable[[str, Any], bool]) -> Iterator[Edit]:
+    """Take an entry out of a list, with the comma before it, or behind it when it is the first."""
+    around = _find(text, path)
+    if around is None or not isinstance(around.value, list):
+        return
+    entries = [place for _, place in _members(text, around.start)]
+    at = next((place for place, entry in enumerate(entries) if is_it(str(place), entry.value)), None)
+    if at is None:
+        return
+    start = entries[at - 1].end if at else entries[0].start
+    end = entries[at].end if at or len(entries) == 1 else entries[1].start
+    yield f"Take {entries[at].value} out", start, end, ""
+
+
+def _day(problem: Problem, text: str) -> Iterator[Edit]:
+    """A day that was written in another order: both readings, where both are days."""
+    place = _find(text, problem.path) if _WANTS_DAY.search(problem.message) else None
+    parts = _DAY.fullmatch(place.value) if place and isinstance(place.value, str) else None
+    if place is None or parts is None:
+        return
+    first, second, third = (int(part) for part in parts.groups())
+    orders = [(first, second, third)] if len(parts[1]) > 2 else [(third, second, first), (third, first, second)]
+    for day in dict.fromkeys(_iso(*order) for order in orders):
+        if day:
+            yield f"Change to {day}", place.start, place.end, json.dumps(day)
+
+
+def _iso(year: int, month: int, day: int) -> str:
+    try:
+        return date(year, month, day).isoformat() if year > 999 else ""
+    except ValueError:
+        return ""
+
+
+_MAKERS: Mapping[str, Callable[[Problem, str], Iterator[Edit]]] = {
+    "unknown_field": _rename,
+    "unknown_tool": _use,
+    "agent_unavailable": _use,
+    "unknown_reference": _refer,
+    "reference_not_before": _wait,
+    "unknown_dependency": _take_out,
+    "self_dependency": _take_out,
+    "duplicate_dependency": _take_out,
+    "circular_dependency": _break,
+}
+_REFERENCE = re.compile(r"\$\{([A-Za-z0-9_-]{1,128})[.}]")
+_ADD = re.compile(r"Add (\d+) to the dependencies")
+_CHAIN = re.compile(r"\d+ → (\d+)")
+_WANTS_DAY = re.compile(r"YYYY-MM-DD|valid date\b")
+_DAY = re.compile(r"([0-9]{1,4})[./ -]([0-9]{1,2})[./ -]([0-9]{1,4})")
+_GAP = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
+
+
+def _find(text: str, path: str) -> _Place | None:
+    """Return where in the text the value at a dotted path is, None where there is none."""
+    at = _after_gap(text, 0)
+    value, end = _DECODER.raw_decode(text, at)
+    here, rest = _Place(at, at, at, end, value), path
+    while rest:
+        inside = _members(text, here.start) if isinstance(here.value, dict | list) else iter(())
+        step = next(((name, place) for name, place in inside if f"{rest}.".startswith(f"{name}.")), None)
+        if step is None:
+            return None
+        rest, here = rest[len(step[0]) + 1 :], step[1]
+    return here
+
+
+def _members(text: str, start: int) -> Iterator[tuple[str, _Place]]:
+    """Yield what the object or list that begins here holds, each with its name or index."""
+    index, at = 0, _after_gap(text, start + 1)
+    while text[at] not in "]}":
+        begin = name_end = at
+        name: str = str(index)
+        if text[start] == "{":
+            name, name_end = _DECODER.raw_decode(text, at)
+            at = _after_gap(text, _after_gap(text, name_end) + 1)
+        value, end = _DECODER.raw_decode(text, at)
+        yield name, _Place(begin, name_end, at, end, value)
+        index, at = index + 1, _after_gap(text, end)
+        if text[at] == ",":
+            at = _after_gap(text, at + 1)
+
+
+def _after_gap(text: str, at: int) -> int:
+    gap = _GAP.match(text, at)
+    return gap.end() if gap else at
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,0 +1,190 @@
+"""One press mends one problem of a plan that is written, and leaves the rest of the text as it was typed."""
+
+import html
+import json
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from plans.drafting import Writing
+from plans.fixing import fixes
+from plans.models import Plan
+from plans.shapes import Problem, did_you_mean, offered
+from tests.builders import act, make_plan, step
+from tests.pages import Pages
+
+pytestmark = pytest.mark.usefixtures("catalog", "workspace")
+NEW = "/plans/new/"
+SAID = {"template": "${helo}", "values": {}}
+WRITING = step(1, "writefile") | {"parameters": {"path": "a.txt", "content": "a"}}
+FACTS = {"ticker": "AAPL", "metrics": ["Revenue"], "start_date": "2022-01-01", "end_date": "31/12/2022"}
+
+
+def text_of(*steps: dict[str, Any]) -> str:
+    """Return the text of a plan, a step a line, oddly spaced."""
+    lines = ",\n".join("   " + json.dumps(each) for each in steps)
+    return f'{{"goal":"Try 😀 it" ,\n "steps" :[\n{lines}\n ]\n}}'
+
+
+def offers(text: str) -> list[str]:
+    """Return what the buttons beside a text say."""
+    return [fix.label for _, found in Writing(text).findings for fix in found]
+
+
+def mended(text: str, label: str) -> str:
+    """Return the text after the press on one button."""
+    names = [fix.name for _, found in Writing(text).findings for fix in found if fix.label == label]
+    return Writing(text).with_fix(names[0]).text
+
+
+@pytest.mark.parametrize(
+    ("steps", "label", "was", "now"),
+    [
+        ([WRITING], "Use write_file", '"writefile"', '"write_file"'),
+        ([step(1, dependancies=[])], "Rename to dependencies", '"dependancies"', '"dependencies"'),
+        ([step(1, dependencies=[9])], "Take 9 out", "[9]", "[]"),
+        ([step(1), step(2, dependencies=[1, 9])], "Take 9 out", "[1, 9]", "[1]"),
+        ([step(1), step(2, dependencies=[9, 1])], "Take 9 out", "[9, 1]", "[1]"),
+        ([step(1), step(2, dependencies=[1, 1])], "Take 1 out", "[1, 1]", "[1]"),
+        ([step(1, dependencies=[1])], "Take 1 out", "[1]", "[]"),
+        ([step(1, dependencies=[2]), step(2, dependencies=[1])], "Take 2 out", "[2]", "[]"),
+        (
+            [step(1, expected_key="hello"), step(2, parameters=SAID, dependencies=[1])],
+            "Use hello",
+            '"${helo}"',
+            '"${hello}"',
+        ),
+        (
+            [step(1, "sec_financial_data", parameters={"query_type": "financial_facts", "parameters": FACTS})],
+            "Change to 2022-12-31",
+            '"31/12/2022"',
+            '"2022-12-31"',
+        ),
+    ],
+)
+def test_one_press_edits_that_place_alone(steps: list[dict[str, Any]], label: str, was: str, now: str) -> None:
+    """The problem is gone, and there is no error left."""
+    text = text_of(*steps)
+    assert Writing(text).errors == 1
+    assert mended(text, label) == text.replace(was, now)
+    assert Writing(mended(text, label)).errors == 0
+
+
+@pytest.mark.parametrize(
+    ("needs", "was", "now"),
+    [
+        ({}, '"step_id": 3,', '"step_id": 3, "dependencies": [1],'),
+        ({"dependencies": []}, '"dependencies": []', '"dependencies": [1]'),
+        ({"dependencies": [2]}, '"dependencies": [2]', '"dependencies": [2, 1]'),
+    ],
+)
+def test_what_a_reference_needs_is_waited_for(needs: dict[str, Any], was: str, now: str) -> None:
+    """The dependency is written where dependencies are, or beside the step's number where there are none."""
+    last = step(3, parameters={"template": "${helo} $${helo}", "values": {}}, **needs)
+    text = text_of(step(1, expected_key="helo"), step(2), last)
+    assert offers(text) == ["Add 1 to the dependencies"]
+    assert mended(text, "Add 1 to the dependencies") == text.replace(was, now)
+    assert Writing(text.replace(was, now)).errors == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "days"),
+    [
+        ("31/12/2022", ["2022-12-31"]),
+        ("12/31/2022", ["2022-12-31"]),
+        ("4.3.2022", ["2022-03-04", "2022-04-03"]),
+        ("5/5/2022", ["2022-05-05"]),
+        ("2022/3/4", ["2022-03-04"]),
+        ("31/13/2022", []),
+        ("1/2/22", []),
+        ("soon", []),
+    ],
+)
+def test_a_day_is_offered_in_every_order_it_can_be_read(written: str, days: list[str]) -> None:
+    problem = Problem("a", "x", "error", "Date must be a real day in YYYY-MM-DD format")
+    assert [fix.put for fix in fixes(problem, json.dumps({"a": written}))] == [json.dumps(day) for day in days]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem("steps.7.tool", "unknown_tool", "error", "", "Did you mean write_file?"),
+        Problem("goal.x", "unknown_tool", "error", "", "Did you mean write_file?"),
+        Problem("goal", "unknown_dependency", "error", ""),
+        Problem("", "reference_not_before", "error", "", "Add 1 to the dependencies of step 2."),
+        Problem("steps", "circular_dependency", "error", "These steps wait for each other: 1 → 2 → 1."),
+        Problem("dgoal", "unknown_field", "error", "", "Did you mean goal?"),
+    ],
+)
+def test_nothing_is_offered_for_what_is_not_in_the_text(problem: Problem) -> None:
+    """Nor a name that is there already."""
+    assert fixes(problem, '{"goal": "a", "dgoal": 1, "steps": [{"step_id": 1}]}') == []
+
+
+@pytest.mark.parametrize("known", [["write_file", "write_line"], ["write_file"]])
+def test_the_names_of_a_suggestion_are_those_it_was_made_of(known: list[str]) -> None:
+    assert sorted(offered(did_you_mean("write_fine", known))) == known
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "<script>", "[" * 100, '{"steps": 1}'])
+def test_what_cannot_be_read_gets_no_buttons(text: str) -> None:
+    assert offers(text) == []
+
+
+def test_places_are_counted_as_scripts_count() -> None:
+    """A character beyond the first plane is two there."""
+    text = text_of(step(1, "writefile"))
+    fix = next(fix for _, found in Writing(text).findings for fix in found)
+    assert fix.script_start == fix.start + 1
+    assert fix.script_size == len(text) + 1
+
+
+def press(pages: Pages, path: str, label: str, **fields: str) -> str:
+    """Press a button of the page that is open, as a browser without JavaScript does; return the text it gives back."""
+    found = re.search(rf'name="fix" value="([^"]*)"[^>]*>{re.escape(label)}<', pages.html)
+    assert found is not None, label
+    pages.send(path, {**fields, "fix": html.unescape(found[1])})
+    area = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", pages.html, re.DOTALL)
+    assert area is not None
+    return html.unescape(area[1])
+
+
+def test_without_javascript_the_form_comes_back_mended_and_checked(ada: User) -> None:
+    """Every press mends one thing; the button to start is there at no errors, and nothing was stored on the way."""
+    pages = Pages(ada)
+    pages.open(NEW)
+    text = text_of(step(1, "rendertext", parameters={"template": "a", "values": {}}, dependencies=[9]))
+    pages.send(NEW, {"text": text, "do": "check"})
+    text = press(pages, NEW, "Take 9 out", text=text)
+    assert "Fix 1 error to start." in pages.html
+    text = press(pages, NEW, "Use render_text", text=text)
+    assert "No errors." in pages.html
+    assert not Plan.objects.exists()
+    pages.send(NEW, {"text": text, "do": "start"})
+    assert Plan.objects.exists()
+
+
+def test_a_fix_that_is_no_longer_offered_changes_nothing(ada: User) -> None:
+    """The text was mended by hand meanwhile."""
+    pages = Pages(ada)
+    pages.open(NEW)
+    assert "No errors." in pages.send(NEW, {"text": text_of(step(1)), "fix": "steps.0.tool Use write_file"})
+    assert "write_file" not in pages.html
+
+
+def test_the_text_of_a_plan_that_is_changed_is_mended_too(stage: Any, ada: User) -> None:
+    """By its own places in the text, whatever the change is made of."""
+    plan = make_plan(ada, act(1), act(2), start=False)
+    path = f"/plans/{plan.public_id}/change/"
+    pages = Pages(ada)
+    pages.open(path)
+    kept = {name: pages.field(name) for name in ("listed", "seen")}
+    area = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", pages.html, re.DOTALL)
+    document = json.loads(html.unescape(area[1] if area else ""))
+    document["steps"][1]["dependencies"] = [1, 9]
+    pages.send(path, {**kept, "text": json.dumps(document), "do": "check"})
+    text = press(pages, path, "Take 9 out", text=json.dumps(document), **kept)
+    assert json.loads(text)["steps"][1]["dependencies"] == [1]
+    assert "No errors." in pages.html
