@@ -19,7 +19,7 @@ say so instead of guessing.""",
         "max_level": "dangerous",
     },
     "strategy": "plan_act_reflect",
-    "budget": {"rounds": 12, "calls": 40, "tokens": 200_000, "cost": 1, "seconds": 900},
+    "budget": {"rounds": 12, "calls": 40, "tokens": 200_000, "seconds": 900},
     "groups": [],
     "enabled": True,
 }
