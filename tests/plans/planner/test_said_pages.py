@@ -2,11 +2,14 @@
 
 import pytest
 
+from plans.agents.settings import ToolFilter
 from plans.models import Plan
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
 from tests.builders import make_plan, step, step_of, work_off
 from tests.pages import Pages
+from tests.plans.agents.conftest import script  # noqa: F401 - a fixture
+from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent
 from tests.plans.planner.test_continuing import Origin
 from tests.rest import Rest, agent
 
@@ -102,6 +105,19 @@ def test_the_words_of_agents_are_theirs(catalog, ada):
     made = client.post("plans/", {"goal": "Ask", "steps": [asking()]}).json()
     work_off(Plan.objects.get(public_id=made["id"]))
     assert "Written by the agent" in Pages(ada).open(f"/plans/{made['id']}/")
+
+
+def test_a_question_of_an_agent_in_a_plan_is_the_agents(script, ada):  # noqa: F811
+    """Whoever wrote the plan, and its model's provider reads the answer; other questions are as they were."""
+    make_agent(tools=ToolFilter(names=["ask_user"]))
+    script.says(calls(("ask_user", {"question": HOSTILE})))
+    plan = work_off(agent_plan(ada, agent_step(), step(2, "ask_user", parameters={"question": "And you?"})))
+    words = Pages(ada).open(f"/plans/{plan.public_id}/")
+    theirs, _, agents = words.partition("Step 4 asks Ada")
+    assert "Written by the agent ann, a language model. Tell it only what it needs, never a password." in agents
+    assert "and the provider of the model of ann reads it" in agents
+    assert "Written in the plan by whoever submitted it." in theirs
+    assert "reads it" not in theirs
 
 
 def test_a_plan_without_words_shows_nothing_of_them(catalog, ada):
