@@ -1,12 +1,13 @@
 """The tool that composes the reply: what whoever asked is told in the end, from their words and what came of them.
 
 Results are data: each stands between fences, and is cut inside them. Of what tools that return private data gave, and
-of what was made of it, the model reads only what the tool says to users: a call's message may name reviewers. The reply
-is kept on the plan by the transaction that completes the step.
+of what was made of it, the model reads only what the tool says to users: a call's message may name reviewers. What an
+agent wrote that met private data is read by the model that wrote it, and by no other. The reply is kept on the plan by
+the transaction that completes the step.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from catalog.context import ToolContext
@@ -16,8 +17,9 @@ from catalog.results import format_for_model
 from catalog.secrets import scrub_words
 from catalog.tools import tool
 from plans.agents.conversation import MESSAGES, ModelTurn
-from plans.models import AgentRun, MemoryItem, Plan, Step
-from plans.planner import asking, prompt
+from plans.agents.settings import AgentDocument
+from plans.models import AGENT_TURN, AgentRun, MemoryItem, Plan, Step
+from plans.planner import asking, prompt, provider
 from plans.planner.asking import Said
 from plans.planner.database import in_database
 from plans.planner.drafting import SECONDS
@@ -37,6 +39,7 @@ LONGEST_RESULT, ALL_RESULTS = 6_000, 30_000
 LONGEST_SAID, ALL_SAID = 4_000, 20_000
 LONGEST_REPLY = 20_000
 DONE = "It was done. Its result is private, and there is no message for the user."
+DONE_BY_AGENT = "It was done. What the agent wrote is private: the user reads it in the plan, at this step."
 
 INSTRUCTIONS = """\
 You write the reply to a user of Toolgate. They asked for something; what could be done was done, step by step, by the \
@@ -95,16 +98,24 @@ def _results(plan: Plan) -> Iterator[str]:
             f"The results of {len(left_out)} more steps, from {left_out[0].step_id} to {left_out[-1].step_id}, are "
             "left out here. Say that they were done, not what they gave."
         )
-    private = parts_beyond(plan, _private_steps(plan)).steps
+    private = _private_steps(plan)
     share = min(LONGEST_RESULT, ALL_RESULTS // (len(told) or 1))
     for step in told:
         yield _result(step, share, is_private=step.step_id in private)
 
 
-def _private_steps(plan: Plan) -> Sequence[int]:
-    """Return the steps whose tools return private data; what a user says in their own words they may be told again."""
-    own = plan.steps.filter(CALLS_PRIVATE, parent=None).exclude(tool__in=OURS)
-    return list(own.values_list("step_id", flat=True))
+def _private_steps(plan: Plan) -> Set[int]:
+    """Return the steps whose results the model may not read; what users say in their own words they may be told again.
+
+    Of agents' those whose other model met private data: called tools that return it, or was given it.
+    """
+    calls = plan.steps.filter(CALLS_PRIVATE).exclude(tool__in=(AGENT_TURN, *OURS))
+    own = set(calls.filter(parent=None).values_list("step_id", flat=True))
+    runs = AgentRun.objects.filter(step__plan=plan).values_list("step__step_id", "settings")
+    models = {number: AgentDocument.model_validate_json(settings).model for number, settings in runs}
+    same = {number for number, model in models.items() if model in ("", provider.name())}
+    met = set(calls.filter(parent__isnull=False).values_list("parent__step_id", flat=True))
+    return parts_beyond(plan, own | met - same).steps.keys() - same
 
 
 def _result(step: Step, share: int, *, is_private: bool) -> str:
@@ -114,8 +125,8 @@ def _result(step: Step, share: int, *, is_private: bool) -> str:
     if step.skipped:
         return f"{about}\n\nIt was skipped: its tool was not called."
     if step.agent:
-        told = prompt.fenced(prompt.cut(_text_of_agent(step), share), "What the agent said in the end")
-        return f"{about}\n\n{told}"
+        said = prompt.fenced(prompt.cut(_text_of_agent(step), share), "What the agent said in the end")
+        return f"{about}\n\n{DONE_BY_AGENT if is_private else said}"
     if step.call_id is None:
         return about
     response = _response_of(step)

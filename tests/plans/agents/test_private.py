@@ -6,7 +6,7 @@ from catalog.context import ToolContext
 from catalog.privacy import MARK, WORDS
 from plans.cloning import clone_plan
 from plans.models import Agent
-from plans.planner.replying import told_of
+from plans.planner.replying import DONE_BY_AGENT, told_of
 from plans.private import hidden_from
 from plans.services import Requester
 from plans.skipping import skip_step
@@ -112,3 +112,38 @@ def test_the_reply_is_composed_from_what_the_agent_wrote_in_the_end(plan):
     assert WROTE in told
     assert "Step 1, the agent ann" in told
     assert [word in told for word in ("agent_turn", SAID, "Step 5")] == [False] * 3
+
+
+@pytest.fixture
+def composer(settings):
+    """Name the model that composes replies."""
+    settings.TOOLGATE_MODEL = "openai:scripted"
+
+
+@pytest.mark.usefixtures("composer")
+@pytest.mark.parametrize(("model", "tool", "is_told"), [
+    ("other:model", "private", False),
+    ("other:model", "safe", True),
+    ("", "private", True),
+    ("openai:scripted", "private", True),
+])  # fmt: skip
+def test_what_another_model_wrote_of_private_results_is_not_told_on(script, ada, model, tool, is_told):
+    """Neither to the model that composes the reply, nor through a step that its words were given to."""
+    make_agent(model=model)
+    script.says(calls((tool, {"value": SECRET})), WROTE)
+    asked = agent_step(expected_key="told", output_path=["results", "0"])
+    plan = work_off(agent_plan(ada, asked, act(2, {"value": "${told}"}, "safe", dependencies=[1])))
+    assert plan.status == "completed"
+    told = told_of(ToolContext(plan_id=plan.public_id))
+    assert (SECRET in told, DONE_BY_AGENT in told) == (is_told, not is_told)
+
+
+@pytest.mark.usefixtures("composer")
+def test_what_another_model_wrote_of_private_values_it_was_given_is_not_told_on(script, ada):
+    """It need not call anything."""
+    make_agent(model="other:model")
+    script.says(WROTE)
+    look = act(1, {"email": SECRET}, "private", expected_key="found")
+    plan = work_off(agent_plan(ada, look, agent_step(2, parameters={"who": "${found}"}, dependencies=[1])))
+    told = told_of(ToolContext(plan_id=plan.public_id))
+    assert (SECRET in told, DONE_BY_AGENT in told) == (False, True)
