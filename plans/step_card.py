@@ -149,9 +149,13 @@ def _contents(step: Any, hidden: Hidden | None) -> dict[str, Any]:
 
 
 def default_step(picture: Picture) -> int:
-    """Return the step to look at first: one that waits for people, failed or runs; else the first."""
+    """Return the step to look at first: one that waits for people, failed or runs; else the first.
+
+    Never a call of an agent: what came of it is the agent's to hear, whose step says what people have to do.
+    """
     order = ("human", "danger", "run")
-    found = sorted((order.index(step.word.hue), step.number) for step in picture.steps if step.word.hue in order)
+    own = [step for step in picture.steps if step.step.parent_id is None and step.word.hue in order]
+    found = sorted((order.index(step.word.hue), step.number) for step in own)
     return found[0][1] if found else min(picture.by_number, default=0)
 
 

@@ -6,6 +6,7 @@ from plans.drawing import drawing_of
 from plans.event_words import line_of
 from plans.fragments import _draw_plan
 from plans.picture import draw
+from plans.step_card import default_step
 from tests.builders import act, approve, request_of, work_off
 from tests.pages import Pages
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent
@@ -56,6 +57,15 @@ def test_a_plan_works_while_its_agents_calls_do(plan):
     picture = draw(plan)
     assert [bar.kind for bar in picture.timeline.bars if bar.step_id == 1] == ["agent"]
     assert picture.working_ms < 60_000
+
+
+def test_a_call_that_failed_is_not_looked_at_first(script, stage, ada):
+    """What came of it is the agent's to hear."""
+    make_agent()
+    script.says(calls(("safe", {"no_such_argument": 1})), ANSWER)
+    plan = work_off(agent_plan(ada))
+    assert plan.steps.get(step_id=3).status == "failed"
+    assert default_step(draw(plan)) == 1
 
 
 def test_the_history_names_the_agent(plan):
