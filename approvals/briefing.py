@@ -29,7 +29,7 @@ from catalog.definitions import Reversibility
 from catalog.diffs import MOST_DRAWN, Change, diff_texts
 from catalog.hunks import Division, Hunk
 from catalog.privacy import Hidden
-from catalog.secrets import KEY
+from catalog.secrets import KEY, in_words
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -78,7 +78,7 @@ class Briefing:
             return ("Run ", self.request.call.tool_name, "")
         target = target_of(self.request, self.arguments, summary)
         lead, _, rest = summary.partition(target) if target else (summary, "", "")
-        return (lead, target, rest)
+        return (in_words(lead), in_words(target), in_words(rest))
 
     @cached_property
     def change(self) -> Change | None:

@@ -20,6 +20,7 @@ from approvals.selectors import requests_for, waiting_count
 from approvals.states import RequestStatus
 from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.privacy import private_in
+from catalog.secrets import in_words
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -180,7 +181,7 @@ def _with_summaries(requests: "Sequence[ApprovalRequest] | QuerySet[ApprovalRequ
     for request in listed:
         start: str = request.preview_start  # type: ignore[attr-defined] # annotated by _lean
         summary = "" if request.call_id in private else summary_at(start)
-        request.summary = summary or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
+        request.summary = in_words(summary) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
     return listed
 
 

@@ -146,6 +146,11 @@ def shown_text(text: str) -> str:
     return _MAC.sub(r"\1", text) if KEY in text else text
 
 
+def in_words(text: str) -> str:
+    """Return a shown text with `secret name` where a secret stood, as a person reads it."""
+    return _INLINE.sub(r"secret \1", text) if KEY in text else text
+
+
 def as_texts(value: Any) -> Any:
     """Return a shown JSON value with each `{"$secret": name}` as a text, as a field of a form can hold and send it."""
     if isinstance(value, dict):

@@ -9,7 +9,7 @@ from typing import Any
 from django import template
 from django.utils.html import escape, format_html, format_html_join
 
-from catalog import clock, words
+from catalog import clock, secrets, words
 from catalog.access import name_of
 from catalog.charts import spark_path
 from catalog.diffs import diff_texts, drawn
@@ -168,6 +168,12 @@ def _spelled(word: str) -> str:
     pieces = ((piece.hidden, piece.text) for piece in split_hidden(word))
     spans = (format_html('<span class="hidden-char">{}</span>', text) if hidden else text for hidden, text in pieces)
     return format_html_join("", "{}", ((span,) for span in spans))
+
+
+@register.filter
+def in_words(text: object) -> str:
+    """Say in words where a secret stood in what a tool says; pass it on to `revealed`."""
+    return secrets.in_words(str(text))
 
 
 @register.filter

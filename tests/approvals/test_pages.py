@@ -212,6 +212,17 @@ def test_every_kind_of_preview(ada, rosa, preview, said):
     assert said in Pages(rosa).open(path_of(ask(ada, preview=preview)))
 
 
+def test_a_text_that_is_not_there_is_said_to_be_missing(ada, rosa):
+    """In the place of an empty box; the other box is that of the JSON view."""
+    pages = Pages(rosa)
+    for after, boxes in (("Dear Ada", 1), (None, 0), ("", 0)):
+        page = pages.open(path_of(ask(ada, preview=Preview("Send", "text", after=after))))
+        shown = pages.html.partition('id="v-d"')[2].partition('id="v-j"')[0]
+        assert shown.count("<pre") == 1 + boxes
+        assert ("The tool shows nothing of what it would do" in page) is not bool(boxes)
+        assert ("See below what the tool shows" in page) is bool(boxes)
+
+
 def test_nothing_is_cut_and_nothing_is_hidden(ada, rosa):
     """10 KB in one line, with its size; characters that do not show are spelled out, markup is text."""
     request, pages = ask(ada), Pages(rosa)

@@ -6,6 +6,7 @@ import pytest
 
 from approvals.arguments import argument
 from approvals.models import AuditEntry
+from catalog.secrets import in_words
 from tests.builders import make_plan, reject, request_of, step, work_off
 from tests.pages import Pages, words
 from tests.plans.keepers import PASSWORD
@@ -115,6 +116,31 @@ def test_a_secret_is_named_in_words_where_arguments_are_shown(plan, rosa, vera):
         assert 'export KEY=<span class="was kept">' in shown
         assert "secret aws_access_key" in words(shown)
         assert shown.count(">password</td>") == 1
+
+
+def test_what_the_tool_says_names_a_secret_in_words(plan, rosa):
+    """In the title, in the list and in the rows; JSON, and clients, have it as it is stored."""
+    held, pages = request_of(plan), Pages(rosa)
+    pages.open(f"/approvals/?item={held.public_id}")
+    page, _, json_view = pages.html.partition('id="v-j"')
+    assert "$secret" not in page
+    assert words(page).count("Wipe db1 with secret password") == 2
+    assert '<td class="break given">secret password</td>' in page
+    assert "$secret" in json_view
+    assert Rest(rosa).get(f"approvals/{held.public_id}/").json()["preview"]["rows"] == [
+        {"password": '{"$secret":"password"}'}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('with {"$secret":"a"} and {"$secret": "b.c"}', "with secret a and secret b.c"),
+        ('{"$secret":""} {"$secret":"a b"} $secret', '{"$secret":""} {"$secret":"a b"} $secret'),
+    ],
+)
+def test_only_what_stands_for_a_secret_is_put_in_words(text, said):
+    assert in_words(text) == said
 
 
 @pytest.mark.parametrize(
