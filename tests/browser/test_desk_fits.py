@@ -19,6 +19,10 @@ NAMELESS = """[...document.querySelectorAll("button, a[href], summary, input:not
     .filter((part) => part.checkVisibility() && !part.textContent.trim() && !part.labels?.length)
     .filter((part) => !part.getAttribute("aria-label") && !part.getAttribute("aria-labelledby"))
     .map((part) => part.outerHTML.slice(0, 120))"""
+ROOM = """(note) => { const pen = document.createElement("canvas").getContext("2d"), style = getComputedStyle(note);
+    pen.font = style.font;
+    const inner = note.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return [inner, pen.measureText(note.placeholder).width] }"""
 MOVING = "document.getAnimations().filter((each) => each.playState === 'running').length"
 
 
@@ -39,6 +43,17 @@ def test_every_state_is_whole(ada, rosa, page_as: PageAs, state, width):
         page.locator("details.menu > summary").click()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(SMALL_TARGETS) == []
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1440])
+def test_the_bar_has_room_for_what_the_note_asks(ada, rosa, page_as: PageAs, width):
+    """Its words are whole; More stands beside Reject."""
+    page = page_as(rosa, viewport={"width": width, "height": 800})
+    open_inbox(page, f"?item={ask(ada).public_id}")
+    room, words = page.locator("#note").evaluate(ROOM)
+    assert words <= room
+    tops = [page.locator(f".decide {part}").bounding_box() for part in (".stop", ".menu > summary")]
+    assert tops[0] and tops[1] and tops[0]["y"] == tops[1]["y"]
 
 
 @pytest.mark.parametrize("width", [320, 1440])
