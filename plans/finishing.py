@@ -213,7 +213,9 @@ def _tell_completed(batch: Recording, step: Claimed, response: dict[str, Any], c
 
 
 def _remember(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
-    """Store what the step is to leave behind; an empty key means nothing was stored."""
+    """Store what the step is to leave behind; an empty key means nothing was stored, as of what an agent calls."""
+    if step.parent_pk is not None:  # its model is told; what the plan keeps is for the agent's own step to say
+        return ""
     key = step.expected_key or output_key_of(step.tool)
     if not key:
         return ""

@@ -33,7 +33,8 @@ def wait_for_changes(batch: Recording, call: Call) -> bool:
 
     A call that is a plan of its own has been answered: whoever made it makes another, which replaces it.
     """
-    by_agent = call.token is not None and call.token.kind == ApiToken.Kind.AGENT
+    is_agents = Step.objects.filter(call=call).exclude(parent=None).exists()  # whose model is told, and asks anew
+    by_agent = is_agents or (call.token is not None and call.token.kind == ApiToken.Kind.AGENT)
     if by_agent or not Plan.objects.filter(pk=batch.plan_pk, kind=Plan.Kind.PLAN).exists():
         return False
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)

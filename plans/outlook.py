@@ -137,9 +137,9 @@ def _under_way(step: Step) -> str:
 
 def _as_claimed(step: Step) -> Claimed:
     """Return the step as it will be once it is claimed."""
-    told = (step.expected_key, step.output_path, step.done_check, step.description, step.agent, step.parent_id)
+    told = (step.expected_key, step.output_path, step.done_check, step.description, step.agent)
     where = (step.pk, step.plan_id, step.step_id)
-    return Claimed(*where, step.tool, step.parameters, *told, step.call_id, step.attempt + 1, "")
+    return Claimed(*where, step.tool, step.parameters, *told, step.parent_id, step.call_id, step.attempt + 1, "")
 
 
 def _replacing(step: Step, order: Order) -> Order:

@@ -10,7 +10,7 @@ from catalog.secrets import shown_text
 from plans import references
 from plans.agents.conversation import Task
 from plans.claims import Claimed
-from plans.models import Step
+from plans.models import MemoryItem, Step
 from plans.planner import prompt
 from plans.states import StepStatus
 from plans.work import Memory
@@ -38,7 +38,7 @@ def task_of(step: Claimed) -> Task:
 def outcome_of(child: Step) -> str:
     """Return what came of a call that has ended: done, changed by people, refused with why, failed, skipped."""
     if child.skipped:
-        return SKIPPED
+        return _skipped(child)
     if child.status == StepStatus.CANCELLED:
         return CANCELLED
     if child.status == StepStatus.FAILED:
@@ -50,6 +50,14 @@ def outcome_of(child: Step) -> str:
     notes = list(_notes(call, response))
     value = format_for_model(response.get("results"), LONGEST_RESULT)
     return "\n\n".join([*notes, prompt.fenced(value, "Its result", kind="json")])
+
+
+def _skipped(child: Step) -> str:
+    """Return that people skipped a call, and why: they said so, or refused it and let its plan go on."""
+    notes = MemoryItem.objects.filter(plan=child.plan_id, type=MemoryItem.Type.STEP_SKIPPED, step_id=child.step_id)
+    note = notes.order_by("-pk").first()
+    reason = str(note.value_json.get("reason", "")) if note is not None else ""
+    return f"{SKIPPED}\n\n{prompt.fenced(prompt.cut(reason, LONGEST_MESSAGE), 'Why')}" if reason else SKIPPED
 
 
 def _notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
