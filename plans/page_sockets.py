@@ -98,6 +98,7 @@ class PlanSocket(PageSocket):
     """`/ws/pages/plans/{id}/?after=SEQ`: one plan, and what its agents' models say while they are still speaking."""
 
     _sees_through = False
+    """Judged whenever the visitor is: when they come, and again each few seconds (`Socket.look_again`)."""
 
     def enter(self) -> Visitor:
         """Let in who has signed in and may see the plan."""

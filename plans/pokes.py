@@ -1,4 +1,7 @@
-"""Brings pokes from process to process, over Redis when there is one. A poke says plan and number, never data."""
+"""Brings pokes from process to process, over Redis when there is one.
+
+A poke of plans says plan and number, never data. Other groups may carry what they say: `plans.voices` carries texts.
+"""
 
 import asyncio
 import logging

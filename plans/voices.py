@@ -1,7 +1,9 @@
 """What models say while they are still speaking, brought to whoever listens on this event loop.
 
 Lossy on purpose: nothing of it is stored, who listens late has missed what was before, and of what waits for a slow
-listener only the newest is kept. It crosses processes over Redis, where there is one.
+listener only the newest is kept. It crosses processes over Redis, where there is one: the words of models, of each step
+up to the length that `plans.agents.speaking` cuts them to, on their way to who may read them. Who reads that Redis
+reads them.
 """
 
 import asyncio

@@ -82,6 +82,13 @@ def test_the_tools_it_would_have_are_shown_before_it_is_saved(pages):
     assert not Agent.objects.exists()
 
 
+def test_it_is_said_that_private_data_goes_to_the_provider(pages, vera):
+    """Where tools are chosen, and to who only reads what it is."""
+    assert "what these tools return, private data too" in pages.open("/agents/new/")
+    make_agent()
+    assert "what the tools it calls return, private data too" in Pages(vera).open("/agents/ann/")
+
+
 def test_a_change_meanwhile_is_told(pages, admin):
     """Nobody writes over what they have not seen."""
     make_agent("researcher")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from channels.testing import WebsocketCommunicator
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 
+from plans import sockets
 from plans.agents import speaking
 from plans.models import Plan
 from plans.voices import Voices
@@ -56,6 +57,24 @@ async def test_who_may_not_read_private_values_is_not_told(transactional_db, sta
         for caller in (operator, elsewhere):
             while not await caller.receive_nothing(timeout=0.5):
                 assert "So far" not in str(await caller.receive_json_from(timeout=10))
+
+
+async def test_who_loses_the_right_hears_no_more(transactional_db, stage, ada, rosa, monkeypatch) -> None:
+    """The page stays open for who may still see the plan, and is judged again each few seconds."""
+    monkeypatch.setattr(sockets, "LOOK_AGAIN_SECONDS", 0.05)
+    plan = await apart(make_plan, ada, step(1), start=False)
+    async with opened(path_of(plan), await apart(by_session, rosa)) as caller:
+        await fragment(caller, lambda: speaking.say(plan.public_id, 1, "So far"), "So far")
+        operators = await apart(Group.objects.get, name="operator")
+        await apart(rosa.groups.set, [operators])
+        async with asyncio.timeout(30):
+            while not await caller.receive_nothing(timeout=1):
+                message: dict[str, Any] = await caller.receive_json_from(timeout=10)
+                assert message["fragments"]
+                speaking.say(plan.public_id, 1, "So far")
+        speaking.say(plan.public_id, 1, "No more")
+        while not await caller.receive_nothing(timeout=1):
+            assert "No more" not in str(await caller.receive_json_from(timeout=10))
 
 
 def test_of_a_long_text_the_end_is_shown(monkeypatch) -> None:
