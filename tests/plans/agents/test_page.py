@@ -2,6 +2,7 @@
 
 import pytest
 
+from plans.agents.settings import ToolFilter
 from plans.drawing import drawing_of
 from plans.event_words import line_of
 from plans.fragments import _draw_plan
@@ -128,3 +129,19 @@ def test_the_list_of_plans_counts_the_steps_that_were_written(plan, ada):
     pages = Pages(ada)
     pages.open("/plans/")
     assert "0 of 2 steps finished" in pages.html
+
+
+@pytest.mark.parametrize("name", ["ada", "vera"])
+def test_calls_that_were_refused_are_shown_with_why(script, ada, vera, request, name):
+    """They have no step; those that were made stand beside them. Who may not read the model's words reads none."""
+    make_agent("bob", tools=ToolFilter(names=["safe"]))
+    unreadable = {"id": "c9", "tool": "safe", "arguments": {"text": "{"}, "problem": "Its arguments are no JSON."}
+    wanted = calls(("safe", {"value": 1}), ("dangerous", {"value": 2}), ("<b>odd", {}))
+    wanted["calls"] = [unreadable, *wanted["calls"]]
+    script.says(wanted, ANSWER)
+    plan = work_off(agent_plan(ada, agent_step(name="bob")))
+    pages = open_page(request.getfixturevalue(name), plan, "?step=1")
+    told = ("Its arguments are no JSON.", "You may not call dangerous.", "&lt;b&gt;odd", "Calls that were not made")
+    assert [each in pages.html for each in told] == [name == "ada"] * 4
+    assert pages.html.count("not made: ") == (3 if name == "ada" else 0)
+    assert "<b>odd" not in pages.html
