@@ -7,6 +7,7 @@ knows both by name only. What is kept is bound to its place: a value that was ex
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +85,18 @@ def restored(text: str, plan_ref: str) -> Any:
         for _, name in placeholders(value):
             raise SecretGone(GONE.format(name=name))
     return value
+
+
+def values_at(place: Place) -> dict[str, Any]:
+    """Return the secrets that are kept in one place, by where each stood; not those that no key here reads."""
+    keys, found = keyring(), dict[str, Any]()
+    rows = CallSecret.objects.filter(plan_ref=place.plan_ref, step_ref=place.step_ref)
+    for mac, ciphertext in rows.values_list("mac", "ciphertext"):
+        with suppress(InvalidToken):
+            path, value = json.loads(keys.decrypt(ciphertext))
+            if keys.is_mac(mac, path, value):
+                found[path] = value
+    return found
 
 
 def under_every_key(text: str, secrets: Iterable[Secret]) -> list[str]:

@@ -1,6 +1,5 @@
 """The steps of an agent: the turns of its model and the calls that it wants, stored ready to be claimed."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,13 +7,12 @@ from django.db.models import Max
 from pydantic import ValidationError
 
 from catalog.registry import get_tool, unknown_tool
-from catalog.secrets import shown_text
 from plans import carriers, references
 from plans.agents import offering
 from plans.agents.conversation import ToolUse, TurnResult
 from plans.agents.settings import AgentDocument
 from plans.claims import Claimed
-from plans.documents import fields_of, keep_secrets, removed_from, sealed_parameters
+from plans.documents import fields_of, keep_secrets, removed_from
 from plans.events import Recording
 from plans.models import AGENT_TURN, Plan, Step, StepAsker
 from plans.spec import MAX_STEPS, StepDocument
@@ -73,14 +71,6 @@ def _document(call: ToolUse, said: str) -> StepDocument:
         tool=call.tool,
         parameters=references.literal(call.arguments),
     )
-
-
-def shown(calls: Sequence[ToolUse]) -> list[ToolUse]:
-    """Return calls as they may be kept and told again: without the secrets in their arguments."""
-    return [
-        each.model_copy(update={"arguments": json.loads(shown_text(sealed_parameters(each.tool, each.arguments).text))})
-        for each in calls
-    ]
 
 
 def add(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepDocument]) -> list[int]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from catalog.errors import Conflict, ToolError
 from catalog.results import format_success_response
 from plans import claims, finishing
-from plans.agents import access, children, instructions, limits, telling
+from plans.agents import access, children, instructions, limits, sealing, telling
 from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
 from plans.agents.settings import AgentDocument, document_of
 from plans.claims import Claimed, Parking
@@ -151,7 +151,8 @@ def _take_turn(walk: Walk, child: Step) -> None:
         _stop(walk, AgentRun.Stopped.FAILED, UNREADABLE)
         return
     limits.spend(walk.run, turn)
-    walk.messages.append(ModelTurn(text=turn.text, calls=children.shown(turn.calls)))
+    walk.messages.append(ModelTurn(text=turn.text, calls=sealing.shown(turn.calls)))
+    turn = sealing.taken_out(turn, walk.plan.public_id, child.step_id)
     if turn.calls and turn.cost is None and walk.settings.budget.cost is not None:
         _stop(walk, AgentRun.Stopped.COST, limits.NO_PRICE.format(model=turn.model))
     elif turn.calls:

@@ -8,7 +8,7 @@ from typing import Any
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.tools import tool
-from plans.agents import instructions, offering, speaking
+from plans.agents import instructions, offering, sealing, speaking
 from plans.agents.children import TURN
 from plans.agents.conversation import MESSAGES
 from plans.agents.conversing import Talk, converse
@@ -42,11 +42,12 @@ async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
     turn = await in_database(turn_of, context)
     try:
         async with asyncio.timeout(turn.seconds):
-            result = await converse(turn.talk, partial(speaking.say, turn.plan_ref, turn.agent_step))
+            said = await converse(turn.talk, partial(speaking.say, turn.plan_ref, turn.agent_step))
     except TimeoutError:
         raise ToolError(OUT_OF_TIME) from None
     finally:
         speaking.say(turn.plan_ref, turn.agent_step, "")
+    result = await in_database(sealing.put_away, said, turn.plan_ref, context.step_id or 0)
     return result.model_dump(mode="json")
 
 

@@ -14,6 +14,7 @@ from catalog.definitions import SafetyLevel
 from catalog.errors import ToolgateError
 from catalog.export_shapes import one_object
 from catalog.exports import OPENAI_DESCRIPTION
+from catalog.registry import get_tool
 from catalog.snapshot import CallableTool
 from catalog.storable import clean
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
@@ -191,5 +192,11 @@ def _use(name: str, tool: str, written: str | dict[str, Any] | None) -> ToolUse:
         why = "A list, a text or a number are none."
     except ToolgateError as error:
         why = error.message
-    held = {WRITTEN: cut(without_secrets(str(written)), LONGEST_WRITTEN)}
+    held = {} if _takes_secrets(tool) else {WRITTEN: cut(without_secrets(str(written)), LONGEST_WRITTEN)}
     return ToolUse(id=name, tool=tool, arguments=held, problem=UNREADABLE.format(why=without_secrets(why)[:300]))
+
+
+def _takes_secrets(tool: str) -> bool:
+    """Say whether a tool's arguments may hold secrets that only their places tell, which nobody finds unread."""
+    known = get_tool(tool)
+    return known is None or known.secret_places is not None
