@@ -5,7 +5,11 @@ from typing import Any, Protocol
 
 from plans.claims import Claimed
 from plans.events import Recording
+from plans.models import AGENT_TURN
 from plans.work import PlanFacts
+
+UNSAID = "Call {tool}"
+"""What describes a call with which its model said nothing."""
 
 
 class Loop(Protocol):
@@ -19,6 +23,12 @@ class Loop(Protocol):
 
     def surroundings(self, parent_pk: int) -> Mapping[str, Any]:
         """Return what the calls of an agent's step are given of its prompt, as fields of a `ToolContext`."""
+
+    def see_that_it_may(self, parent_pk: int) -> None:
+        """Raise ToolError where the agent of a step was switched off, or the plan's author may use it no more."""
+
+    def give_up(self, batch: Recording, step: Claimed) -> None:
+        """End what a step has begun that failed unexpectedly."""
 
 
 _loops: list[Loop] = []
@@ -42,3 +52,21 @@ def go_on(batch: Recording, facts: PlanFacts, step: Claimed) -> bool:
 def surroundings(step: Claimed) -> Mapping[str, Any]:
     """Return what a step's call is given of its agent's prompt; nothing for one that no agent asked for."""
     return _loops[0].surroundings(step.parent_pk) if step.parent_pk is not None else {}
+
+
+def see_that_it_may(step: Claimed) -> None:
+    """Raise ToolError for a step whose agent may ask for nothing any more."""
+    if step.parent_pk is not None:
+        _loops[0].see_that_it_may(step.parent_pk)
+
+
+def give_up(batch: Recording, step: Claimed) -> None:
+    """End what an agent's step has begun that was refused, so that nothing of it goes on."""
+    if step.agent:
+        _loops[0].give_up(batch, step)
+
+
+def words_with(step: Claimed) -> str:
+    """Return what an agent's model said with a call; nothing where it said nothing, or no agent asked for it."""
+    is_call = step.parent_pk is not None and step.tool != AGENT_TURN
+    return step.description if is_call and step.description != UNSAID.format(tool=step.tool) else ""

@@ -5,7 +5,8 @@ Nobody decides about what they asked for: the calls of such a step have these pe
 
 from collections.abc import Iterable
 
-from plans.models import Plan, StepAsker
+from plans.models import Plan, Step, StepAsker, StepDependency
+from plans.order import descendants
 from plans.services import Requester
 
 
@@ -15,6 +16,18 @@ def ask_for(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None:
         return
     steps = plan.steps.filter(step_id__in=list(numbers)).values_list("pk", flat=True)
     StepAsker.objects.bulk_create((StepAsker(step_id=step, person=by.user) for step in steps), ignore_conflicts=True)
+
+
+def ask_for_what_follows(plan: Plan, step: Step, *, by: Requester) -> None:
+    """Who answers for someone else asked for what is made of it, and does not decide about that.
+
+    What is made of an answer to an agent is what the agent does from then on, and what needs that.
+    """
+    if by.user.pk == plan.author_id:
+        return
+    arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs__step_id", "step__step_id")
+    first = step.parent.step_id if step.parent is not None else step.step_id
+    ask_for(plan, {step.step_id, first} | descendants(first, arrows), by=by)
 
 
 def askers_of(step_pk: int) -> set[int]:

@@ -7,9 +7,11 @@ from catalog import snapshot
 from catalog.access import name_of
 from catalog.facts import Fact
 from plans import carriers, claims, finishing, inputs
+from plans.askers import ask_for_what_follows
 from plans.endings import end_plan
 from plans.events import Recording, on_consequence
 from plans.models import Plan, Step
+from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
 
@@ -44,11 +46,13 @@ def _cancel_rest(batch: Recording, fact: Fact, message: str) -> None:
 def respond(batch: Recording, fact: Fact) -> None:
     """A call that a person answered completes its step with that answer, as if its tool had given it."""
     call = fact.call
-    step = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS).values_list("pk", flat=True).first()
+    step = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS).select_related("parent", "plan").first()
     if call is None or step is None:
         return
+    if step.parent is not None and fact.by is not None:  # its model is told, and asks for more with what it was told
+        ask_for_what_follows(step.plan, step, by=Requester(fact.by))
     batch.add("call.succeeded", int(call.step_ref), call=call.public_id, responded=True)
-    ready = finishing.complete(batch, claims.look_at(batch.cursor, step), call.response_json, call=call)
+    ready = finishing.complete(batch, claims.look_at(batch.cursor, step.pk), call.response_json, call=call)
     carriers.hint(batch.plan_pk, ready)
     finishing.settle_plan(batch)
 

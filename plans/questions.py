@@ -14,11 +14,10 @@ from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.storable import clean
 from plans import carriers, claims
-from plans.askers import ask_for
+from plans.askers import ask_for_what_follows
 from plans.claims import Claimed, Parking
 from plans.events import Recording, recording
-from plans.models import Plan, Question, Step, StepDependency
-from plans.order import descendants
+from plans.models import Plan, Question, Step
 from plans.services import Requester
 from plans.states import StepStatus, WaitingFor
 
@@ -78,21 +77,9 @@ def _store(plan: Plan, step: Step, text: str, by: Requester) -> None:
             raise Conflict(f"Step {step.step_id} waits for no answer any more.")
         given = {"answer": text, "answered_by": by.user, "answered_at": batch.now}
         Question.objects.filter(step=step.pk, answered_at=None).update(**given)
-        _ask_for_what_follows(plan, step, by)
+        ask_for_what_follows(plan, step, by=by)
         batch.add("input.received", step.step_id, by=name_of(by.user), question=True)
         carriers.hint(plan.pk)
-
-
-def _ask_for_what_follows(plan: Plan, step: Step, by: Requester) -> None:
-    """Who answers for someone else asked for what is made of it, and does not decide about that.
-
-    What is made of an answer to an agent is what the agent does from then on, and what needs that.
-    """
-    if by.user.pk == plan.author_id:
-        return
-    arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs__step_id", "step__step_id")
-    first = step.parent.step_id if step.parent is not None else step.step_id
-    ask_for(plan, {step.step_id, first} | descendants(first, arrows), by=by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from catalog.secrets import scrub_words, scrubbed
 from catalog.states import CallStatus
 from catalog.transitions import move
 from plans import carriers, claims, finishing
+from plans.askers import ask_for_what_follows
 from plans.claims import Claimed
 from plans.events import Recording, recording
 from plans.models import Plan, Step
@@ -35,11 +36,13 @@ def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requ
     """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
     told = replace(settlement, result=scrubbed(settlement.result), comment=scrub_words(settlement.comment))
     with recording(plan.pk, plan.public_id) as batch:
-        row = plan.steps.select_related("call").get(step_id=step_id)
+        row = plan.steps.select_related("call", "parent").get(step_id=step_id)
         if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
             raise Conflict("This step has no unknown outcome to settle.")
         step = claims.look_at(batch.cursor, row.pk)
         facts.record("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
+        if row.parent is not None:  # its model is told, and asks for more with what it was told
+            ask_for_what_follows(plan, row, by=by)
         SETTLE[told.verdict](Settling(batch, step, row.call, told))
         finishing.settle_plan(batch)
 

@@ -83,17 +83,20 @@ def _begin(start: Start) -> Work | None:
     """Take one claimed step as far as it goes without leaving the transaction."""
     step = start.step
     try:
+        agent_steps.see_that_it_may(step)
         if step.agent and agent_steps.go_on(start.batch, start.plan, step):
             return None
         return _begin_anew(start) if step.call_pk is None else _continue(start)
     except ToolError as error:
         if not (isinstance(error, ToolDrifted) and drift.leave(start.batch, step)):
             finishing.refuse(start.batch, step, error)
+            agent_steps.give_up(start.batch, step)
     except (Conflict, DatabaseError):
         raise
     except Exception as error:  # noqa: BLE001 - raised again it would undo the claim, to be tried for ever
         log_unexpected(error)
         finishing.refuse(start.batch, step, ToolError(f"The step could not begin: {type(error).__name__}."))
+        agent_steps.give_up(start.batch, step)
     return None
 
 
@@ -160,6 +163,7 @@ def order_of_step(plan: PlanFacts, step: Claimed) -> Order:
         wanted = vault.refill_kept(references.resolve(parameters, memory), plan.ref)
     order = order_for(step.tool, wanted.arguments, plan_ref=plan.ref)
     wanted.check_shown(Sealed(order.text, order.secrets))
+    order = replace(order, reason=agent_steps.words_with(step))
     return order if old is None else replace(order, replaces=old, asker=asker_of(old))
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 
-from django.db.models import Max
 from pydantic import ValidationError
 
 from catalog.registry import get_tool, unknown_tool
 from plans import carriers, references
+from plans.agent_steps import UNSAID
 from plans.agents import offering
 from plans.agents.conversation import ToolUse, TurnResult
 from plans.agents.settings import AgentDocument
@@ -15,7 +16,7 @@ from plans.claims import Claimed
 from plans.documents import fields_of, keep_secrets, removed_from
 from plans.events import Recording
 from plans.models import AGENT_TURN, Plan, Step, StepAsker
-from plans.spec import MAX_STEPS, StepDocument
+from plans.spec import MAX_STEP_ID, MAX_STEPS, StepDocument
 
 TURN = AGENT_TURN
 MOST_AT_ONCE = 20
@@ -23,6 +24,7 @@ LONGEST_DESCRIPTION = 300
 NOT_OFFERED = "You may not call {tool}. Call one of the tools that you were given."
 TOO_MANY = "This call was not made: at most {most} are made at once. Ask for it again once the others are done."
 FULL = f"This call was not made: the plan has {MAX_STEPS} steps, and takes no more. Answer with what you have."
+NOT_STORED = "This call was not made, for its arguments cannot be stored. {why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def sort_out(plan: Plan, settings: AgentDocument, turn: TurnResult) -> Wanted:
             try:
                 documents.append(_document(call, turn.text))
             except ValidationError as problem:
-                refusal = f"This call was not made: its arguments {problem.errors()[0]['msg'][:200]}"
+                refusal = NOT_STORED.format(why=problem.errors()[0]["msg"][:200])
         refusals.append(refusal)
     return Wanted(documents, refusals)
 
@@ -67,7 +69,7 @@ def _document(call: ToolUse, said: str) -> StepDocument:
     words = " ".join(said.replace("\0", " ").split())
     return StepDocument(
         step_id=1,
-        description=words[:LONGEST_DESCRIPTION] or f"Call {call.tool}",
+        description=words[:LONGEST_DESCRIPTION] or UNSAID.format(tool=call.tool),
         tool=call.tool,
         parameters=references.literal(call.arguments),
     )
@@ -75,10 +77,8 @@ def _document(call: ToolUse, said: str) -> StepDocument:
 
 def add(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepDocument]) -> list[int]:
     """Store steps of an agent, ready to be claimed; return their numbers. Who asked for the agent's asked for them."""
-    last: int = plan.steps.aggregate(last=Max("step_id", default=0))["last"]
-    first = max({last} | removed_from(plan)) + 1
-    numbered = [each.model_copy(update={"step_id": number}) for number, each in enumerate(documents, first)]
-    numbers = [each.step_id for each in numbered]
+    numbers = _free_numbers(plan, len(documents))
+    numbered = [each.model_copy(update={"step_id": number}) for number, each in zip(numbers, documents, strict=True)]
     steps = Step.objects.bulk_create(
         Step(plan=plan, parent_id=parent.pk, step_id=each.step_id, ready_at=batch.now, **fields_of(each))
         for each in numbered
@@ -91,6 +91,14 @@ def add(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepD
         batch.add("plan.changed", parent.step_id, by=f"the agent {parent.agent}", added=numbers, **turn)
     tell_workers(batch, len(numbers))
     return numbers
+
+
+def _free_numbers(plan: Plan, wanted: int) -> list[int]:
+    """Return numbers that no step of the plan has or had: the next ones, or the lowest where the last is too high."""
+    taken = set(plan.steps.values_list("step_id", flat=True)) | removed_from(plan)
+    first = max(taken) + 1
+    first = 1 if first > MAX_STEP_ID - MAX_STEPS else first
+    return list(islice((number for number in count(first) if number not in taken), wanted))
 
 
 def tell_workers(batch: Recording, ready: int) -> None:

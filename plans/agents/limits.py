@@ -20,9 +20,14 @@ def reached(run: AgentRun, budget: AgentBudget, *, more_calls: int = 0) -> str |
         AgentRun.Stopped.CALLS: budget.calls is not None and run.calls + more_calls > budget.calls,
         AgentRun.Stopped.TOKENS: budget.tokens is not None and run.tokens >= budget.tokens,
         AgentRun.Stopped.COST: budget.cost is not None and run.cost >= budget.cost,
-        AgentRun.Stopped.SECONDS: budget.seconds is not None and run.seconds >= budget.seconds,
+        AgentRun.Stopped.SECONDS: is_out_of_time(run, budget),
     }
     return next((limit.value for limit, is_over in over.items() if is_over), None)
+
+
+def is_out_of_time(run: AgentRun, budget: AgentBudget) -> bool:
+    """Say whether models and tools have worked for as long as the agent may take."""
+    return budget.seconds is not None and run.seconds >= budget.seconds
 
 
 def words_for(why: str, run: AgentRun, settings: AgentDocument) -> str:

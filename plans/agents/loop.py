@@ -13,7 +13,9 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from catalog.errors import Conflict, ToolError
+from catalog.models import Call
 from catalog.results import format_success_response
+from catalog.transitions import try_move
 from plans import claims, finishing
 from plans.agents import access, children, instructions, limits, sealing, telling
 from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
@@ -31,6 +33,7 @@ NOTHING_SAID = "The model answered nothing: neither a text nor a call. Retry thi
 TURN_SKIPPED = "Its turn was skipped by a person, so the agent cannot go on. Retry this step, and it is asked again."
 FULL = f"The plan has {MAX_STEPS} steps, and takes no more: its agent cannot go on. Clone it without what is done."
 NO_AGENT = "There is no agent called {name} that {who} may use."
+SWITCHED_OFF = "The agent {name} is switched off. An administrator can switch it on."
 
 
 class Awaited(BaseModel):
@@ -74,15 +77,14 @@ def begin(batch: Recording, facts: PlanFacts, step: Claimed) -> None:
     if agent is None or not access.may_use(plan.author, agent):
         raise ToolError(NO_AGENT.format(name=step.agent, who=plan.author.get_username()))
     if not agent.enabled:
-        raise ToolError(f"The agent {step.agent} is switched off. An administrator can switch it on.")
+        raise ToolError(SWITCHED_OFF.format(name=agent.name))
     document = document_of(agent)
     run = AgentRun.objects.filter(step=step.pk).first()
     if run is None:
         run = AgentRun(step_id=step.pk, agent=agent, started_at=batch.now)
         walk = Walk(batch, step, plan, run, document, [telling.task_of(step)])
     else:
-        walk = _walk(batch, step, plan, run)
-        walk.settings = document
+        walk = _walk(batch, step, plan, run, document)
         _take_in(walk, _waited_for(walk))
         limits.count_anew(run)
     run.settings, run.agent = document.model_dump_json(), agent
@@ -97,7 +99,7 @@ def go_on(batch: Recording, facts: PlanFacts, step: Claimed) -> bool:
     if run is None:
         return False
     plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
-    walk = _walk(batch, step, plan, run)
+    walk = _walk(batch, step, plan, run, AgentDocument.model_validate_json(run.settings))
     waited_for = _waited_for(walk)
     if any(child.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS) for child in waited_for.values()):
         _park(walk)
@@ -109,8 +111,7 @@ def go_on(batch: Recording, facts: PlanFacts, step: Claimed) -> bool:
     return True
 
 
-def _walk(batch: Recording, step: Claimed, plan: Plan, run: AgentRun) -> Walk:
-    settings = AgentDocument.model_validate_json(run.settings)
+def _walk(batch: Recording, step: Claimed, plan: Plan, run: AgentRun, settings: AgentDocument) -> Walk:
     walk = Walk(batch, step, plan, run, settings, MESSAGES.validate_json(run.messages))
     walk.awaited = AWAITED.validate_json(run.pending)
     return walk
@@ -142,12 +143,10 @@ def _take_turn(walk: Walk, child: Step) -> None:
     """Take in what the model answered: the end of the agent's work, or calls to be made."""
     limits.spend_time(walk.run, child)
     if child.status != StepStatus.COMPLETED or child.skipped or child.call is None:
-        said = child.error or (TURN_SKIPPED if child.skipped else "Its turn was cancelled.")
-        _stop(walk, AgentRun.Stopped.FAILED, said)
+        _stop_without_answer(walk, child)
         return
-    try:
-        turn = TurnResult.model_validate(extract_value(child.call.response_json, ["results", "0"]))
-    except ValidationError:
+    turn = _said(child.call)
+    if turn is None:
         _stop(walk, AgentRun.Stopped.FAILED, UNREADABLE)
         return
     limits.spend(walk.run, turn)
@@ -159,6 +158,30 @@ def _take_turn(walk: Walk, child: Step) -> None:
         _make_calls(walk, turn)
     else:
         _end(walk, turn, child)
+
+
+def _stop_without_answer(walk: Walk, child: Step) -> None:
+    """Stop for the turn that gave nothing: cut off when the agent's time was up, failed, skipped or cancelled."""
+    if child.status == StepStatus.FAILED and limits.is_out_of_time(walk.run, walk.settings.budget):
+        why = AgentRun.Stopped.SECONDS
+        _stop(walk, why, limits.words_for(why, walk.run, walk.settings))
+        return
+    said = child.error or (TURN_SKIPPED if child.skipped else "Its turn was cancelled.")
+    _stop(walk, AgentRun.Stopped.FAILED, said)
+
+
+def _said(call: Call) -> TurnResult | None:
+    """Return what the model answered; None where that cannot be read, or people put it in the model's place.
+
+    Who writes what the model says has calls made in its name, and could decide about them too.
+    """
+    response = call.response_json
+    if not isinstance(response, dict) or response.get("responded") or response.get("settled"):
+        return None
+    try:
+        return TurnResult.model_validate(extract_value(response, ["results", "0"]))
+    except ValidationError:
+        return None
 
 
 def _end(walk: Walk, turn: TurnResult, child: Step) -> None:
@@ -240,6 +263,27 @@ def surroundings(parent_pk: int) -> dict[str, Any]:
     settings = AgentDocument.model_validate_json(text)
     rendered = instructions.rendered(settings)
     return {"prompt": instructions.AGENT, "rendered_prompt": rendered, "adapter": settings.model or provider.name()}
+
+
+def see_that_it_may(parent_pk: int) -> None:
+    """Raise ToolError for what an agent asked for that was switched off since, or that the author may use no more."""
+    run = AgentRun.objects.select_related("agent", "step__plan__author").filter(step=parent_pk).first()
+    if run is None:
+        return
+    author = run.step.plan.author
+    if not access.may_use(author, run.agent):
+        raise ToolError(NO_AGENT.format(name=run.agent.name, who=author.get_username()))
+    if not run.agent.enabled:
+        raise ToolError(SWITCHED_OFF.format(name=run.agent.name))
+
+
+def give_up(batch: Recording, step: Claimed) -> None:
+    """End the run of a step that was refused, and cancel what it asked for in the transaction that broke off."""
+    end_run([step.pk], batch)
+    for child in Step.objects.filter(parent=step.pk, status=StepStatus.PENDING):
+        cleared = {"completed_at": batch.now, **finishing.RELEASED}
+        if try_move(Step.objects.filter(pk=child.pk), to=StepStatus.CANCELLED, **cleared):
+            batch.add("step.cancelled", child.step_id)
 
 
 def end_run(step_pks: Sequence[int], batch: Recording) -> None:
