@@ -10,13 +10,15 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.chaos.serving import Serving
 
 # The browser says aloud that an answer was refused; that is what these statuses are for.
 EXPECTED = re.compile(r"Failed to load resource: .* status of (403|404|409|422)")
 PageAs = Callable[..., Page]
+SERVED_MS = 15_000
+"""How long what a process serves is waited for: it shares the machine with the browser."""
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +60,12 @@ def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterat
 @pytest.fixture
 def window_of(browser: Browser, served: Serving, complaints: list[str]) -> Iterator[PageAs]:
     """Return a function that opens a window of its own for someone at what `served` serves, sockets and all."""
-    with windows(browser, served.url, complaints) as open_window:
-        yield open_window
+    expect.set_options(timeout=SERVED_MS)
+    try:
+        with windows(browser, served.url, complaints) as open_window:
+            yield open_window
+    finally:
+        expect.set_options(timeout=None)
 
 
 @contextmanager
@@ -73,7 +79,7 @@ def windows(browser: Browser, address: Callable[[], str | None], complaints: lis
         cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": address()}
         context.add_cookies([cookie])  # type: ignore[list-item]
         page = context.new_page()
-        page.set_default_timeout(15000)
+        page.set_default_timeout(SERVED_MS)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: note(message, complaints))
         return page

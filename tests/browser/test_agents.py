@@ -1,5 +1,9 @@
 """An agent's work on the page of its plan, in a browser: what is sent while it works goes where it belongs."""
 
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -7,8 +11,11 @@ from plans.fragments import _draw_plan, agent_text
 from plans.models import Plan
 from tests.browser.conftest import PageAs
 from tests.builders import act, approve, work_off
+from tests.chaos.serving import Serving
 from tests.plans.agents.conftest import script  # noqa: F401 - a fixture
 from tests.plans.agents.scripted import Script, agent_plan, agent_step, calls, make_agent
+from tests.plans.planner.server import ModelServer, Reply, model_server
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 ROWS = "[...document.querySelectorAll('#steps > a')].map((row) => row.dataset.step)"
@@ -16,6 +23,27 @@ APPLY = """async (fragments) => {
   const swaps = performance.getEntriesByType("resource").find((each) => each.name.includes("/swaps"));
   (await import(swaps.name)).apply(fragments);
 }"""
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """The model that `served` asks."""
+    with model_server() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def served(transactional_db: None, catalog: None, model: ModelServer, tmp_path: Path) -> Iterator[Serving]:
+    """A process that serves and executes, and asks that model."""
+    (tmp_path / "workspace").mkdir()
+    asked = {"TOOLGATE_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url}
+    process = Serving(tmp_path, TOOLGATE_TOOLS="", TOOLGATE_LEASE_SECONDS="30", **asked)
+    process.start()
+    try:
+        eventually(process.url, what="the server")
+        yield process
+    finally:
+        process.kill()
 
 
 def send(page: Page, plan: Plan) -> None:
@@ -47,3 +75,23 @@ def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, p
     expect(page.locator("#s2")).to_be_visible()
     page.locator("#to-answer").click()
     expect(page.locator("#agent-answer")).to_have_text("Jo agreed.")
+
+
+def test_what_a_model_says_is_read_while_it_speaks(ada, model: ModelServer, window_of: PageAs):
+    """All the way from the model's server: the text so far, then the answer in its place, on a page never reloaded."""
+    goes_on = threading.Event()
+    model.says(Reply("Jo agreed, and the rest is told later.", waits=goes_on))
+    make_agent()
+    plan = agent_plan(ada, start=False)
+    page = window_of(ada)
+    page.goto(f"/plans/{plan.public_id}/?step=1")
+    expect(page.locator("#live")).to_contain_text("Live")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#work-now")).to_contain_text("Jo agreed")
+    page.evaluate("window.neverReloaded = true")
+    expect(page.locator("#work-now")).not_to_contain_text("later")
+    goes_on.set()
+    expect(page.locator("#work blockquote")).to_have_text("Jo agreed, and the rest is told later.")
+    expect(page.locator("#work-now .verbatim")).to_be_hidden()
+    expect(page.locator(".plan-h")).to_contain_text("Done")
+    assert page.evaluate("window.neverReloaded") is True
