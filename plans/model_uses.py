@@ -29,6 +29,7 @@ PURPOSES = {
 SPEAKERS = {
     "instructions": "Instructions",
     "offered": "Tools it was offered",
+    "earlier": "Before that",
     "user": "To the model",
     "model": "From the model",
     "tools": "What its calls gave",

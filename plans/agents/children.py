@@ -42,7 +42,7 @@ def turn(number: int, name: str) -> StepDocument:
 
 def sort_out(plan: Plan, settings: AgentDocument, turn: TurnResult) -> Wanted:
     """Return the steps for the calls that the agent may make, and why the others are refused."""
-    offered = offering.offered(settings.tools, plan)
+    offered = offering.let_through(settings.tools, plan)
     room = min(MOST_AT_ONCE, MAX_STEPS - plan.steps.count() - 1)  # one for the turn that hears of them
     documents: list[StepDocument] = []
     refusals = []

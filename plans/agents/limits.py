@@ -1,10 +1,11 @@
 """How much an agent may take at one step, and the words in which it says why it stopped."""
 
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
-from plans.agents.conversation import TurnResult
+from django.db.models import Sum
+
 from plans.agents.settings import AgentBudget, AgentDocument
-from plans.models import AgentRun, Step
+from plans.models import AgentRun, ModelUse, Step
 
 LOOPING = "Maximum iterations reached. The agent may be stuck in a loop."
 NO_PRICE = (
@@ -50,19 +51,12 @@ def count_anew(run: AgentRun) -> None:
     run.cost, run.seconds = Decimal(0), 0.0
 
 
-def spend(run: AgentRun, turn: TurnResult) -> None:
-    """Count what one turn of the model took."""
-    run.tokens += turn.input_tokens + turn.output_tokens
-    run.cost += _cost_of(turn)
-
-
-def _cost_of(turn: TurnResult) -> Decimal:
-    """Return what a turn cost; nothing where nobody knows, or where what stands there is no sum."""
-    try:
-        cost = Decimal(turn.cost or 0)
-    except InvalidOperation:
-        return Decimal(0)
-    return cost if cost.is_finite() and cost > 0 else Decimal(0)
+def spend(run: AgentRun, turn: Step) -> None:
+    """Count what one turn of the model took: every time that it was asked for it, also in vain."""
+    read, written, cost = Sum("input_tokens"), Sum("output_tokens"), Sum("cost")
+    took = ModelUse.objects.filter(call=turn.call_id).aggregate(read=read, written=written, cost=cost)
+    run.tokens += (took["read"] or 0) + (took["written"] or 0)
+    run.cost += took["cost"] or Decimal(0)
 
 
 def spend_time(run: AgentRun, child: Step) -> None:

@@ -142,6 +142,7 @@ def _ask_next(walk: Walk) -> None:
 def _take_turn(walk: Walk, child: Step) -> None:
     """Take in what the model answered: the end of the agent's work, or calls to be made."""
     limits.spend_time(walk.run, child)
+    limits.spend(walk.run, child)
     if child.status != StepStatus.COMPLETED or child.skipped or child.call is None:
         _stop_without_answer(walk, child)
         return
@@ -149,7 +150,6 @@ def _take_turn(walk: Walk, child: Step) -> None:
     if turn is None:
         _stop(walk, AgentRun.Stopped.FAILED, UNREADABLE)
         return
-    limits.spend(walk.run, turn)
     walk.messages.append(ModelTurn(text=turn.text, calls=sealing.shown(turn.calls)))
     turn = sealing.taken_out(turn, walk.plan.public_id, child.step_id)
     if turn.calls and turn.cost is None and walk.settings.budget.cost is not None:
@@ -234,7 +234,7 @@ def _outcome(walk: Walk, child: Step | None) -> str:
     if child is None:
         return telling.GONE
     limits.spend_time(walk.run, child)
-    return telling.outcome_of(child)
+    return telling.outcome_of(child, len(walk.awaited))
 
 
 def _park(walk: Walk) -> None:

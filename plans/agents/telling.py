@@ -16,7 +16,8 @@ from plans.states import StepStatus
 from plans.work import Memory
 
 LONGEST_INPUT = 60_000
-LONGEST_RESULT = 20_000
+LONGEST_RESULT, ALL_RESULTS = 20_000, 60_000
+"""Characters of one result, and of those of one round together: each has its share."""
 LONGEST_MESSAGE = 2_000
 NOTHING = "This call was made, and gave nothing."
 EDITED = "A person changed the arguments of this call before they approved it."
@@ -35,8 +36,8 @@ def task_of(step: Claimed) -> Task:
     return Task(text="\n\n".join(parts))
 
 
-def outcome_of(child: Step) -> str:
-    """Return what came of a call that has ended: done, changed by people, refused with why, failed, skipped."""
+def outcome_of(child: Step, among: int = 1) -> str:
+    """Return what came of one of so many calls that have ended: done, changed by people, refused with why, failed, skipped."""
     if child.skipped:
         return _skipped(child)
     if child.status == StepStatus.CANCELLED:
@@ -48,7 +49,7 @@ def outcome_of(child: Step) -> str:
     if call is None or not isinstance(response, dict):
         return NOTHING
     notes = list(_notes(call, response))
-    value = format_for_model(response.get("results"), LONGEST_RESULT)
+    value = format_for_model(response.get("results"), min(LONGEST_RESULT, ALL_RESULTS // among))
     return "\n\n".join([*notes, prompt.fenced(value, "Its result", kind="json")])
 
 

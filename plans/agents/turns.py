@@ -8,7 +8,7 @@ from typing import Any
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.tools import tool
-from plans.agents import instructions, offering, sealing, speaking
+from plans.agents import access, instructions, offering, sealing, speaking
 from plans.agents.children import TURN
 from plans.agents.conversation import MESSAGES
 from plans.agents.conversing import Talk, converse
@@ -23,6 +23,10 @@ MOMENT = 0.1
 OUT_OF_TIME = "The agent's time was up before its model had answered. Retry this step to let it go on."
 NO_TURN = "Only an agent's step has its model asked, and it waits for no such turn. Give a step an agent instead."
 SWITCHED_OFF = "The agent {name} was switched off meanwhile. An administrator can switch it on."
+NOT_THEIRS = "{who} may not use the agent {name} any more. An administrator can let them."
+UNWANTED = "Nobody waits for this turn any more: its agent's step has ended."
+LOOK_SECONDS = 1.0
+"""How often a turn looks whether its agent still waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,30 @@ class Turn:
 async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
     """Ask the model of an agent what it does next. Toolgate calls this itself for steps that agents carry out."""
     turn = await in_database(turn_of, context)
+    watch = None
     try:
-        async with asyncio.timeout(turn.seconds):
+        async with asyncio.timeout(turn.seconds) as limit:
+            watch = asyncio.create_task(_stop_when_unwanted(context, limit))
             said = await converse(turn.talk, partial(speaking.say, turn.plan_ref, turn.agent_step))
     except TimeoutError:
-        raise ToolError(OUT_OF_TIME) from None
+        raise ToolError(UNWANTED if watch is not None and watch.done() else OUT_OF_TIME) from None
     finally:
+        if watch is not None:
+            watch.cancel()
         speaking.say(turn.plan_ref, turn.agent_step, "")
     result = await in_database(sealing.put_away, said, turn.plan_ref, context.step_id or 0)
     return result.model_dump(mode="json")
+
+
+async def _stop_when_unwanted(context: ToolContext, limit: asyncio.Timeout) -> None:
+    """End the request once the agent waits for it no more: a person skipped its step, in whatever process."""
+    while await in_database(_is_wanted, context):
+        await asyncio.sleep(LOOK_SECONDS)
+    limit.reschedule(asyncio.get_running_loop().time())
+
+
+def _is_wanted(context: ToolContext) -> bool:
+    return _run(_step(context)) is not None
 
 
 def turn_of(context: ToolContext) -> Turn:
@@ -59,9 +78,11 @@ def turn_of(context: ToolContext) -> Turn:
         raise ToolError(NO_TURN)
     if not run.agent.enabled:
         raise ToolError(SWITCHED_OFF.format(name=run.agent.name))
+    if not access.may_use(step.plan.author, run.agent):
+        raise ToolError(NOT_THEIRS.format(who=step.plan.author.get_username(), name=run.agent.name))
     settings = AgentDocument.model_validate_json(run.settings)
     prompt = instructions.rendered(settings, is_last=run.rounds >= settings.budget.rounds)
-    tools = tuple(offering.offered(settings.tools, step.plan).values())
+    tools = tuple(offering.offered(settings.tools, step.plan, run.step.description).values())
     messages = MESSAGES.validate_json(run.messages)
     talk = Talk(context, prompt.text, messages, tools, settings.model)
     budget = settings.budget.seconds

@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 MOST_ARGUMENT_BYTES = 512 * 1024
 LONGEST_WRITTEN = 2_000
+MOST_CHARACTERS = 240_000
+"""Of a conversation: some 60,000 tokens, which models of today take together with their tools and an answer."""
+LEFT_OUT = "What came of this call was told before, and is left out here to make room."
 WRITTEN = "written"
 """Under this name the arguments of a call that cannot be read hold what was written."""
 UNREADABLE = "This call was not made: its arguments are no JSON object. {why} Send it again with one."
 NOT_MADE = "This call was not made."
 GO_ON = "Go on."
+EARLIER = "{count} messages, as in the turn before."
 WAITS = "A call of this tool waits until a person has approved it."
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -42,7 +46,24 @@ _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 def shown(messages: Sequence[Message]) -> list[Message]:
     """Return a conversation without secrets, in which each call has its outcome and a message is to be answered."""
-    return list(_whole([_without_secrets(each) for each in messages]))
+    return _fitting(list(_whole([_without_secrets(each) for each in messages])))
+
+
+def _fitting(messages: list[Message]) -> list[Message]:
+    """Return a conversation with its oldest outcomes left out, as many as must be; never those of the last round."""
+    over = sum(len(in_words(each)) for each in messages) - MOST_CHARACTERS
+    for index, each in enumerate(messages[:-1]):
+        if over <= 0:
+            break
+        if isinstance(each, ToolOutcomes):
+            less = ToolOutcomes(results=[_left_out(one) for one in each.results])
+            over -= len(in_words(each)) - len(in_words(less))
+            messages[index] = less
+    return messages
+
+
+def _left_out(outcome: ToolOutcome) -> ToolOutcome:
+    return outcome if len(outcome.text) <= len(LEFT_OUT) else outcome.model_copy(update={"text": LEFT_OUT})
 
 
 def _without_secrets(message: Message) -> Message:
@@ -85,12 +106,19 @@ def _not_made(call: ToolUse) -> ToolOutcome:
 
 
 def kept(instructions: str, messages: Sequence[Message], tools: Iterable[CallableTool]) -> list[Mapping[str, str]]:
-    """Return what a model reads as it is kept for people: texts, each with who says it."""
+    """Return what a model reads as it is kept for people: texts, each with who says it.
+
+    Of the messages only those since its turn before: the others are kept with the turns before.
+    """
     told: list[Mapping[str, str]] = [{"by": "instructions", "text": instructions}]
     names = ", ".join(each.tool.name for each in tools)
     if names:
         told.append({"by": "offered", "text": names})
-    return told + [{"by": each.by, "text": in_words(each)} for each in messages]
+    turns = [index for index, each in enumerate(messages) if isinstance(each, ModelTurn)]
+    first = turns[-1] if turns else 0
+    if first:
+        told.append({"by": "earlier", "text": EARLIER.format(count=first)})
+    return told + [{"by": each.by, "text": in_words(each)} for each in messages[first:]]
 
 
 def in_words(message: Message) -> str:

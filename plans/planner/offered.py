@@ -54,7 +54,7 @@ def offer(request: str, *, by: Requester, most: int = MOST_CHARACTERS) -> Offer:
     entries = {name: line_of(target) for name, target in tools.items()}
     chosen: list[str] = []
     room = most
-    for name in entries if sum(map(len, entries.values())) <= most else _ranked(tools, request):
+    for name in entries if sum(map(len, entries.values())) <= most else ranked(tools, request):
         if len(entries[name]) > room:
             continue
         room -= len(entries[name])
@@ -101,7 +101,7 @@ def _may_call(target: CallableTool, by: Requester) -> bool:
     return not refuses(facts)
 
 
-def _ranked(tools: Mapping[str, CallableTool], request: str) -> list[str]:
+def ranked(tools: Mapping[str, CallableTool], request: str) -> list[str]:
     """Return the names of tools, those first that share most with the request."""
     wanted = [word for word in words_of(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
     return sorted(tools, key=lambda name: (-_likeness(wanted, name, tools[name]), name))

@@ -6,11 +6,12 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from catalog import clock, registry
+from catalog.models import Call
 from catalog.testing import clean_registry
 from catalog.tools import ToolContext, tool
 from plans.agents.conversation import MESSAGES
 from plans.agents.settings import AgentBudget, AgentDocument, ToolFilter, columns_of
-from plans.models import Agent, AgentRun, Plan, Step
+from plans.models import Agent, AgentRun, ModelUse, Plan, Step
 from plans.services import Requester, start_plan
 from tests.builders import make_plan, step
 
@@ -37,7 +38,11 @@ class Script:
         if isinstance(said, Exception):
             raise said
         usage = {"model": "scripted", "input_tokens": 100, "output_tokens": 10, "cost": "0.01"}
-        return usage | ({"text": said} if isinstance(said, str) else said)
+        answer = usage | ({"text": said} if isinstance(said, str) else said)
+        took = {name: answer[name] for name in usage}
+        call = Call.objects.get(public_id=context.call_id)
+        ModelUse.objects.create(call=call, plan=turn.plan, purpose="agent", latency_ms=1, at=clock.now(), **took)
+        return answer
 
     def last_results(self) -> list[str]:
         """Return what the model was told of its calls when it was asked last."""

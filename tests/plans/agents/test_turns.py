@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from catalog import clock
 from catalog.errors import ToolError
 from catalog.tools import ToolContext
-from plans.agents import speaking, turns
+from plans.agents import limits, offering, speaking, turns, wire
+from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.agents.settings import AgentBudget, ToolFilter
 from plans.controls import cancel_plan
 from plans.models import Agent, ModelUse, Plan
 from plans.retrying import retry_plan
 from plans.services import Requester, start_plan
+from plans.skipping import skip_step
 from tests.builders import call_of, make_plan, step, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, children_of, make_agent, run_of, tools_of
 from tests.plans.planner.server import MODEL, ModelServer, Reply
@@ -68,7 +71,8 @@ def test_calls_are_made_and_told_under_their_ids(server, stage, ada):
     assert [(each["role"], each["tool_call_id"]) for each in (first, second)] == [("tool", "c1"), ("tool", "c2")]
     assert "```json" in first["content"]
     kept = json.loads(ModelUse.objects.latest("pk").prompt)
-    assert [each["by"] for each in kept] == ["instructions", "offered", "user", "model", "tools"]
+    assert [each["by"] for each in kept] == ["instructions", "offered", "earlier", "model", "tools"]
+    assert kept[2]["text"] == "1 messages, as in the turn before."
     assert 'safe {"value": 1}' in kept[3]["text"]
 
 
@@ -309,3 +313,61 @@ def test_a_turn_that_is_not_waited_for_is_not_taken_again(server, stage, ada):
     plan = work_off(agent_plan(ada))
     with pytest.raises(ToolError, match="waits for no such turn"):
         turns.turn_of(ToolContext(plan_id=plan.public_id, step_id=2))
+
+
+def test_an_agent_that_its_plans_author_may_not_use_any_more_is_not_asked(server, stage, ada):
+    make_agent()
+    server.says(wants(("safe", {"value": 1})), "Never asked.")
+    stage.acts["safe"] = lambda value, context: Agent.objects.update(groups='["others"]')
+    plan = work_off(agent_plan(ada))
+    assert (plan.status, len(server.asked)) == ("failed", 1)
+
+
+def test_a_step_that_is_skipped_ends_the_request(executor, server, stage, ada, said):
+    """And nothing more is shown of what its model says."""
+    make_agent()
+    never = threading.Event()
+    server.says(Reply("A long text that takes its time to come in.", waits=never))
+    plan = agent_plan(ada)
+    eventually(server.waiting.is_set, what="the answer's beginning")
+    skip_step(plan, 1, "By hand.", by=Requester(ada))
+    eventually(ModelUse.objects.exists, what="the row that says so")
+    never.set()
+    assert "stopped" in ModelUse.objects.get().error
+    eventually(lambda: said and said[-1][2] == "", what="the end of the text so far")
+
+
+def test_asks_that_failed_are_counted(server, stage, ada):
+    """What a provider took for a text that broke off it took all the same."""
+    make_agent()
+    server.says("Done.")
+    plan = agent_plan(ada)
+    work_off(plan)
+    run, (turn,) = run_of(plan), children_of(plan)
+    before = run.tokens
+    ModelUse.objects.create(
+        call=turn.call, plan=plan, purpose="agent", latency_ms=1, at=clock.now(), input_tokens=5, output_tokens=2
+    )
+    limits.spend(run, turn)
+    assert run.tokens == 2 * before + 7
+
+
+def test_of_a_long_conversation_the_oldest_outcomes_are_left_out(monkeypatch):
+    """So that a provider takes it; what came of the last calls stays."""
+    monkeypatch.setattr(wire, "MOST_CHARACTERS", 1_000)
+    messages: list[Message] = [Task(text="Do it.")]
+    for number in range(5):
+        messages.append(ModelTurn(calls=[ToolUse(id=f"c{number}", tool="safe")]))
+        messages.append(ToolOutcomes(results=[ToolOutcome(id=f"c{number}", tool="safe", text="x" * 400)]))
+    texts = [each.results[0].text for each in wire.shown(messages) if isinstance(each, ToolOutcomes)]
+    assert [each == wire.LEFT_OUT for each in texts] == [True, True, True, True, False]
+
+
+def test_of_many_tools_those_that_are_named_and_like_the_task_are_offered(server, stage, ada, monkeypatch):
+    monkeypatch.setattr(offering, "MOST_TOOLS", 2)
+    plan = agent_plan(ada, start=False)
+    every = ToolFilter(names=["safe"], categories=["general"])
+    found = {"a": 1, "b": 2, "safe": 3, "zebra": 4}
+    monkeypatch.setattr(offering, "let_through", lambda *given: found)
+    monkeypatch.setattr(offering, "ranked", lambda tools, task: sorted(tools, key=lambda name: name != task))
+    assert set(offering.offered(every, plan, "zebra")) == {"safe", "zebra"}
