@@ -125,8 +125,8 @@ def _result(step: Step, share: int, *, is_private: bool) -> str:
     if step.skipped:
         return f"{about}\n\nIt was skipped: its tool was not called."
     if step.agent:
-        said = prompt.fenced(prompt.cut(_text_of_agent(step), share), "What the agent said in the end")
-        return f"{about}\n\n{DONE_BY_AGENT if is_private else said}"
+        wrote = prompt.fenced(prompt.cut(_text_of_agent(step), share), "What the agent said in the end")
+        return f"{about}\n\n{DONE_BY_AGENT if is_private else wrote}"
     if step.call_id is None:
         return about
     response = _response_of(step)

@@ -36,8 +36,8 @@ def model() -> Iterator[ModelServer]:
 def served(transactional_db: None, catalog: None, model: ModelServer, tmp_path: Path) -> Iterator[Serving]:
     """A process that serves and executes, and asks that model."""
     (tmp_path / "workspace").mkdir()
-    asked = {"TOOLGATE_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url}
-    process = Serving(tmp_path, TOOLGATE_TOOLS="", TOOLGATE_LEASE_SECONDS="30", **asked)
+    process = Serving(tmp_path, TOOLGATE_TOOLS="", TOOLGATE_LEASE_SECONDS="30")
+    process.environment |= {"TOOLGATE_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url}
     process.start()
     try:
         eventually(process.url, what="the server")
