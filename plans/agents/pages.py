@@ -163,6 +163,7 @@ def agent_page(
         "row": Row(agent),
         "document": document,
         "offers": _offers(viewer, document.tools),
+        "most_offered": offering.MOST_TOOLS,
         "runs": _runs(viewer, agent),
         "task": task or TaskForm(),
         "has_model": bool(agent.model) or provider.is_configured(),
@@ -224,8 +225,8 @@ def _runs(viewer: "User", agent: Agent) -> Sequence[Ran]:
 
 
 def _offers(viewer: "User", wanted: ToolFilter) -> Mapping[str, CallableTool]:
-    """Return the tools that the agent would be offered in a plan of the viewer's."""
-    return offering.offered(wanted, Plan(author=viewer))
+    """Return the tools that the agent may call in the viewer's plans: of too many, the likest its task are offered."""
+    return offering.let_through(wanted, Plan(author=viewer))
 
 
 def _editor(viewer: "User", form: AgentForm) -> dict[str, Any]:
@@ -242,6 +243,7 @@ def _editor(viewer: "User", form: AgentForm) -> dict[str, Any]:
         "strategies": STRATEGIES,
         "default_model": provider.name(),
         "offers": _offers(viewer, filter_in(form)),
+        "most_offered": offering.MOST_TOOLS,
     }
 
 

@@ -1,0 +1,18 @@
+"""The page of an agent says when its model is offered fewer tools than the agent may call."""
+
+import pytest
+
+from plans.agents import offering
+from tests.plans.agents.scripted import make_agent
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(("most", "is_told"), [(1, True), (128, False)])
+def test_it_says_when_fewer_are_offered(client, stage, admin, monkeypatch, *, most, is_told):
+    monkeypatch.setattr(offering, "MOST_TOOLS", most)
+    agent = make_agent()
+    client.force_login(admin)
+    page = client.get(f"/agents/{agent.name}/").content.decode()
+    assert "Tools it would have" in page
+    assert ("1 of " in page and "are offered" in page) is is_told
