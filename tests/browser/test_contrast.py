@@ -7,6 +7,7 @@ from tests.approvals.builders import ask, make_tool
 from tests.browser.conftest import PageAs
 from tests.browser.test_reading import PAGES
 from tests.builders import make_plan, step, work_off, write_step
+from tests.plans.agents.scripted import make_agent
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 FAINT = """() => {
@@ -63,6 +64,7 @@ def faint(page: Page, path: str) -> list[str]:
 def test_every_text_can_be_read(admin, ada, page_as: PageAs, width, scheme):
     """On every page, with a plan that waits and one that is done."""
     ask(ada, make_tool("wipe_note", reversibility="irreversible"))
+    make_agent()
     plans = [work_off(make_plan(ada, write_step(1), step(2, dependencies=[1]))), work_off(make_plan(ada, step(1)))]
     looks = {"color_scheme": scheme, "reduced_motion": "reduce"}
     page = page_as(admin, viewport={"width": width, "height": 900}, **looks)

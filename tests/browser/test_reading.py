@@ -8,13 +8,14 @@ from approvals.models import AuditEntry
 from catalog.models import Tool
 from tests.approvals.builders import ask, make_tool
 from tests.browser.conftest import PageAs
+from tests.plans.agents.scripted import make_agent
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 PAGES = [
     *("/approvals/", "/approvals/?status=decided", "/approvals/?status=snoozed", "/approvals/?item=none"),
     *("/approvals/grants/", "/approvals/insights/", "/approvals/several/", "/audit/", "/audit/deliveries/"),
     *("/policies/", "/policies/new/", "/policies/simulator/", "/profile/notifications/"),
-    *("/agents/", "/agents/new/"),
+    *("/agents/", "/agents/new/", "/agents/ann/"),
     *("/plans/", "/plans/new/", "/tools/", "/tools/write_file/", "/tools/write_file/versions/"),
 ]
 SMALL_TARGETS = """[...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea")]
@@ -92,6 +93,7 @@ def test_an_audit_entry_opens_and_the_chain_is_checked(admin, page_as: PageAs):
 def test_every_page_fits_and_is_whole(admin, ada, page_as: PageAs, path, width):
     """No sideways scroll, targets large enough, one heading, ids once, every name leads somewhere."""
     ask(ada, make_tool("wipe_note", reversibility="irreversible"))
+    make_agent()
     page = page_as(admin, viewport={"width": width, "height": 800})
     page.goto(path)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
