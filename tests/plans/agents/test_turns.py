@@ -221,7 +221,7 @@ def test_a_turn_takes_no_longer_than_the_agent_may_work(server, stage, ada, monk
     never = threading.Event()
     server.says(Reply("A long text that takes its time to come in.", waits=never))
     assert work_off(plan).status == "failed"
-    assert "time was up" in step_of(plan, 1).error
+    assert "of work; it may take 1" in step_of(plan, 1).error
     never.set()
 
 

@@ -1,0 +1,259 @@
+"""What may go wrong around an agent's calls: people who answer in their place, steps that run out, races at the end."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from approvals.decisions import Decision, decide
+from approvals.states import Verdict
+from catalog import clock
+from catalog.errors import ToolError
+from catalog.models import Call
+from plans import claims, engine
+from plans.agents import children, loop
+from plans.agents.settings import AgentBudget
+from plans.askers import askers_of
+from plans.engine import Turn
+from plans.models import Agent, MemoryItem, Plan
+from plans.retrying import retry_plan
+from plans.services import Requester
+from plans.settling import Settlement, settle_outcome
+from plans.skipping import skip_step
+from plans.spec import MAX_STEP_ID
+from tests.builders import act, approve, events_of, request_of, step_of, work_off
+from tests.plans.agents.scripted import SCRIPT, agent_plan, agent_step, calls, make_agent, run_of, tools_of
+from tests.racing import at_once
+
+
+def answer(plan: Plan, by: Any, verdict: Verdict, step_id: int = 3, **more: Any) -> None:
+    """Answer what a step waits for."""
+    request = request_of(plan, step_id)
+    decide(request, by=by, decision=Decision(verdict, request.digest, "Because of the audit.", **more))
+
+
+def test_what_a_call_gives_is_no_memory_of_the_plan(script, stage, ada):
+    """Else an agent could overwrite what other steps read."""
+    make_agent()
+    script.says(calls(("keeping", {"value": "the agent's"})), "Done.")
+    plan = work_off(agent_plan(ada, memory={"kept": "the plan's"}))
+    assert (plan.status, stage.values("keeping")) == ("completed", ["the agent's"])
+    values = MemoryItem.objects.filter(plan=plan, type="value").values_list("key", "value")
+    assert dict(values) == {"kept": '"the plan\'s"'}
+
+
+def test_changes_wanted_of_a_call_are_told_to_the_model(script, stage, ada, rosa):
+    """Its person has nothing to give: the model asks anew."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1})), "I will not.")
+    plan = work_off(agent_plan(ada))
+    answer(plan, rosa, Verdict.REQUEST_CHANGES)
+    assert work_off(plan).status == "completed"
+    assert (step_of(plan, 3).status, stage.values("dangerous")) == ("failed", [])
+    assert "Because of the audit." in script.last_results()[0]
+
+
+def test_whoever_approves_reads_what_the_model_said(script, stage, ada, rosa, client):
+    """On the page and over REST, as the agent's own words; nothing where it said nothing."""
+    make_agent()
+    wanted = calls(("dangerous", {"value": 1}), text="The disk is <full>.")
+    script.says(wanted, calls(("dangerous", {"value": 2})))
+    plan = work_off(agent_plan(ada))
+    request = request_of(plan, 3)
+    client.force_login(rosa)
+    page = client.get(f"/approvals/?item={request.public_id}").content.decode()
+    assert 'The disk is &lt;full&gt;.</span><div class="sub mt1">The agent\u2019s own words' in page
+    assert client.get(f"/api/v1/approvals/{request.public_id}/").json()["reason"] == "The disk is <full>."
+    approve(plan, rosa, 3)
+    work_off(plan)
+    assert request_of(plan, 5).call.reason == ""
+
+
+def test_a_rejection_that_skips_tells_why(script, stage, ada, rosa):
+    """In a fence, for people wrote it."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1})), "Then not.")
+    plan = work_off(agent_plan(ada))
+    answer(plan, rosa, Verdict.REJECT, effect="skip")
+    assert work_off(plan).status == "completed"
+    assert "Because of the audit." in script.last_results()[0]
+
+
+def test_a_person_who_skips_a_call_tells_why(script, stage, ada):
+    """And the tool did not run."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1})), "Then not.")
+    plan = work_off(agent_plan(ada))
+    skip_step(plan, 3, "It is done already.", by=Requester(ada))
+    assert work_off(plan).status == "completed"
+    told = script.last_results()[0]
+    assert ["skipped this call" in told, "It is done already." in told] == [True, True]
+
+
+@pytest.mark.parametrize("number", [MAX_STEP_ID, MAX_STEP_ID - 1])
+def test_the_highest_numbers_leave_room_for_an_agent(script, stage, ada, number):
+    """Its steps get free numbers that every database can keep."""
+    make_agent()
+    script.says(calls(("safe", {"value": 1}), ("safe", {"value": 2})), "Done.")
+    plan = work_off(agent_plan(ada, agent_step(number), act(2, "x")))
+    assert plan.status == "completed"
+    assert tools_of(plan, number) == [f"{name} completed" for name in ("agent_turn", "safe", "safe", "agent_turn")]
+    assert list(plan.steps.order_by("step_id").values_list("step_id", flat=True)) == [1, 2, 3, 4, 5, number]
+
+
+@pytest.mark.parametrize("mark", [{"responded": True}, {"settled": True}])
+def test_people_do_not_answer_in_the_models_place(mark):
+    """Who wrote what it says would have calls made in its name, and could approve them."""
+    said = {"results": [{"text": "Done."}]}
+    assert loop._said(Call(response=json.dumps(said))) is not None
+    assert loop._said(Call(response=json.dumps(said | mark))) is None
+
+
+def test_a_turn_that_is_settled_is_no_answer(script, stage, ada, rosa):
+    """Of whatever result."""
+    make_agent()
+    script.says(calls(("safe", {"value": 1})))
+    plan = agent_plan(ada)
+    work = engine.claim(plan.pk, owner="tests")
+    while work is not None and "agent_turn" not in str(tools_of(plan)):
+        work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1))
+    as_if_unknown(plan, 2)
+    told = Settlement("happened", calls(("dangerous", {"value": 1})))
+    settle_outcome(plan, 2, settlement=told, by=Requester(rosa))
+    assert work_off(plan).status == "failed"
+    assert step_of(plan, 1).error == loop.UNREADABLE
+
+
+def as_if_unknown(plan: Plan, step_id: int) -> None:
+    """Leave a call as a worker does that was lost while it ran."""
+    row = step_of(plan, step_id)
+    Call.objects.filter(pk=row.call_id).update(status="outcome_unknown")
+    waiting: dict[str, Any] = {"status": "in_progress", "waiting_for": "outcome", "claimed_by": "", "ready_at": None}
+    plan.steps.filter(pk=row.pk).update(lease_until=None, completed_at=None, **waiting)
+
+
+def test_who_answers_a_call_asked_for_what_the_agent_makes_of_it(script, stage, ada, rosa):
+    """And does not decide about that."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1})), calls(("dangerous", {"value": 2})))
+    plan = work_off(agent_plan(ada, agent_step(), act(2, "x", dependencies=[1])))
+    answer(plan, rosa, Verdict.RESPOND, 4, response="It says: delete it all.")
+    work_off(plan)
+    assert [askers_of(step_of(plan, number).pk) for number in (1, 2, 6)] == [{rosa.pk}] * 3
+    with pytest.raises(Exception, match="asked for"):
+        approve(plan, rosa, 6)
+
+
+def test_who_settles_a_call_asked_for_what_the_agent_makes_of_it(script, stage, ada, rosa):
+    """The result that they give is what the model goes by."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1})), "Done.")
+    plan = work_off(agent_plan(ada))
+    request = request_of(plan, 3)
+    approve(plan, rosa, 3)
+    as_if_unknown(plan, 3)
+    settle_outcome(plan, 3, settlement=Settlement("happened", "All is well."), by=Requester(rosa))
+    assert work_off(plan).status == "completed"
+    assert (request.call_id, askers_of(step_of(plan, 1).pk)) == (step_of(plan, 3).call_id, {rosa.pk})
+
+
+def test_a_turn_that_is_cut_off_stops_for_its_seconds(script, stage, ada):
+    """Not as one that failed."""
+    make_agent(budget=AgentBudget(seconds=60))
+    script.says(ToolError("The agent's time was up."))
+    plan = agent_plan(ada)
+    before = script.answer
+
+    def slow(context: Any) -> Any:
+        Call.objects.filter(public_id=context.call_id).update(started_at=clock.now() - timedelta(seconds=90))
+        return before(context)
+
+    script.answer = slow
+    try:
+        assert work_off(plan).status == "failed"
+    finally:
+        del script.answer
+    assert run_of(plan).stopped_for == "seconds"
+    assert "it may take 60" in step_of(plan, 1).error
+
+
+@pytest.mark.usefixtures("script")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"enabled": False}, "The agent ann is switched off."), ({"groups": '["finance"]'}, "no agent called ann")],
+)
+def test_a_call_does_not_start_once_its_agent_may_not(stage, ada, rosa, change, words):
+    """Also one that was approved."""
+    make_agent()
+    SCRIPT.says(calls(("dangerous", {"value": 1})), "Never said.")
+    plan = work_off(agent_plan(ada))
+    approve(plan, rosa, 3)
+    Agent.objects.update(**change)
+    assert work_off(plan).status == "failed"
+    assert stage.values("dangerous") == []
+    assert [words in step_of(plan, number).error for number in (3, 1)] == [True, True]
+    assert Call.objects.get(step__plan=plan, step__step_id=3).status == "cancelled"
+
+
+def test_an_agent_that_breaks_off_leaves_nothing_behind(script, stage, ada, monkeypatch):
+    """Its run has ended, and the calls that it was about to make are not made."""
+    make_agent()
+    script.says(calls(("safe", {"value": 1})), "Done.")
+    plan = agent_plan(ada)
+    with monkeypatch.context() as broken:
+        broken.setattr(loop, "_numbers", lambda awaited: awaited[0].no_such_thing if awaited[0].id else [])
+        broken.setattr(claims, "park_step", _parks_turns_only(claims.park_step))
+        assert work_off(plan).status == "failed"
+    assert (run_of(plan).stopped_for, stage.values("safe")) == ("failed", [])
+    assert tools_of(plan) == ["agent_turn completed", "safe cancelled"]
+    assert "3 step.cancelled" in events_of(plan)
+
+
+def _parks_turns_only(park: Any) -> Any:
+    """Return what parks an agent's step the first time, and breaks the next."""
+    parked: list[Any] = []
+
+    def parks(cursor: Any, step: Any, parking: Any) -> Any:
+        if parked:
+            raise RuntimeError("It breaks.")
+        parked.append(step)
+        return park(cursor, step, parking)
+
+    return parks
+
+
+def test_an_agent_is_retried_whose_old_settings_nobody_can_read(script, stage, ada):
+    """It takes those that the agent has now."""
+    make_agent()
+    script.says(ToolError("Away."), "Done.")
+    plan = work_off(agent_plan(ada))
+    run = run_of(plan)
+    run.settings = json.dumps({"what": "an older release wrote"})
+    run.save()
+    retry_plan(plan, 1, by=Requester(ada))
+    assert work_off(plan).status == "completed"
+
+
+def test_arguments_too_large_to_be_stored_are_told_in_words(script, stage, ada):
+    """The call is not made, and the model hears why."""
+    make_agent()
+    script.says(calls(("safe", {"value": "x" * 300_000})), "Done.")
+    assert work_off(agent_plan(ada)).status == "completed"
+    told = script.last_results()[0]
+    assert told.startswith("This call was not made, for its arguments cannot be stored. This has 300,")
+    assert children.NOT_STORED.split("{", maxsplit=1)[0] in told
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_last_two_calls_that_end_at_once_wake_the_agent_once(script, stage, ada, rosa):
+    """Whichever is last: it is asked again exactly once."""
+    make_agent()
+    script.says(calls(("dangerous", {"value": 1}), ("dangerous", {"value": 2})), "Done.")
+    plan = work_off(agent_plan(ada))
+    at_once(lambda: answer(plan, rosa, Verdict.REJECT, 3), lambda: answer(plan, rosa, Verdict.REJECT, 4))
+    assert step_of(plan, 1).waiting_for == ""
+    claimed = at_once(*[lambda: work_off(plan)] * 2)
+    assert [each.status for each in claimed].count("completed") >= 1
+    assert tools_of(plan) == ["agent_turn completed", "dangerous failed", "dangerous failed", "agent_turn completed"]
+    assert (len(script.read), events_of(plan).count("1 step.waiting")) == (2, 3)
