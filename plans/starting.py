@@ -158,7 +158,7 @@ def order_of_step(plan: PlanFacts, step: Claimed) -> Order:
     parameters = vault.restored(text, plan.ref) if given is None else given
     is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
     wanted = vault.Refilled(parameters)
-    if not is_literal and "${" in text:
+    if not is_literal and ("${" in text or step.parent_pk is not None):  # also what a model wrote of secrets is escaped
         memory = Memory(step.plan_pk, stored=True)
         wanted = vault.refill_kept(references.resolve(parameters, memory), plan.ref)
     order = order_for(step.tool, wanted.arguments, plan_ref=plan.ref)

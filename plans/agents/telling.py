@@ -37,7 +37,7 @@ def task_of(step: Claimed) -> Task:
 
 
 def outcome_of(child: Step, among: int = 1) -> str:
-    """Return what came of one of so many calls that have ended: done, changed by people, refused with why, failed, skipped."""
+    """Return what came of one of so many calls that have ended: done, changed by people, refused, failed, skipped."""
     if child.skipped:
         return _skipped(child)
     if child.status == StepStatus.CANCELLED:

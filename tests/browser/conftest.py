@@ -46,11 +46,11 @@ def complaints() -> Iterator[list[str]]:
 @pytest.fixture
 def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterator[PageAs]:
     """Return a function that opens a window for someone; sockets stay open and silent."""
-    with windows(browser, lambda: str(live_server.url), complaints) as open_window:
+    with patient(), windows(browser, lambda: str(live_server.url), complaints) as open_window:
 
         def open_silent_window(user: User, **options: Any) -> Page:
             page = open_window(user, **options)
-            page.set_default_timeout(8000)
+            page.set_default_timeout(SERVED_MS)
             page.route_web_socket("**/ws/**", lambda socket: None)
             return page
 
@@ -60,10 +60,16 @@ def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterat
 @pytest.fixture
 def window_of(browser: Browser, served: Serving, complaints: list[str]) -> Iterator[PageAs]:
     """Return a function that opens a window of its own for someone at what `served` serves, sockets and all."""
+    with patient(), windows(browser, served.url, complaints) as open_window:
+        yield open_window
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Expect what comes as late as on a busy machine."""
     expect.set_options(timeout=SERVED_MS)
     try:
-        with windows(browser, served.url, complaints) as open_window:
-            yield open_window
+        yield
     finally:
         expect.set_options(timeout=None)
 

@@ -34,6 +34,14 @@ def test_a_secret_that_a_model_writes_is_stored_nowhere(server, keepers, ada):
     assert PASSWORD not in json.dumps(server.asked)
 
 
+def test_a_password_that_looks_like_a_reference_is_what_the_tool_gets(server, keepers, ada):
+    """What a model writes refers to nothing."""
+    make_agent()
+    server.says(wants(("sign_in", {"user": "${ada}", "password": ODD})), "Done.")
+    plan = work_off(agent_plan(ada))
+    assert (plan.status, keepers) == ("completed", [ODD])
+
+
 def test_nothing_is_stored_of_it_while_people_are_asked(server, keepers, ada):
     make_agent()
     server.says(wants(("wipe", {"host": "db1", "password": PASSWORD})), "Done.")
