@@ -130,7 +130,8 @@ def test_a_tool_takes_the_place_of_its_namesake_and_the_log_says_of_which(write,
     with caplog.at_level(logging.WARNING, logger="toolgate.tools"):
         initialize_tools()
 
-    assert get_tool("read_file").reference == "own_tools:read_file"
+    replaced = get_tool("read_file")
+    assert replaced is not None and replaced.reference == "own_tools:read_file"
     was = "catalog.toolsets.workspace:read_file"
     assert caplog.messages == [f"tool_replaced name=read_file module=own_tools was={was}"]
 

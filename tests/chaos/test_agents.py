@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import User
@@ -70,7 +70,7 @@ def live(plan: Plan, reviewer: User) -> None:
 
 def die_at(moment: str, number: int) -> Callable[[], int]:
     """Let this process be killed before or after its so manieth commit; return a way to ask how many there were."""
-    commit, counter, seen = BaseDatabaseWrapper._commit, count(1), [0]
+    commit, counter, seen = BaseDatabaseWrapper._commit, count(1), [0]  # type: ignore[attr-defined]
 
     def commit_or_die(self: BaseDatabaseWrapper) -> None:
         seen[0] = at = next(counter)
@@ -80,7 +80,7 @@ def die_at(moment: str, number: int) -> Callable[[], int]:
         if (moment, at) == ("after", number):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    BaseDatabaseWrapper._commit = commit_or_die  # type: ignore[method-assign]
+    BaseDatabaseWrapper._commit = commit_or_die  # type: ignore[attr-defined]
     # Who watches statements is given commits one by one, on SQLite too.
     connection.execute_wrappers.append(lambda execute, *given: execute(*given))
     return lambda: seen[0]
@@ -90,7 +90,7 @@ def in_a_process_of_its_own(act: Callable[[], int]) -> int | None:
     """Do something in a forked process; return what it returned (less than 256), None when it was killed."""
     connection.close()
     if connection.vendor == "postgresql":
-        connection.close_pool()  # two processes on one connection would talk at once
+        cast("Any", connection).close_pool()  # two processes on one connection would talk at once
     pid = os.fork()
     if pid == 0:
         try:

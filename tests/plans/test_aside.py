@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import User
@@ -301,8 +301,8 @@ def test_connections_are_given_back(pool, stage, ada, gate):
     """However many wait, no more are in use than this test's and the thread's that has the place."""
 
     def in_use() -> int:
-        stats = connection.pool.get_stats()
-        return stats["pool_size"] - stats["pool_available"]
+        stats = cast("Any", connection).pool.get_stats()
+        return int(stats["pool_size"] - stats["pool_available"])
 
     plan = waiting(ada, 12)
     eventually(are_aside(pool, 12), what="the waits")

@@ -155,7 +155,7 @@ async def test_that_redis_is_gone_is_said_once(settings, caplog, monkeypatch) ->
     """However often it is tried, and once when it is back."""
     settings.REDIS_URL, tries = "", 0
     monkeypatch.setattr("plans.pokes.AGAIN_SECONDS", 0.0)
-    pokes = Pokes(lambda poked: None)
+    pokes: Pokes[int] = Pokes(lambda poked: None)
 
     async def send() -> None:
         nonlocal tries

@@ -122,7 +122,7 @@ def test_an_agent_whose_calls_are_held_outlives_its_server(installation: Install
         first, second = held(ask, plan)
         review(ask, first, verdict="approve")
         review(ask, second, verdict="reject", comment="Not that one.")
-        ended = eventually(lambda: ended_of(ask, plan), what="the plan's end")
+        ended = end_of(ask, plan)
         memory = ask("operator", "GET", f"plans/{plan}/memory/").json()
     assert ended["status"] == "completed"
     assert memory["values"]["told"] == "a.txt is written; b.txt was refused."
@@ -137,7 +137,7 @@ def test_a_model_reads_of_tools_what_the_agent_may_call(installation: Installati
     with installation.served() as ask:
         ask("administrator", "POST", "agents/", json=AGENT)
         plan = ask("operator", "POST", "plans/", json=PLAN).json()["id"]
-        assert eventually(lambda: ended_of(ask, plan))["status"] == "completed"
+        assert end_of(ask, plan)["status"] == "completed"
     (asked,) = model.asked
     assert sorted(each["function"]["name"] for each in asked["tools"]) == ["read_file", "write_file"]
     assert "You keep notes." in model.read()
@@ -156,6 +156,13 @@ def review(ask: Ask, request: dict[str, Any], **body: str) -> None:
         "reviewer", "POST", f"approvals/{request['id']}/reviews/", json={"seen_digest": request["digest"], **body}
     )
     assert answer.status_code == 201
+
+
+def end_of(ask: Ask, plan: str) -> dict[str, Any]:
+    """Wait for a plan's end, and return the plan."""
+    ended = eventually(lambda: ended_of(ask, plan), what="the plan's end")
+    assert ended is not None
+    return ended
 
 
 def ended_of(ask: Ask, plan: str) -> dict[str, Any] | None:

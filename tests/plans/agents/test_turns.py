@@ -345,6 +345,7 @@ def test_asks_that_failed_are_counted(server, stage, ada):
     work_off(plan)
     run, (turn,) = run_of(plan), children_of(plan)
     before = run.tokens
+    assert turn.call is not None
     ModelUse.objects.create(
         call=turn.call, plan=plan, purpose="agent", latency_ms=1, at=clock.now(), input_tokens=5, output_tokens=2
     )
