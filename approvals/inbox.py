@@ -19,7 +19,7 @@ from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, coun
 from approvals.selectors import requests_for, waiting_count
 from approvals.states import RequestStatus
 from catalog.pages import Cursor, Page, PageAt, page_of
-from catalog.privacy import private_in
+from catalog.privacy import private_in, sees_private
 from catalog.secrets import in_words
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _listed(viewer: "User", view: str, cursor: Cursor | None = None) -> Inbox:
 
 
 def _in_rows(viewer: "User", view: str, page: Page[ApprovalRequest], waiting: int) -> Inbox:
-    rows = _with_summaries(page.rows)
+    rows = _with_summaries(viewer, page.rows)
     count_twins(viewer, rows)
     older = page.next.pk if view == DECIDED and page.next else None
     later = page.next.text() if view != DECIDED and page.next else ""
@@ -175,14 +175,21 @@ def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
     )
 
 
-def _with_summaries(requests: "Sequence[ApprovalRequest] | QuerySet[ApprovalRequest]") -> list[ApprovalRequest]:
+def _with_summaries(viewer: "User", requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
+    """Name in a list what each call would do, as far as the viewer may know; of private tools it names nothing."""
     listed = list(requests)
     private = private_in([request.call for request in listed]) if listed else {}
+    judges = sees_private(viewer)
     for request in listed:
-        start: str = request.preview_start  # type: ignore[attr-defined] # annotated by _lean
-        summary = "" if request.call_id in private else summary_at(start)
+        hidden = private.get(request.call_id)
+        is_named = hidden is None or (judges and hidden.is_wording and not _is_of_private_tool(request))
+        summary = summary_at(request.preview_start) if is_named else ""  # type: ignore[attr-defined] # see _lean
         request.summary = in_words(summary) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
     return listed
+
+
+def _is_of_private_tool(request: ApprovalRequest) -> bool:
+    return request.tool_version.tool.returns_private_data
 
 
 def summary_at(start: str) -> str:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from approvals.inbox import queue_of
 from catalog.context import ToolContext
 from catalog.privacy import MARK, WORDS
 from plans.cloning import clone_plan
@@ -147,3 +148,13 @@ def test_what_another_model_wrote_of_private_values_it_was_given_is_not_told_on(
     plan = work_off(agent_plan(ada, look, agent_step(2, parameters={"who": "${found}"}, dependencies=[1])))
     told = told_of(ToolContext(plan_id=plan.public_id))
     assert (SECRET in told, DONE_BY_AGENT in told) == (False, True)
+
+
+@pytest.mark.parametrize(("role", "reads"), [("reviewer", True), ("administrator", True), ("viewer", False)])
+def test_the_queue_says_to_those_who_judge_what_an_agents_call_would_do(script, ada, workspace, role, reads):
+    """Its summary repeats what the agent wrote; whoever only looks on reads the tool's name."""
+    make_agent()
+    script.says(calls(("write_file", {"path": "notes.txt", "content": "Hello"})))
+    work_off(agent_plan(ada))
+    (listed,) = queue_of(person(role, role)).requests
+    assert listed.summary == ("Create notes.txt" if reads else "Run write_file")  # type: ignore[attr-defined] # set there
