@@ -7,7 +7,7 @@ the counter and the rows; the poke to whoever watches goes out after commit. Fac
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -55,7 +55,6 @@ Listener = Callable[[str, int], None]
 _open = threading.local()
 _listeners: list[Listener] = []
 _at_ends: list[Callable[["Recording"], None]] = []
-_writers = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -112,7 +111,7 @@ def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
     if outer is not None:
         yield outer
         return
-    with _turn(), transaction.atomic():
+    with transaction.atomic():
         now = lock_plan(plan_pk)
         with _gathering(plan_pk, plan_ref, now) as batch:
             yield batch
@@ -121,7 +120,7 @@ def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
 @contextmanager
 def recording_new(plan: Plan) -> Iterator[Recording]:
     """Store a new plan and open its first recording."""
-    with _turn(), transaction.atomic():
+    with transaction.atomic():
         plan.save(force_insert=True)
         with _gathering(plan.pk, plan.public_id, clock.now()) as batch:
             yield batch
@@ -141,11 +140,6 @@ def _gathering(plan_pk: int, plan_ref: str, now: datetime) -> Iterator[Recording
             _open.batch = before
         if batch.rows:
             _flush(batch)
-
-
-def _turn() -> AbstractContextManager[object]:
-    """Queue this process's writers on SQLite, whose own waiting is a sleep that grows; not inside a transaction."""
-    return _writers if on_sqlite() and not connection.in_atomic_block else nullcontext()
 
 
 def tell(batch: Recording, kind: str, call: Call, *, level: str, **data: Any) -> None:

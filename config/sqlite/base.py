@@ -2,10 +2,15 @@
 
 Django writes `%s` and SQLite reads `?`; finding and replacing them took a tenth of a durable step. What Django asks
 again for every cursor, fetch, BEGIN and COMMIT took another; where something watches the statements, it is asked.
+
+Whoever writes takes a turn first. SQLite has one writer at a time, and lets the others sleep ever longer between two
+looks whether it is theirs: where one transaction follows the other, who looks seldom never wrote at all.
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +18,10 @@ from django.db.backends.sqlite3 import base
 from django.db.backends.utils import CursorWrapper as DjangoCursorWrapper
 
 STATEMENTS_KEPT = 1024
+WRITES = ("UPDATE", "INSERT", "DELETE", "REPLACE")
+
+_writers = threading.Lock()
+"""Who has it writes, of this process's threads; there is one file."""
 
 
 class Cursor(base.SQLiteCursorWrapper):
@@ -43,6 +52,12 @@ class CursorWrapper(DjangoCursorWrapper):
         if self.db.execute_wrappers or params is None or isinstance(params, Mapping):
             return super().execute(sql, params)
         self.db.validate_no_broken_transaction()
+        if not self.db.in_atomic_block and sql.startswith(WRITES):
+            with self.db.turn():
+                return self._execute_converted(sql, params)
+        return self._execute_converted(sql, params)
+
+    def _execute_converted(self, sql: str, params: Any) -> Any:
         try:
             return sqlite3.Cursor.execute(self.cursor, _converted(sql), params)
         except sqlite3.Error:
@@ -67,7 +82,28 @@ class CursorWrapper(DjangoCursorWrapper):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """SQLite with such cursors."""
+    """SQLite with such cursors, whose threads take turns at writing."""
+
+    _has_turn = False
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Write in the body, outside of a transaction, when it is this connection's turn."""
+        self._take_turn()
+        try:
+            yield
+        finally:
+            self._end_turn()
+
+    def _take_turn(self) -> None:
+        """Wait for the turn as long as SQLite would for its lock; then go on without, and SQLite says what it says."""
+        if not self._has_turn:
+            self._has_turn = _writers.acquire(timeout=self.settings_dict["OPTIONS"].get("timeout", 5.0))
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            _writers.release()
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Open a cursor on the connection."""
@@ -88,6 +124,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 raise
 
     def _start_transaction_under_autocommit(self) -> None:
+        self._take_turn()
+        try:
+            self._begin()
+        except BaseException:
+            self._end_turn()
+            raise
+
+    def _begin(self) -> None:
         if self.execute_wrappers or self.queries_logged:
             super()._start_transaction_under_autocommit()  # type: ignore[misc]
             return
@@ -98,6 +142,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 raise
 
     def _commit(self) -> None:
+        self._commit_now()
+        self._end_turn()  # one that failed is rolled back next
+
+    def _commit_now(self) -> None:
         if self.connection is None or self.execute_wrappers or self.queries_logged:
             super()._commit()  # type: ignore[misc]
             return
@@ -106,3 +154,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
         except sqlite3.Error:
             with self.wrap_database_errors:
                 raise
+
+    def _rollback(self) -> None:
+        try:
+            super()._rollback()  # type: ignore[misc]
+        finally:
+            self._end_turn()
+
+    def _close(self) -> None:
+        try:
+            super()._close()  # type: ignore[misc]
+        finally:
+            self._end_turn()

@@ -1,7 +1,9 @@
 """The database backend for SQLite: what it leaves out is never an error's kind, nor what watches the statements."""
 
 import sqlite3
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -62,3 +64,48 @@ def test_who_watches_the_statements_sees_a_transaction_begin_and_end() -> None:
         Category.objects.create(name="seen")
     statements = [query["sql"] for query in captured.captured_queries]
     assert (statements[0], statements[-1]) == ("BEGIN IMMEDIATE", "COMMIT")
+
+
+def write_in_a_thread(write: Callable[[], object]) -> None:
+    """Let a thread write that SQLite gives no time to wait, while this one is in the middle of a transaction."""
+    failures: list[Exception] = []
+    comes = threading.Event()
+
+    def live() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout = 0")
+        comes.set()
+        try:
+            write()
+        except Exception as failure:
+            failures.append(failure)
+        finally:
+            connection.close()
+
+    other = threading.Thread(target=live)
+    with transaction.atomic():
+        Category.objects.create(name="first")
+        other.start()
+        comes.wait()
+        time.sleep(0.1)
+    other.join()
+    assert not failures, failures
+
+
+def create_in_a_transaction() -> None:
+    with transaction.atomic():
+        Category.objects.create(name="second")
+
+
+@pytest.mark.parametrize("write", [create_in_a_transaction, lambda: Category.objects.create(name="second")])
+def test_a_thread_that_writes_waits_for_its_turn_instead_of_looking_now_and_then(write: Callable[[], object]) -> None:
+    write_in_a_thread(write)
+    assert [each.name for each in Category.objects.order_by("pk")][-2:] == ["first", "second"]
+
+
+def test_a_transaction_that_fails_gives_its_turn_back() -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Category.objects.create(name="twice")
+        Category.objects.create(name="twice")
+    write_in_a_thread(create_in_a_transaction)
+    assert Category.objects.filter(name="second").exists()
