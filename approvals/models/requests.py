@@ -32,7 +32,7 @@ class ApprovalRequest(models.Model):
     likeness = models.CharField(max_length=64, blank=True, help_text="The same for calls of one tool with one text.")
     policy_revision = models.ForeignKey(PolicyRevision, models.PROTECT, related_name="requests")
     tool_version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="requests")
-    plan_ref = models.CharField(max_length=40, blank=True, db_index=True)
+    plan_ref = models.CharField(max_length=40, blank=True)
     opened_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
@@ -53,6 +53,7 @@ class ApprovalRequest(models.Model):
 
     class Meta:
         indexes: ClassVar = [
+            models.Index(fields=["plan_ref", "status"], name="request_of_plan"),
             models.Index(fields=["status", "expires_at"], name="request_due_to_expire"),
             models.Index(
                 fields=["effective_at"],
