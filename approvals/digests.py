@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from django.db import connection
+
 from approvals.models import Instance
 from approvals.policy import Rule
 from catalog.canonical import digest
@@ -22,18 +24,31 @@ class Binding:
     state_token: str
 
 
-def this_instance() -> Instance:
-    """Return this installation's one row."""
-    return Instance.objects.get(pk=1)
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where something is agreed to: the installation, and its epoch."""
+
+    name: str
+    epoch: int
 
 
-def action_digest(call: Call, binding: Binding, rule: Rule, instance: Instance | None = None) -> str:
+def this_origin() -> Origin:
+    """Return this installation in its present epoch. Raises Instance.DoesNotExist without its row."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, epoch FROM approvals_instance WHERE id = 1")
+        row = cursor.fetchone()
+    if row is None:
+        raise Instance.DoesNotExist("This installation's row is missing.")
+    return Origin(*row)
+
+
+def action_digest(call: Call, binding: Binding, rule: Rule, origin: Origin | None = None) -> str:
     """Return the digest over everything an approval of `call`, held by `rule`, is bound to: here, unless told where."""
-    instance = instance or this_instance()
+    origin = origin or this_origin()
     return digest(
         ACTION,
-        instance.name,
-        str(instance.epoch),
+        origin.name,
+        str(origin.epoch),
         call.plan_ref,
         call.step_ref,
         call.public_id,
@@ -55,7 +70,7 @@ def intent_digest(call: Call) -> str:
 
 def intent_of(plan_ref: str, tool_name: str, arguments: str) -> str:
     """Return the digest of what a call of this tool with these arguments, as RFC 8785 text, would want in a plan."""
-    return digest(INTENT, this_instance().name, plan_ref, tool_name, arguments)
+    return digest(INTENT, this_origin().name, plan_ref, tool_name, arguments)
 
 
 def likeness(call: Call) -> str:

@@ -21,6 +21,7 @@ from catalog.access import ADMINISTRATOR
 from catalog.canonical import time_text
 from catalog.errors import ParameterError
 from catalog.facts import Fact
+from catalog.models import Call
 from catalog.problems import log_unexpected
 from catalog.states import CallStatus
 from catalog.transitions import try_move
@@ -54,13 +55,20 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
         _take_back(str(fact.data.get("approval")))
     if (fact.kind not in OF_REQUESTS and fact.kind != UNKNOWN) or fact.call is None:
         return
-    request = ApprovalRequest.objects.filter(call=fact.call).select_related("policy_revision__policy").first()
+    request = _request_of(fact.call, opening=fact.kind == "approval.opened")
     if request is None and fact.kind in OF_REQUESTS:
         return
     event = _event(fact, request)
     people = list(_people(event).select_related("notification_choice").distinct())
     rows = [*_to_people(event, people), *_to_addresses(event)]
     Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _request_of(call: Call, *, opening: bool) -> ApprovalRequest | None:
+    """Return the call's request as it is stored; one that is being opened is what its call has."""
+    if opening:
+        return getattr(call, "approval", None)
+    return ApprovalRequest.objects.filter(call=call).select_related("policy_revision__policy").first()
 
 
 def _event(fact: Fact, request: ApprovalRequest | None) -> Event:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from django.db.models import F
 
-from approvals.digests import Binding, action_digest, this_instance
-from approvals.models import Instance, Round
+from approvals.digests import Binding, Origin, action_digest, this_origin
+from approvals.models import Round
 from approvals.policy import Rule, rule_of
 from catalog.definitions import SafetyLevel
 from catalog.models import ToolVersion
@@ -103,7 +103,7 @@ def _code_has_changed(round_: Round) -> bool:
 class _Digests:
     """Computes what rounds are bound to, in whichever epoch they were opened."""
 
-    instances: list[Instance] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
     rules: dict[int, Rule] = field(default_factory=dict)
 
     def epoch_of(self, round_: Round) -> int | None:
@@ -112,7 +112,7 @@ class _Digests:
         implementation = request.call.implementation
         code = implementation.digest if implementation else ""
         binding = Binding(request.tool_version.fingerprint, code, round_.arguments, round_.state_token)
-        digests = ((each.epoch, action_digest(request.call, binding, rule, each)) for each in self._instances())
+        digests = ((each.epoch, action_digest(request.call, binding, rule, each)) for each in self._origins())
         return next((epoch for epoch, digest in digests if digest == round_.digest), None)
 
     def _rule(self, round_: Round) -> Rule:
@@ -121,18 +121,18 @@ class _Digests:
             self.rules[key] = rule_of(round_.policy_revision)
         return self.rules[key]
 
-    def _instances(self) -> list[Instance]:
+    def _origins(self) -> list[Origin]:
         """Return this installation as it was in each of its epochs, the present one first."""
-        if not self.instances:
-            now = this_instance()
-            self.instances = [Instance(name=now.name, epoch=epoch) for epoch in range(now.epoch, 0, -1)]
-        return self.instances
+        if not self.origins:
+            now = this_origin()
+            self.origins = [Origin(now.name, epoch) for epoch in range(now.epoch, 0, -1)]
+        return self.origins
 
 
 @invariant(20, "No approval of an earlier epoch was used in a later one.")
 def approvals_stay_in_their_epoch(world: World) -> Iterator[Finding]:
     """Look at used approvals in the order of their use: their epochs never go back. The first epoch has none before."""
-    if this_instance().epoch == 1:
+    if this_origin().epoch == 1:
         return
     digests, last = _Digests(), 0
     for round_ in _rounds(used=True):
