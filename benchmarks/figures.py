@@ -44,8 +44,11 @@ class Figure:
         print(json.dumps(line), flush=True)
 
 
-AT_ONCE = {"TOOLGATE_UNDO_SECONDS": "0", "TOOLGATE_MAX_PENDING_PER_REQUESTER": "0"}
-"""Nothing waits to be undone, and one requester may have all the requests wait that the figure asks for."""
+MANY_WAIT = {"TOOLGATE_MAX_PENDING_PER_REQUESTER": "0"}
+"""One requester may have all the requests wait that the figure asks for."""
+
+AT_ONCE = {**MANY_WAIT, "TOOLGATE_UNDO_SECONDS": "0"}
+"""And nothing waits to be undone."""
 
 FIGURES = (
     Figure("chain_ms_per_step", "chain"),
@@ -60,8 +63,8 @@ FIGURES = (
     Figure("catalog_page_ms", "catalog_page", value="p95"),
     Figure("plan_page_ms", "plan_page", value="p95"),
     Figure("queue_page_ms", "queue_page", value="p95"),
-    Figure("waiting_cost", "waiting_cost", unit="MiB"),
-    Figure("waiting_threads", "waiting_cost", unit="threads", function="threads"),
+    Figure("waiting_cost", "waiting_cost", unit="MiB", settings=MANY_WAIT),
+    Figure("waiting_threads", "waiting_cost", unit="threads", settings=MANY_WAIT, function="threads"),
     Figure("serve_rss_mib", "serve", unit="MiB", function="rss"),
     Figure("serve_ready_s", "serve", unit="s", function="ready"),
     Figure("check_invariants_s", "check_invariants", unit="s"),
