@@ -82,3 +82,14 @@ def test_an_edit_begins_in_its_first_field_and_goes_on_where_it_was(ada, rosa, p
     page.keyboard.press("Escape")
     expect(page.locator("#effect")).to_be_visible()
     expect(page.locator("#d-h")).to_be_focused()
+
+
+def test_what_came_can_be_pressed_at_once(ada, rosa, page_as: PageAs):
+    """However fast the hand: a link that has just come is followed as any other, not by opening the page anew."""
+    page = page_as(rosa)
+    open_inbox(page, f"?item={ask(ada).public_id}")
+    page.evaluate("""document.addEventListener("htmx:afterSwap",
+        () => setTimeout(() => document.querySelector("[data-leave]").click()), {once: true})""")
+    page.keyboard.press("e")
+    expect(page.locator("#effect")).to_be_visible()
+    expect(page.locator("#d-h")).to_be_focused()
