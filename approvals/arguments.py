@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from catalog.glyphs import count_hidden
 from catalog.lookalikes import odd_words
 from catalog.opaque import Opaque, opaque_in
-from catalog.truth import claims_in
+from catalog.truth import claims_in, truth_of
 
 if TYPE_CHECKING:
     from approvals.revealing import SecretField
@@ -68,6 +68,11 @@ class Argument:
         return [*found, (self.text[end:], "")]
 
     @cached_property
+    def nothings(self) -> list[str]:
+        """The first long stretches of nothing in it, each counted: a change draws empty lines one by one."""
+        return [part.note for part in truth_of(self.text) if part.kind == "nothing"][:3]
+
+    @cached_property
     def opaque(self) -> list[Opaque]:
         """What of it nobody can read."""
         return opaque_in(self.text)
@@ -106,6 +111,17 @@ def argument(name: str, value: Any, **more: Any) -> Argument:
 def as_text(value: Any) -> str:
     """Return a value as a person reads it: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def as_lines(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as lines to compare, texts as they are: a changed line of a long text is one changed line."""
+    parts = []
+    for name, value in sorted(arguments.items()):
+        if isinstance(value, str) and "\n" in value:
+            parts.append("\n".join([f"{name}:", *(f"    {line}" for line in value.split("\n"))]))
+        else:
+            parts.append(f"{name}: {json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)}")
+    return "".join(f"{part}\n" for part in parts)
 
 
 def _texts_in(value: Any) -> list[str]:

@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 
 from approvals.arguments import Argument, Warnings, argument, warnings_about
 from approvals.bar import Bar
-from approvals.drifting import Drifted, drifted
+from approvals.drifting import Drifted, Revised, drifted, revised
 from approvals.editing import Editing, begin
 from approvals.edits import Edit, part_of, progress_of
 from approvals.eligibility import may_answer, may_decide
@@ -21,7 +21,8 @@ from approvals.policy import Rule, rule_for
 from approvals.precedent import precedents_for
 from approvals.private import hidden_from
 from approvals.revealing import SecretField, may_reveal, secret_fields
-from approvals.selectors import current_round, last_review, status_sentence
+from approvals.selectors import answered_by, current_round, last_review, status_sentence
+from approvals.sentences import after_expiry
 from approvals.timeline import Moment, Standing, standing_of, timeline_of
 from catalog import clock
 from catalog.access import name_of, sees_all
@@ -208,6 +209,11 @@ class Briefing:
         """What changed since the request that this one replaces was open; None where nothing did."""
         return None if self.is_private else drifted(self.request)
 
+    @cached_property
+    def revised(self) -> Revised | None:
+        """What reviewers made of the arguments; None where they stand as they were asked for."""
+        return None if self.is_private else revised(self.request)
+
     @property
     def editing(self) -> Editing:
         """The form in which the viewer writes other arguments, filled with those that are asked for."""
@@ -221,6 +227,16 @@ class Briefing:
         found = people.distinct().order_by("first_name", "username")
         # A delegation counts only as long as who gave it might decide.
         return [name_of(each) for each in found if each.pk not in handed or may_decide(self.request, each) is None]
+
+    @property
+    def after_expiry(self) -> str:
+        """What becomes of it when nobody answers in time: another group is asked once."""
+        return after_expiry(self.rule.on_expiry, "" if self.request.escalated_at else self.rule.escalate_to)
+
+    @property
+    def lacking(self) -> int:
+        """How many people's approvals are missing, the viewer's among them."""
+        return sum(stage.count for stage in self.standing_votes.lacking)
 
     @property
     def is_irreversible(self) -> bool:
@@ -246,10 +262,10 @@ class Briefing:
         return max(0, int((request.effective_at - clock.now()).total_seconds()))
 
     @cached_property
-    def precedent(self) -> list[tuple[ApprovalRequest, Review | None]]:
-        """The last answers about the same tool with their reviews, for who may see them."""
+    def precedent(self) -> list[tuple[ApprovalRequest, Review | None, str]]:
+        """The last answers about the same tool, with their reviews and who gave them, for who may see them."""
         earlier = precedents_for(self.request) if sees_all(self.viewer) else []
-        return [(each.request, each.review) for each in earlier]
+        return [(each.request, each.review, answered_by(each.request)) for each in earlier]
 
 
 def target_of(request: ApprovalRequest, arguments: Mapping[str, Any], summary: str) -> str:

@@ -1,11 +1,16 @@
-"""What changed between a request and the one that it replaces: in words, and both sides for a page to compare."""
+"""What changed since a request was asked for: between it and the one it replaces, and by reviewers; for a page."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from approvals.arguments import as_text
+from approvals.arguments import as_lines, as_text
 from approvals.models import ApprovalRequest, Round
 from approvals.requests import Change, change_before
 from catalog import diffs
+from catalog.access import name_of
+from catalog.secrets import in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +20,18 @@ class Drifted:
     change: Change
 
     @property
-    def rows(self) -> diffs.Change:
-        """Both sides, line by line."""
-        return diffs.diff_texts(_as_lines(self.change.before), _as_lines(self.change.after))
+    def rows(self) -> diffs.Change | None:
+        """Both sides, line by line; None where both read the same."""
+        rows = diffs.diff_texts(_as_lines(self.change.before), _as_lines(self.change.after))
+        return rows if rows.added or rows.removed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Revised:
+    """What reviewers made of the arguments: who, and `rows` that compare what was asked for with what is now."""
+
+    who: str
+    rows: diffs.Change
 
 
 def drifted(request: ApprovalRequest) -> Drifted | None:
@@ -33,11 +47,29 @@ def seen_before(request: ApprovalRequest, seen_digest: str) -> diffs.Change | No
     return diffs.diff_texts(_as_lines(seen), _as_lines(now)) if seen and now and seen != now else None
 
 
-def _as_lines(round_: Round) -> str:
-    shown = round_.preview_json or {}
-    told = {name: as_text(value) for name, value in round_.arguments_json.items()}
-    told |= {
-        "(what is there)": as_text(shown.get("before") or ""),
-        "(what it makes of it)": as_text(shown.get("after") or ""),
+def revised(request: ApprovalRequest) -> Revised | None:
+    """Return what reviewers changed of the arguments since they were asked for; None where nobody did; no query."""
+    rounds = sorted(request.rounds.all(), key=lambda each: each.number)
+    first, now = rounds[0], next(each for each in rounds if each.number == request.round_number)
+    if first.arguments == now.arguments:
+        return None
+    editors = dict.fromkeys(name_of(each.editor) for each in rounds if each.editor and each.number <= now.number)
+    rows = diffs.diff_texts(as_lines(first.arguments_json), as_lines(now.arguments_json))
+    return Revised(" and ".join(editors), rows)
+
+
+def effect_lines(preview: Mapping[str, Any] | None) -> str:
+    """Return what a tool shows of its effect as lines to compare: what it says, what is there, what it makes of it."""
+    shown = preview or {}
+    rows = shown.get("rows") or () if shown.get("kind") == "rows" else ()
+    told = {
+        "(what the tool says)": shown.get("summary"),
+        "(what is there)": shown.get("before"),
+        "(what it makes of it)": shown.get("after"),
     }
-    return "".join(f"{name}: {text}\n" for name, text in told.items() if text)
+    lines = [f"{name}: {in_words(as_text(text))}\n" for name, text in told.items() if text]
+    return "".join([*lines, *(f"(row) {in_words(json.dumps(row, ensure_ascii=False))}\n" for row in rows)])
+
+
+def _as_lines(round_: Round) -> str:
+    return as_lines(round_.arguments_json) + effect_lines(round_.preview_json)

@@ -3,13 +3,14 @@
 The check is that of `approvals.edits`; nothing is stored before the answer is sent.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.http import QueryDict
 
+from approvals.arguments import as_lines
+from approvals.drifting import effect_lines
 from approvals.edits import Edit, check_edit
 from approvals.models import ApprovalRequest
 from approvals.selectors import current_round
@@ -38,13 +39,16 @@ class Editing(Writing):
     @property
     def change(self) -> Change | None:
         """The agent's arguments beside the reviewer's, line by line; None while those are not sound."""
-        return diff_texts(_lines(self.before), _lines(self.edit.arguments)) if self.edit else None
+        return diff_texts(as_lines(self.before), as_lines(self.edit.arguments)) if self.edit else None
 
     @property
     def preview_change(self) -> Change | None:
-        """What the tool would change now; None where it shows no such thing."""
+        """What the tool would change now, or else what it shows now beside what it showed; None where that is alike."""
         shown = (self.edit.preview if self.edit else None) or {}
-        return diff_texts(shown.get("before"), shown.get("after")) if shown.get("kind") == "diff" else None
+        if shown.get("kind") == "diff":
+            return diff_texts(shown.get("before"), shown.get("after"))
+        change = diff_texts(effect_lines(current_round(self.request).preview_json), effect_lines(shown))
+        return change if shown and (change.added or change.removed) else None
 
     @property
     def changes(self) -> int:
@@ -118,14 +122,3 @@ def written(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> tuple[
 
 def _new(request: ApprovalRequest, viewer: "User") -> Editing:
     return Editing(request=request, viewer=viewer, schema=request.tool_version.input_schema)
-
-
-def _lines(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as lines, texts as they are: a changed line of a long text is one changed line."""
-    parts = []
-    for name, value in sorted(arguments.items()):
-        if isinstance(value, str) and "\n" in value:
-            parts.append("\n".join([f"{name}:", *(f"    {line}" for line in value.split("\n"))]))
-        else:
-            parts.append(f"{name}: {json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)}")
-    return "".join(f"{part}\n" for part in parts)

@@ -1,12 +1,14 @@
 """The list of grants as its page shows it: those in force, then the last that ended. Never writes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django.db.models import Prefetch, QuerySet
+
 from approvals.grant_rows import in_words
 from approvals.grants import Standing, grants_for, may_revoke, standing_of
-from approvals.models import Grant
+from approvals.models import Grant, GrantUse
 from approvals.private import conditions_for
 from catalog.access import name_of
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 MOST_ACTIVE = 200
 MOST_ENDED = 50
-LABELS = {"active": "In force", "used_up": "Used up", "expired": "Expired", "revoked": "Revoked", "ended": "Ended"}
+MOST_USES = 10
+"""How many of the calls that ran by a grant its line names."""
 SCOPES = {"plan": "in plan {}", "session": "in session {}", "requester": "asked for by {}"}
 
 
@@ -28,11 +31,6 @@ class GrantLine:
     rows: list[dict[str, Any]]
 
     @property
-    def label(self) -> str:
-        """Where it stands."""
-        return LABELS[self.standing.word]
-
-    @property
     def conditions(self) -> str:
         """What a call must be like."""
         return in_words(self.rows)
@@ -41,6 +39,12 @@ class GrantLine:
     def scope(self) -> str:
         """Whose calls it is about."""
         return SCOPES[self.grant.scope].format(self.grant.scope_ref)
+
+    @property
+    def used(self) -> list[GrantUse]:
+        """The last calls that ran by it, newest first."""
+        used: list[GrantUse] = self.grant.last_used  # type: ignore[attr-defined] # see _lines
+        return used
 
     @property
     def maker(self) -> str:
@@ -57,6 +61,12 @@ class GrantsPage:
     may_revoke: bool
     marked: str = ""
 
+    @property
+    def ended_in_words(self) -> str:
+        """How many of those that have ended are listed."""
+        count = len(self.ended)
+        return f"the last {count}" if count == MOST_ENDED else str(count)
+
 
 def grants_page(viewer: "User", query: Mapping[str, str]) -> GrantsPage:
     """Return the grants the viewer may see; `?grant=` marks one."""
@@ -65,7 +75,8 @@ def grants_page(viewer: "User", query: Mapping[str, str]) -> GrantsPage:
     return GrantsPage(active, ended, may_revoke(viewer), query.get("grant", ""))
 
 
-def _lines(viewer: "User", grants: Iterable[Grant]) -> list[GrantLine]:
-    found = list(grants)
+def _lines(viewer: "User", grants: QuerySet[Grant]) -> list[GrantLine]:
+    calls = GrantUse.objects.select_related("call").only("grant", "at", "call__plan_ref", "call__step_ref")
+    found = list(grants.prefetch_related(Prefetch("used", calls.order_by("-pk")[:MOST_USES], "last_used")))
     rows = conditions_for(viewer, found)
     return [GrantLine(grant, standing_of(grant), rows[grant.pk]) for grant in found]

@@ -16,7 +16,7 @@ from approvals.briefing import Briefing, brief
 from approvals.expiry import seen_by
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
-from approvals.selectors import requests_for, waiting_count
+from approvals.selectors import answered_by, requests_for, waiting_count
 from approvals.states import RequestStatus
 from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.privacy import private_in, sees_private
@@ -185,6 +185,7 @@ def _with_summaries(viewer: "User", requests: Sequence[ApprovalRequest]) -> list
         is_named = hidden is None or (judges and hidden.is_wording and not _is_of_private_tool(request))
         summary = summary_at(request.preview_start) if is_named else ""  # type: ignore[attr-defined] # see _lean
         request.summary = in_words(summary) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
+        request.answered_by = answered_by(request)  # type: ignore[attr-defined] # for pages
     return listed
 
 

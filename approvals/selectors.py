@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Round, Snooze
-from approvals.states import RequestStatus, Verdict
+from approvals.states import REVIEWED, RequestStatus, Verdict
 from catalog import clock
 from catalog.access import agent_token_of, name_of, sees_all
 from catalog.models import CallRequester
@@ -83,6 +83,12 @@ def last_review(request: ApprovalRequest) -> Review | None:
     """Return the last review that counts, its person loaded; None while there is none."""
     counting = [review for review in request.reviews.all() if review.undone_at is None]
     return max(counting, key=lambda review: review.pk, default=None)
+
+
+def answered_by(request: ApprovalRequest) -> str:
+    """Name who answered, where the request stands as they left it; empty for every other end."""
+    review = last_review(request) if request.status in REVIEWED else None
+    return name_of(review.person) if review else ""
 
 
 def counted_approvals(round_: Round) -> list[Review]:

@@ -96,6 +96,15 @@ def _after(terms: Terms) -> str:
     )
 
 
+def after_expiry(on_expiry: str, escalate_to: str) -> str:
+    """Say what becomes of a call when the time to answer is over."""
+    if on_expiry == "escalate" and escalate_to:
+        return f"then {escalate_to} may answer, too"
+    return {"skip": "then its step is skipped", "cancel_plan": "then its plan is cancelled"}.get(
+        on_expiry, "then it does not run"
+    )
+
+
 def frictions_of(terms: Any) -> list[str]:
     """Say what else the terms of a rule that holds ask of people, or let them; nothing of other rules."""
     if terms.effect != "hold":

@@ -58,6 +58,10 @@ APPLYING = UNDOABLE | {RequestStatus.CHANGES_REQUESTED}
 """What people's answers lead to: each is carried to the call once."""
 
 
+REVIEWED = APPLYING | {RequestStatus.CONSUMED}
+"""Where the last review says who brought a request there; every other end is somebody else's doing, or nobody's."""
+
+
 class Verdict(models.TextChoices):
     """One person's answer to one request."""
 

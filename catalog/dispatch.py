@@ -216,7 +216,7 @@ def preview(
         raise (ToolError(scrub.text(error.user_message())) if scrub else error) from None
     except HANDLER_FAILURES as error:  # a broken preview must not stop the call from being judged without one
         logger.warning("tool_preview_failed tool=%s error=%s", tool.name, type(error).__name__)
-        return Preview(summary=f"The preview failed with {type(error).__name__}.", kind="none")
+        return Preview(summary=f"Run {tool.name}; its preview failed with {type(error).__name__}", kind="none")
     finally:
         context.resources.close()
 

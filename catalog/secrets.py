@@ -151,6 +151,15 @@ def in_words(text: str) -> str:
     return _INLINE.sub(r"secret \1", text) if KEY in text else text
 
 
+def in_pieces(text: str) -> list[tuple[str, str]]:
+    """Return a shown text in pieces, each with the name of the secret that stood after it; empty after the last."""
+    pieces, end = [], 0
+    for mark in _INLINE.finditer(text):
+        pieces.append((text[end : mark.start()], mark[1]))
+        end = mark.end()
+    return [*pieces, (text[end:], "")]
+
+
 def as_texts(value: Any) -> Any:
     """Return a shown JSON value with each `{"$secret": name}` as a text, as a field of a form can hold and send it."""
     if isinstance(value, dict):

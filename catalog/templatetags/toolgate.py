@@ -177,6 +177,16 @@ def in_words(text: object) -> str:
 
 
 @register.filter
+def locked(text: object) -> str:
+    """Escape what a tool says as `revealed` does; where a secret stood is a lock, so that no words imitate it."""
+    return format_html_join("", "{}{}", ((revealed(said), _lock(name)) for said, name in secrets.in_pieces(str(text))))
+
+
+def _lock(name: str) -> str:
+    return format_html('<span class="kept">{}secret {}</span>', icon("lock", "i-s"), name) if name else ""
+
+
+@register.filter
 def hidden_count(text: object) -> int:
     """Count the characters of a text, or of a JSON value's text, that do not show."""
     return count_hidden(text if isinstance(text, str) else pretty_json(text))

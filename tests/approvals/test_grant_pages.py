@@ -114,6 +114,7 @@ def test_a_grant_is_made_from_its_page_and_revoked_in_the_list(ada, rosa):
     assert "made by Rosa from" in Pages(ada).open(f"/plans/{plan.public_id}/?step=1")
     assert "runs by a grant of Rosa" in Pages(ada).open(f"/plans/{plan.public_id}/")
     assert "1 of 3 uses" in pages.open("/approvals/grants/")
+    assert f'href="/plans/{plan.public_id}/?step=1"' in pages.html
     assert "Revoked by Rosa." in pages.send(f"/approvals/grants/{grant.public_id}/revoke/")
     assert "has ended already" in pages.send(f"/approvals/grants/{grant.public_id}/revoke/")
     assert request_of(asked(ada, "reports/d")).status == "pending"

@@ -40,7 +40,7 @@ def test_a_preview_that_cannot_be_stored_is_none(shown):
     preview = preview_of(shown)
     assert preview is not None
     assert preview.kind == "none"
-    assert preview.summary.startswith("The preview failed with ")
+    assert preview.summary.startswith("Run touch; its preview failed with ")
 
 
 @pytest.mark.parametrize("token", ["x" * 256, "a\x00b"])
