@@ -232,10 +232,12 @@ def test_who_reads_and_who_changes(pages, rosa, vera):
         assert "<b>Bold</b>" not in others.html
         assert "Save as revision" not in others.open(f"/policies/{policy.public_id}/")
         others.open("/policies/new/", status=403)
-        others.open("/approvals/")
+        assert others.open("/approvals/").count("Policies") == 2, "beside the list, also on phones, and in the sidebar"
         others.send(f"/policies/{policy.public_id}/act/", {"do": "end"}, status=403)
         others.send(f"/policies/{policy.public_id}/", FORM, status=403)
-    Pages(User.objects.create_user("otto")).open("/policies/", status=403)
+    otto = Pages(User.objects.create_user("otto"))
+    assert "Policies" not in otto.open("/approvals/")
+    otto.open("/policies/", status=403)
     assert Pages().client.get("/policies/").status_code == 302
 
 

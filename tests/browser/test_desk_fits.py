@@ -45,6 +45,15 @@ def test_every_state_is_whole(ada, rosa, page_as: PageAs, state, width):
         assert page.evaluate(SMALL_TARGETS) == []
 
 
+def test_the_page_around_the_desk_does_not_scroll(ada, rosa, page_as: PageAs):
+    """What is long scrolls inside the list and the request; beside them there is nothing to scroll to."""
+    requests = [ask(ada) for _ in range(12)]
+    page = page_as(rosa, viewport={"width": 1440, "height": 500})
+    for state in ("", "&view=edit", "&view=respond"):
+        open_inbox(page, f"?item={requests[-1].public_id}{state}")
+        assert page.evaluate("document.documentElement.scrollHeight - innerHeight") <= 0, state
+
+
 @pytest.mark.parametrize("width", [390, 1280, 1440])
 def test_the_bar_has_room_for_what_the_note_asks(ada, rosa, page_as: PageAs, width):
     """Its words are whole; More stands beside Reject."""
@@ -54,6 +63,21 @@ def test_the_bar_has_room_for_what_the_note_asks(ada, rosa, page_as: PageAs, wid
     assert words <= room
     tops = [page.locator(f".decide {part}").bounding_box() for part in (".stop", ".menu > summary")]
     assert tops[0] and tops[1] and tops[0]["y"] == tops[1]["y"]
+
+
+@pytest.mark.parametrize("width", [740, 800, 905, 1100, 1180, 1241, 1301])
+def test_no_answer_drops_into_another_row(ada, rosa, page_as: PageAs, width):
+    """What can be pressed beside Approve stands in one line between phone and desk, also while Approve asks again."""
+    wipes = make_tool("wipe_note", reversibility="irreversible")
+    page = page_as(rosa, viewport={"width": width, "height": 800})
+    open_inbox(page, f"?item={ask(ada, wipes).public_id}")
+    for _ in range(2):
+        boxes = [page.locator(f".decide {part}").bounding_box() for part in (".desk", ".stop", ".menu > summary")]
+        rows = {round(box["y"] + box["height"] / 2) for box in boxes if box}
+        assert len(rows) == 1 and len(boxes) == 3
+        assert page.locator(".decide").evaluate("bar => bar.scrollWidth <= bar.clientWidth")
+        page.keyboard.press("a")
+        expect(page.locator(".btn.go.armed")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [320, 1440])

@@ -34,6 +34,25 @@ def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
     expect(page.locator("#found")).to_contain_text("Dangerous calls wait for a reviewer decides")
 
 
+def test_only_what_the_effect_asks_for_is_shown(admin, catalog, page_as: PageAs):
+    """Whom to ask and how goes with waiting, the message with refusing; what is wrong is shown all the same."""
+    page = page_as(admin)
+    page.goto("/policies/new/")
+    people, message = page.locator("#people"), page.get_by_label("What the agent is told when they are refused")
+    minutes, other = page.get_by_label("Minutes to answer"), page.get_by_label("Which other group")
+    for part, shown in ((people, True), (minutes, True), (other, False), (message, False)):
+        expect(part).to_be_visible(visible=shown)
+    page.get_by_label("When nobody answers").select_option("escalate")
+    expect(other).to_be_visible()
+    minutes.fill("soon")
+    page.get_by_role("radio", name="They are refused").check()
+    for part, shown in ((people, False), (minutes, False), (other, False), (message, True)):
+        expect(part).to_be_visible(visible=shown)
+    page.get_by_label("Name of the policy").fill("Never")
+    page.get_by_role("button", name="Make the policy").click()
+    expect(minutes).to_be_visible()
+
+
 @pytest.mark.parametrize("width", [320, 390])
 def test_the_pages_fit_a_phone(admin, catalog, page_as: PageAs, width):
     """Nothing is wider than the screen."""
