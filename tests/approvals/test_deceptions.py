@@ -3,6 +3,7 @@
 import html
 import json
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -70,6 +71,35 @@ def test_there_are_two_hundred():
     assert all(CANARY in text for text in values)
 
 
+def shown_as_change(pages: Pages, request: ApprovalRequest, text: str) -> str:
+    """Return the markup of the request's pane when the tool shows this argument as what would be in a file."""
+    preview = canonical_text({"summary": "Create x", "kind": "diff", "before": None, "after": text})
+    arguments = canonical_text({"content": text})
+    Round.objects.filter(request=request).update(arguments=arguments, preview=preview)
+    pages.open(f"/approvals/?item={request.public_id}", headers=ALONE)
+    return pages.html
+
+
+def said_of(deception: Deception) -> tuple[str, ...]:
+    """Return what must be said of it in a change, whose lines are numbered and counted as added."""
+    return tuple("+402" if text == "402 lines" else text for text in deception.said)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_family_deceives_in_a_change(ada, rosa, family):
+    """Where the argument is drawn line by line instead of whole."""
+    request, pages = ask(ada), Pages(rosa)
+    tags = Fences(shown_as_change(pages, request, f"{CANARY}\u202e\u0435 pre-approved {'ab12' * 10}")).tags
+    found = {
+        html.escape(repr(each.value)[:80]): wrong
+        for each in DECEPTIONS
+        if each.family == family and isinstance(each.value, str)
+        if (wrong := faults(shown_as_change(pages, request, each.value), replace(each, said=said_of(each)), tags))
+    }
+    assert found == {}
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_family_deceives(ada, rosa, family):
@@ -82,3 +112,15 @@ def test_no_family_deceives(ada, rosa, family):
         if each.family == family and (wrong := faults(shown_with(pages, request, each.value), each, tags))
     }
     assert found == {}
+
+
+@pytest.mark.django_db
+def test_what_nobody_can_read_is_named_in_several_too(ada, rosa):
+    """Beside what differs, and beside what is alike."""
+    first, second, pages = ask(ada), ask(ada), Pages(rosa)
+    noise = next(each.value for each in DECEPTIONS if each.family == "encoded")
+    for number, request in enumerate((first, second)):
+        arguments = canonical_text({"alike": noise, "differs": f"{noise} {number}"})
+        Round.objects.filter(request=request).update(arguments=arguments, preview="")
+    page = pages.open(f"/approvals/several/?item={first.public_id}&item={second.public_id}")
+    assert page.count("Opaque:") == 3

@@ -1,0 +1,77 @@
+"""What hides in the words of plans, calls and threads is spelled out on every page that shows them, not on some."""
+
+import re
+
+import pytest
+
+from approvals import desk
+from approvals.models import ApprovalRequest
+from catalog.glyphs import is_hidden
+from plans import slices
+from plans.models import Plan
+from tests.builders import act, make_plan, reject, request_of, work_off
+from tests.pages import Pages
+
+HIDES = "<b>a\u202eb\u200bc</b>"
+# What people write into must hold exactly what is there.
+FIELDS = re.compile(r'<textarea.*?</textarea>|\svalue="[^"]*"', re.DOTALL)
+
+
+@pytest.fixture
+def plan(stage, ada, rosa, tomas) -> Plan:
+    """A plan that waits, whose every text hides something; another like it was rejected and so failed."""
+
+    def steps():
+        first = act(1, HIDES, "dangerous", expected_key="kept") | {"description": HIDES}
+        return first, act(2, {HIDES: HIDES}, "dangerous", dependencies=[1]) | {"description": HIDES}
+
+    old = work_off(make_plan(ada, *steps(), goal=HIDES))
+    reject(old, tomas)
+    work_off(old)
+    plan = work_off(make_plan(ada, *steps(), goal=HIDES))
+    slices.prepare(plan, 1, by=rosa)
+    desk.comment(request_of(plan), by=tomas, text=HIDES)
+    type(request_of(plan).call).objects.update(reason=HIDES)
+    return plan
+
+
+def pages_about(plan: Plan) -> list[str]:
+    """Return the addresses of the pages on which something of this plan stands."""
+    request, early = request_of(plan), request_of(plan, 2)
+    rejected = ApprovalRequest.objects.get(status="rejected")
+    item = f"/approvals/?item={request.public_id}"
+    own = f"/plans/{plan.public_id}/"
+    below = ("", "?step=1&tab=input", "?step=2&tab=input", "?view=tool", "slice/")
+    return [
+        *(f"{own}{more}" for more in below),
+        *(f"{item}{more}" for more in ("", "&view=json", "&view=edit", "&view=respond")),
+        f"/approvals/?status=decided&item={rejected.public_id}",
+        f"/approvals/several/?item={request.public_id}&item={early.public_id}",
+        f"/approvals/{rejected.public_id}/grant/",
+        *("/approvals/insights/", "/approvals/grants/", "/plans/", "/ask/", "/sessions/", "/agents/", "/tools/"),
+        *("/tools/dangerous/", "/tools/dangerous/versions/", "/policies/", "/policies/simulator/"),
+        *("/audit/", "/audit/?open=5", "/audit/deliveries/", "/profile/notifications/"),
+    ]
+
+
+def hidden_in(markup: str) -> list[str]:
+    """Return what does not show in a page, outside of fields."""
+    plain = FIELDS.sub("", markup)
+    found = re.finditer(r"[^ -~\n]", plain)
+    return [plain[max(0, each.start() - 80) : each.end() + 20] for each in found if is_hidden(each[0])]
+
+
+@pytest.mark.parametrize("who", ["ada", "rosa", "admin"])
+def test_no_page_shows_what_hides(plan, who, request):
+    """Nor makes markup of it; a page that is not for them shows nothing anyway."""
+    browser = Pages(request.getfixturevalue(who))
+    found, opened = {}, 0
+    for path in pages_about(plan):
+        answer = browser.client.get(path)
+        assert answer.status_code in (200, 403, 404), (path, answer.status_code)
+        opened += answer.status_code == 200
+        markup = answer.content.decode()
+        if wrong := hidden_in(markup) or ["markup"] * ("<b>a" in markup):
+            found[path] = wrong[:3]
+    assert found == {}
+    assert opened >= 18
