@@ -76,8 +76,9 @@ def _last_answered(request: ApprovalRequest) -> list[tuple[int, str]]:
     versions = ToolVersion.objects.filter(tool=request.tool_version.tool_id).order_by("-number")
     found: list[tuple[int, str]] = []
     for version in versions.values_list("pk", flat=True)[:VERSIONS_LOOKED_AT]:
-        answered = ApprovalRequest.objects.filter(tool_version=version, status__in=ANSWERED).exclude(pk=request.pk)
-        found += answered.order_by("-id").values_list("pk", "call__arguments")[: LOOKED_AT - len(found)]
+        decided = ApprovalRequest.objects.filter(tool_version=version, decided_at__isnull=False)
+        answered = decided.filter(status__in=ANSWERED).exclude(pk=request.pk).order_by("-id")
+        found += answered.values_list("pk", "call__arguments")[: LOOKED_AT - len(found)]
         if len(found) == LOOKED_AT:
             break
     return found

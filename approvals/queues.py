@@ -131,10 +131,10 @@ class Queues:
     @cached_property
     def _judged_apart(self) -> tuple[list[int], list[int]]:
         """Return which requests were delegated to the viewer or edited by them, and which of those they may decide."""
-        handed = Delegation.objects.filter(to=self._viewer.pk).values("request")
-        edited = Round.objects.filter(editor=self._viewer.pk).values("request")
-        special = pending_for(self._viewer).filter(Q(pk__in=handed) | Q(pk__in=edited))
-        found = list(whole(special)) if special.exists() else []
+        handed = Delegation.objects.filter(to=self._viewer.pk, request__status=RequestStatus.PENDING)
+        edited = Round.objects.filter(editor=self._viewer.pk, request__status=RequestStatus.PENDING)
+        special = list(handed.values_list("request").union(edited.values_list("request")))
+        found = list(whole(pending_for(self._viewer).filter(pk__in=[pk for (pk,) in special]))) if special else []
         return [each.pk for each in found], [each.pk for each in found if may_decide(each, self._viewer) is None]
 
 

@@ -145,6 +145,9 @@ class Step(models.Model):
             models.Index(fields=["plan", "id"], name="step_ready", condition=Q(ready_at__isnull=False)),
             models.Index(fields=["plan", "lease_until"], name="step_running", condition=Q(lease_until__isnull=False)),
             models.Index(fields=["parent", "status"], name="step_children", condition=Q(parent__isnull=False)),
+            models.Index(
+                fields=["waiting_for", "waiting_since", "id"], name="step_unknown", condition=Q(waiting_for="outcome")
+            ),
         ]
 
     def __str__(self) -> str:

@@ -53,7 +53,7 @@ def test_what_is_alike_comes_first(ada, rosa):
 def test_what_came_of_it(ada, status, ended, outcome):
     """Only of what ran."""
     earlier = ask(ada)
-    ApprovalRequest.objects.filter(pk=earlier.pk).update(status=status)
+    ApprovalRequest.objects.filter(pk=earlier.pk).update(status=status, decided_at=earlier.opened_at)
     Call.objects.filter(pk=earlier.call_id).update(status=ended)
     assert [each.outcome for each in precedents_for(ask(ada))] == [outcome]
 
