@@ -144,7 +144,7 @@ def test_the_same_call_asked_again_and_again_is_said_and_answered_one_by_one(ada
     assert ApprovalRequest.objects.get(pk=same[1].pk).status == "pending"
 
 
-STEPS = counts.count(10_000)
+STEPS = counts.count(10_000, 40)
 COMPARED_EVERY = 100
 
 
