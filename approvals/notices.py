@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from approvals.models import ApprovalRequest, Delivery
+from approvals.states import Verdict
 from catalog.access import name_of
 from catalog.canonical import time_text
 from catalog.glyphs import split_hidden
@@ -25,6 +26,14 @@ TITLES: Mapping[str, str] = {
     "approval.expired": "{tool} expired: nobody answered in time",
     "step.outcome_unknown": "Nobody knows whether {tool} happened",
 }
+ASKING = frozenset({"approval.opened", "approval.reminded", "approval.escalated", "approval.delegated"})
+"""The kinds that want an answer of whom they tell."""
+ANSWERS: Mapping[str, str] = {
+    Verdict.APPROVE: "Approved",
+    Verdict.REJECT: "Rejected",
+    Verdict.RESPOND: "Answered in the tool's place",
+    Verdict.REQUEST_CHANGES: "Changes are asked for",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,15 @@ class Notice:
     def body(self) -> str:
         """The text of mails and chats."""
         lines = [f"{name}: {value}" for name, value in self.facts.items()]
-        return "\n".join([*lines, "", self.url, "", "Answer on that page; nothing is decided by opening it."])
+        return "\n".join([*lines, "", self.url, "", self._request])
+
+    @property
+    def _request(self) -> str:
+        if self.kind in ASKING:
+            return "Answer on that page; nothing is decided by opening it."
+        if self.kind == "step.outcome_unknown":
+            return "Say on that page what happened; nothing is decided by opening it."
+        return "That page says more; nothing is decided by opening it."
 
     def document(self) -> dict[str, Any]:
         """Return the JSON of webhooks."""
@@ -76,7 +93,7 @@ def _standing(request: ApprovalRequest) -> dict[str, str]:
         standing["Expires"] = time_text(request.expires_at)
     review = request.reviews.filter(undone_at=None).select_related("person").order_by("-pk").first()
     if request.decided_at is not None and review is not None:
-        standing["Answered by"] = plain(name_of(review.person))
+        standing |= {"Answer": ANSWERS[review.verdict], "Answered by": plain(name_of(review.person))}
     return standing
 
 

@@ -3,9 +3,12 @@
 
 const STORE = "toolgate.keys";
 const SEQUENCE_MS = 900;
+const PAUSE_MS = 1000;
 const FIELD = "input:not([type=checkbox], [type=radio], [type=button], [type=submit]), textarea, select, [contenteditable]";
 const shortcuts = new Map();
 let goUntil = 0;
+let leftAt = -PAUSE_MS;
+let sentFrom;
 
 /** Run `action` when `key` is pressed; it returns false to let the key pass. */
 export function onKey(key, action) {
@@ -55,6 +58,20 @@ function act(key, event) {
   return shortcuts.get(key)?.(event) ?? press(visible(`[data-key="${CSS.escape(key)}"]`));
 }
 
+/** Say whether someone types on although their field left the page: until they pause, no letter is a key. */
+function typesOn() {
+  const now = performance.now();
+  const isOn = now - leftAt < PAUSE_MS;
+  leftAt = isOn ? now : -PAUSE_MS;
+  return isOn;
+}
+
+document.addEventListener("submit", () => { sentFrom = document.activeElement; }, true);
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const field = document.activeElement;
+  if (field !== sentFrom && field?.matches(FIELD) && event.detail.target.contains(field)) leftAt = performance.now();
+});
+
 document.addEventListener("keydown", (event) => {
   const typing = event.target instanceof Element && event.target.closest(FIELD);
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && typing?.form) {
@@ -64,7 +81,7 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (event.key === "Escape" && typing) return void typing.blur();
-  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || typesOn()) return;
   if (event.repeat && !/^(j|k|Arrow)/.test(event.key)) return;
   if (document.querySelector("dialog[open]") || !enabled()) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;

@@ -31,7 +31,7 @@ from approvals.notices import notice_of, plain
 from catalog import clock
 from catalog.errors import ParameterError
 from plans.ticker import Ticker
-from tests.approvals.builders import approval, ask
+from tests.approvals.builders import approval, ask, rejection
 from tests.catalog.test_egress import taking
 from tests.racing import at_once
 from tests.waiting import eventually
@@ -72,6 +72,18 @@ def test_a_mail_has_the_facts_and_a_link(ada, rosa):
     assert "Level: dangerous" in sent.body and "Asked for by: Ada" in sent.body
     assert not any(hidden in sent.body for hidden in ("note.txt", "hello", "Write note.txt"))
     assert only("mail").status == "sent" and only("mail").sent_at is not None
+
+
+def test_who_asked_is_told_the_answer_and_asked_for_none(ada, rosa):
+    """What people answered, in a word; the reason stands on the page."""
+    ada.email = "ada@example.org"
+    ada.save()
+    request = ask(ada)
+    decide(request, by=rosa, decision=rejection(request, "Not this folder."))
+    send_due()
+    [sent] = mail.outbox
+    assert sent.to == ["ada@example.org"] and "\nAnswer: Rejected\nAnswered by: Rosa\n" in sent.body
+    assert "Answer on that page" not in sent.body and "Not this folder" not in sent.body
 
 
 def test_no_name_begins_a_header_or_a_fact(ada, rosa):

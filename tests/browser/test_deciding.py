@@ -1,6 +1,7 @@
 """Deciding by keyboard and by thumb: what one press does, what takes two, what a key never does."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
@@ -8,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review, Round
+from catalog import clock
 from catalog.results import Preview
 from tests.approvals.builders import approval, ask, make_tool
 from tests.browser.conftest import PageAs
@@ -105,6 +107,29 @@ def test_letters_typed_into_the_note_decide_nothing(ada, rosa, page_as: PageAs):
     page.keyboard.press("a")
     page.wait_for_timeout(300)
     assert not Review.objects.exists()
+
+
+def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page_as: PageAs):
+    """The note under their hands leaves with its request: until they pause, what they type on is no key."""
+    first, second, page, sent = ask(ada), ask(ada), page_as(rosa), []
+    page.clock.install()
+    open_inbox(page)
+    page.route("**/decision/", lambda route: sent.append(route))
+    with page.expect_request("**/decision/"):
+        page.keyboard.press("a")
+    page.keyboard.press("d")
+    page.keyboard.type("no, ")
+    page.clock.pause_at(clock.now() + timedelta(hours=1))
+    sent.pop().continue_()
+    page.wait_for_selector(f"#detail[data-shown=q-{second.public_id}]")
+    for letter in "not again":
+        page.clock.run_for(100)
+        page.keyboard.press(letter)
+    becomes(first, "approved")
+    assert sent == []
+    page.clock.run_for(1100)
+    page.keyboard.press("d")
+    expect(page.locator("#note")).to_be_focused()
 
 
 def test_j_and_k_walk_through_the_list(ada, rosa, page_as: PageAs):
