@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Editing(Writing):
-    """The arguments as a reviewer would have them, beside those of the agent; `edit` is what the check made of them."""
+    """The arguments as a reviewer would have them, beside those of the agent.
+
+    `edit` is what the check made of them; with `cannot_run` it refused them. Neither: nothing is changed yet.
+    """
 
     request: ApprovalRequest
     viewer: "User"
     edit: Edit | None = None
+    cannot_run: bool = False
     answered_with: int = 200
 
     @property
@@ -80,6 +84,19 @@ class Editing(Writing):
         self.edit = check_edit(self.request, arguments)
         return arguments
 
+    def check_unfinished(self) -> None:
+        """Check what is written while its form changes: what is wrong with it is not told before somebody asks."""
+        try:
+            if self.arguments() != self.before:
+                self.check()
+        except ToolgateError:
+            self.cannot_run = True
+
+    def refuse(self, error: ToolgateError) -> None:
+        """Say that this cannot run, and put what is wrong where it belongs."""
+        self.edit, self.cannot_run = None, True
+        self.answered_with = self.show_refusal(error)
+
 
 def begin(request: ApprovalRequest, viewer: "User") -> Editing:
     """Return the form filled with what is asked for, the cursor in its first field."""
@@ -101,9 +118,10 @@ def resume(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> Editing
             editing.check()
         else:
             editing.press(wanted, place)
+            editing.check_unfinished()
         editing.draw()
     except ToolgateError as error:
-        editing.answered_with = editing.show_refusal(error)
+        editing.refuse(error)
     return editing
 
 
@@ -115,7 +133,7 @@ def written(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> tuple[
         editing.check()
         editing.draw()
     except ToolgateError as error:
-        editing.answered_with = editing.show_refusal(error)
+        editing.refuse(error)
         return editing, error
     return editing, None
 

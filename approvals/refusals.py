@@ -68,7 +68,7 @@ def refusal_of(first: ApprovalRequest) -> Refusal:
     reason = review.comment.strip() if review else ""
     words = f": {reason}" if reason else "."
     message = (
-        f"Refused again without asking: {who} rejected exactly this in this plan before ({first.public_id}){words} "
-        "Ask for something else, or with other arguments."
+        "Refused again without asking. Ask for something else, or with other arguments: "
+        f"{who} rejected exactly this in this plan before ({first.public_id}){words}"
     )
     return Refusal(REFUSED_BEFORE, message)

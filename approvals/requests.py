@@ -18,6 +18,7 @@ from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
 from approvals.policy import Rule, rule_of
 from approvals.reminding import first_reminder
+from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
 from approvals.verdicts import check_text
 from catalog import clock
@@ -141,7 +142,11 @@ def withdraw(request: ApprovalRequest, *, by: "User", reason: str) -> None:
     if not is_own(request, by):
         raise NotAllowed("Only who asked for the call may withdraw its request.")
     check_text(reason)
-    take_back(request, by=by, reason=reason.strip())
+    try:
+        take_back(request, by=by, reason=reason.strip())
+    except Conflict:
+        request.refresh_from_db()
+        raise Conflict(f"There is nothing to withdraw. {status_sentence(request)}") from None
 
 
 @retried

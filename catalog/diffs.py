@@ -1,11 +1,11 @@
 """Compares two texts by lines, and by words where a line was changed. Pure; bounded for hostile input."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby, zip_longest
 
 CONTEXT = 3
 # The comparison is quadratic in an agent's text. Beyond these products of lengths: old, then new, unmarked.
@@ -98,6 +98,19 @@ def drawn(rows: Sequence[Row]) -> list[Row]:
     size = sum(1 + sum(len(each.text.encode(errors="replace")) for each in row.segments) for row in left_out)
     count = sum(row.skipped or 1 for row in left_out)
     return [*rows[:half], Row("cut", skipped=count, size=size), *rows[-half:]]
+
+
+def beside(rows: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
+    """Yield what stands in one row where old and new are drawn beside each other: the old line, the new line.
+
+    What is the same, or stands for what is left out, is both.
+    """
+    for is_same, block in groupby(rows, lambda row: row.kind not in ("add", "del")):
+        lines = list(block)
+        if is_same:
+            yield from ((row, row) for row in lines)
+        else:
+            yield from zip_longest(*([row for row in lines if row.kind == kind] for kind in ("del", "add")))
 
 
 def lines_of(text: str | None) -> list[str]:

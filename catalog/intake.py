@@ -60,7 +60,7 @@ class Choice(serializers.ChoiceField):
 
     def __init__(self, choices: Iterable[str], **options: Any) -> None:
         words = list(choices)
-        refusal = f"This must be one of {', '.join(words)}."
+        refusal = f"This must be one of {', '.join(filter(None, words))}{', or empty' if '' in words else ''}."
         super().__init__(choices=words, error_messages={"invalid_choice": refusal}, **options)
 
 

@@ -12,7 +12,7 @@ from django.utils.html import escape, format_html, format_html_join
 from catalog import clock, secrets, words
 from catalog.access import name_of
 from catalog.charts import spark_path
-from catalog.diffs import diff_texts, drawn
+from catalog.diffs import Row, beside, diff_texts, drawn
 from catalog.glyphs import count_hidden, split_hidden
 from catalog.truth import Shown, is_plain, truth_of
 from catalog.usage import Usage
@@ -251,6 +251,18 @@ def spark(usage: Usage) -> str:
 
 
 register.filter("drawn", drawn)
+register.filter("beside", beside)
+
+
+@register.filter
+def marked(row: Row) -> str:
+    """Draw the text of a line of a diff, what changed in it marked."""
+    tag = {"add": "ins", "del": "del"}.get(row.kind)
+    parts = (
+        format_html("<{0}>{1}</{0}>", tag, revealed(part.text)) if tag and part.changed else revealed(part.text)
+        for part in row.segments
+    )
+    return format_html_join("", "{}", ((part,) for part in parts))
 
 
 @register.inclusion_tag("catalog/_diff.html")

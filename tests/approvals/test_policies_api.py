@@ -277,6 +277,12 @@ def test_a_simulation_names_the_rule_and_why_no_other(rest, rosa):
 
 
 @pytest.mark.usefixtures("catalog")
+def test_the_words_that_are_taken_are_named(rest):
+    """Also that a word may be left out."""
+    answer = rest.post("policies/", {"name": "x", "effect": "deny", "match": {"safety_level": "deadly"}}).json()
+    assert answer["errors"][0]["message"] == "This must be one of safe, cautious, dangerous, or empty."
+
+
 @pytest.mark.parametrize(
     ("body", "path"),
     [

@@ -1,5 +1,7 @@
 """The forms of the desk as browsers without scripts send them: edits, answers, actions, several at once, friction."""
 
+import json
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -89,6 +91,44 @@ def test_a_check_tells_the_change_and_the_rule(held, rosa):
     assert "Approve with 1 change" in pages.send(page_of(held, "edit"), fields)
     part = pages.swap(page_of(held, "edit"), "edited", fields).content.decode()
     assert part.lstrip().startswith('<section class="card" id="edited"')
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "button"),
+    [
+        ("hello\n", "Nothing is changed yet.", "Approve as asked"),
+        ("other\n", "1 argument differs", "Approve with 1 change"),
+    ],
+)
+def test_another_view_of_the_form_tells_the_change(held, rosa, content, said, button):
+    """The button says what it would approve, also after the arguments were shown as JSON or as a form again."""
+    pages = Pages(rosa)
+    pages.open(page_of(held, view="edit"))
+    for wanted, mode in (("show:json", "form"), ("show:form", "json")):
+        fields = edited(held, do=wanted, mode=mode, json=f'{{"path": "note.txt", "content": {json.dumps(content)}}}')
+        pages.send(page_of(held, "edit"), {**fields, "value:content": content})
+        assert said in pages.html and button in pages.html
+
+
+def test_what_cannot_run_is_not_called_unchanged(held, rosa):
+    """Neither after a check of the whole page nor while the form changes."""
+    pages = Pages(rosa)
+    pages.open(page_of(held, view="edit"))
+    for wanted, status in (("check", 422), ("show:json", 200)):
+        pages.send(page_of(held, "edit"), edited(held, do=wanted, **{"value:path": "../note.txt"}), status)
+        assert "It cannot run like this." in pages.html and "Mend it, then approve" in pages.html
+        assert "Nothing is changed yet" not in pages.html
+
+
+def test_the_change_stands_beside_what_was(held, rosa):
+    """Old and new in one row, each with its sign; what is the same in both, what has no counterpart alone."""
+    pages = Pages(rosa)
+    pages.open(page_of(held, view="edit"))
+    pages.send(page_of(held, "edit"), edited(held, do="check", **{"value:content": "hello you\nmore\n"}))
+    rows = re.findall(r'<tr class="(same|both|came|gone)">(.*?)</tr>', pages.html)
+    assert [kind for kind, _ in rows] == ["same", "both", "came", "same", "same"]
+    both = dict(rows)["both"]
+    assert both.index("\u2212") < both.index("hello") < both.index("+") < both.index("you</ins>")
 
 
 def test_rejecting_the_rest_of_the_plan(held, rosa):

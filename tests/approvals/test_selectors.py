@@ -1,12 +1,14 @@
 """Who sees which requests; the badge and the list are one query; a page costs the same however long it is."""
 
+import re
+
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest
-from approvals.requests import supersede
+from approvals.requests import supersede, withdraw
 from approvals.selectors import (
     current_round,
     queue_for,
@@ -16,6 +18,7 @@ from approvals.selectors import (
     waiting_count,
 )
 from catalog.access import act_through, has_role, name_of, roles_of, sees_all
+from catalog.errors import Conflict
 from catalog.models import ApiToken, Call, CallRequester
 from tests.approvals.builders import approval, ask
 from tests.conftest import person
@@ -100,6 +103,17 @@ def test_sentences(ada, rosa):
     for status, words in (("expired", "expired"), ("withdrawn", "withdrawn"), ("invalidated", "no longer valid")):
         request.status = status
         assert words in status_sentence(request)
+
+
+def test_who_withdrew_it_is_said(ada, rosa):
+    """To who comes too late: to answer, or to withdraw it once more."""
+    request = ask(ada)
+    withdraw(request, by=ada, reason="not needed")
+    said = "This no longer waits, since it was withdrawn just now. Withdrawn by Ada: not needed"
+    with pytest.raises(Conflict, match=re.escape(said)):
+        decide(request, by=rosa, decision=approval(request))
+    with pytest.raises(Conflict, match=re.escape(f"There is nothing to withdraw. {said}")):
+        withdraw(request, by=ada, reason="")
 
 
 def test_a_superseded_request_leads_to_the_next(ada):

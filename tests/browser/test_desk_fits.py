@@ -80,6 +80,35 @@ def test_no_answer_drops_into_another_row(ada, rosa, page_as: PageAs, width):
         expect(page.locator(".btn.go.armed")).to_be_visible()
 
 
+@pytest.mark.parametrize("width", [800, 1280, 1440])
+def test_a_toast_covers_no_answer(ada, rosa, page_as: PageAs, width):
+    """It stands above the bar: whoever reaches for an answer does not undo the last one."""
+    requests = [ask(ada), ask(ada)]
+    page = page_as(rosa, viewport={"width": width, "height": 800})
+    open_inbox(page, f"?item={requests[0].public_id}")
+    page.locator(".btn.go").click()
+    toast, bar = page.locator(".toast").bounding_box(), page.locator(".decide").bounding_box()
+    assert toast and bar and toast["y"] + toast["height"] <= bar["y"]
+
+
+@pytest.mark.parametrize(("width", "beside"), [(390, False), (1280, True)])
+@pytest.mark.usefixtures("catalog", "workspace")
+def test_an_edit_stands_beside_what_was_where_there_is_room(ada, rosa, page_as: PageAs, width, beside):
+    """Else below it; each line has the room of its column, also where the first row is a gap."""
+    request = request_of(work_off(make_plan(ada, write_step(1, "note.txt", "one\n" * 9))))
+    page = page_as(rosa, viewport={"width": width, "height": 800})
+    open_inbox(page, f"?item={request.public_id}&view=edit")
+    page.locator("#f-path").fill("other.txt")
+    old, new = page.locator("#edited .both td:nth-child(3)"), page.locator("#edited .both td:last-child")
+    expect(new).to_contain_text("other.txt")
+    look(page, f"beside-{width}")
+    boxes = [each.bounding_box() for each in (old, new)]
+    assert boxes[0] and boxes[1] and min(box["width"] for box in boxes if box) > 220
+    assert (boxes[0]["y"] == boxes[1]["y"]) is beside
+    bar = [page.locator(part).bounding_box() for part in ("#args-edit", ".decide .btn.go")]
+    assert bar[0] and bar[1] and bar[0]["x"] == bar[1]["x"]
+
+
 @pytest.mark.parametrize("width", [320, 1440])
 def test_several_fit(ada, rosa, page_as: PageAs, width):
     """The table of what differs scrolls inside itself, as tables may."""

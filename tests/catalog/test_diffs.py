@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.diffs import MOST_DRAWN, diff_texts, drawn
+from catalog.diffs import MOST_DRAWN, beside, diff_texts, drawn
 
 
 def rebuilt(before: str, after: str) -> tuple[list[str], list[str]]:
@@ -80,3 +80,13 @@ def test_what_can_be_drawn_is_drawn_whole() -> None:
     change = diff_texts("", "x\n" * MOST_DRAWN)
 
     assert drawn(change.rows) == list(change.rows)
+
+
+@given(st.text("ab \n", max_size=60), st.text("ab \n", max_size=60))
+def test_beside_each_other_stands_every_line_of_both(before, after) -> None:
+    """In its order, none twice; a changed line never beside one that is the same."""
+    rows = diff_texts(before, after).rows
+    pairs = list(beside(rows))
+    assert [old for old, _ in pairs if old and old.kind != "add"] == [row for row in rows if row.kind != "add"]
+    assert [new for _, new in pairs if new and new.kind != "del"] == [row for row in rows if row.kind != "del"]
+    assert all(old is new or {old and old.kind, new and new.kind} <= {"del", "add", None} for old, new in pairs)

@@ -103,7 +103,9 @@ def test_a_rejected_step_is_refused_again_with_the_first_reason(stage, ada, rosa
     assert work_off(retry(plan)).status == "failed"
     again = call_of(plan)
     assert (again.replaces, again.error_kind, len(stage.played)) == (refused, "refused_before", 0)
-    assert "Rosa rejected exactly this in this plan before" in step_of(plan).error
+    error = step_of(plan).error
+    assert error.startswith("Refused again without asking.") and "Rosa rejected exactly this in this plan" in error
+    assert error.endswith("): No."), "the reason stands alone, at the end"
     assert ApprovalRequest.objects.count() == 1
 
 
