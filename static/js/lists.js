@@ -64,12 +64,21 @@ document.addEventListener("click", (event) => {
   choose(item);
 });
 
+let shown;
+document.addEventListener("htmx:beforeSwap", () => { shown = document.getElementById("detail")?.dataset.shown; });
 document.addEventListener("htmx:afterSwap", (event) => {
+  toTheTop(document.getElementById("detail"));
   const opened = event.detail.requestConfig?.triggeringEvent;
   const heading = event.detail.target?.querySelector?.("[data-focus]");
   if (document.activeElement?.closest("[data-keeps-focus]")) return;   // a form that was sent to be checked goes on
   if (heading && (opened?.isTrusted || opened?.type === "submit" || opened?.target?.closest?.("[data-leave]"))) heading.focus({ preventScroll: true });
 });
+
+/** Where the page itself scrolls, on phones, another request begins at its top, and so does what stood in the way of an answer. */
+function toTheTop(detail) {
+  if (!detail || !matchMedia("(max-width: 720px)").matches) return;
+  if (detail.dataset.shown !== shown || detail.querySelector("[role=alert]")) scrollTo(0, 0);
+}
 
 // A list or item that a socket replaced keeps its mark.
 onChange(() => {

@@ -218,6 +218,23 @@ def test_a_thumb_is_enough(ada, rosa, page_as: PageAs):
     becomes(request, "approved")
 
 
+def test_on_a_phone_the_next_request_begins_at_its_top(ada, rosa, tomas, page_as: PageAs):
+    """However far down the answer before was given; and so does what stands in its way."""
+    first, second = ask(ada, preview=LONG), ask(ada, preview=LONG)
+    page = page_as(rosa, **PHONE)
+    open_inbox(page, f"?item={first.public_id}")
+    for request in (first, second):
+        page.locator(".btn.go").tap()
+        expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
+        eventually(lambda: page.evaluate("scrollY") > 600, 10, "scrolled to the end")
+        if request == second:
+            decide(second, by=tomas, decision=approval(second))
+        page.locator(".btn.go").tap()
+        becomes(request, "approved")
+        eventually(lambda: page.evaluate("scrollY") == 0, 10, "at its top")
+    expect(page.locator("#detail")).to_contain_text("Your answer was not recorded.")
+
+
 def test_without_javascript(ada, rosa, page_as: PageAs):
     """Links and forms: read, approve twice, take back."""
     request, page = wipe(ada), page_as(rosa, java_script_enabled=False)
