@@ -6,7 +6,8 @@ ACTIONS = {
     "approval.opened": Word("Asked for approval", "hand", "human"),
     "approval.prepared": Word("Asked for approval early", "hand", "human"),
     "approval.edited": Word("Changed what is asked", "edit", "human"),
-    "approval.decided": Word("Decided", "check", "ok"),
+    "approval.reviewed": Word("Answered a request", "human", "human"),
+    "approval.decided": Word("Decided a request", "human", "human"),
     "approval.expired": Word("Expired", "expired", "idle"),
     "approval.withdrawn": Word("Withdrew the request", "undo", "idle"),
     "approval.invalidated": Word("Request no longer valid", "retry", "warn"),
@@ -18,6 +19,8 @@ ACTIONS = {
     "call.refused": Word("Refused a call", "fail", "danger"),
     "call.restored": Word("Put the files back", "undoable", "warn"),
     "call.revealed": Word("Revealed a private value", "info", "warn"),
+    "call.responded": Word("Gave the answer as the result", "edit", "human"),
+    "call.sent_back": Word("Sent the call back", "undo", "human"),
     "call.released": Word("Let the call run", "play", "run"),
     "call.skipped": Word("Skipped the step", "skip", "human"),
     "call.settled": Word("Settled an outcome", "check", "ok"),
@@ -40,6 +43,9 @@ ACTIONS = {
     "tool.implementation_set": Word("Set an implementation's share", "edit", "warn"),
     "tool.enabled": Word("Switched a tool on", "ok", "ok"),
     "tool.disabled": Word("Switched a tool off", "stop", "warn"),
+    "tool.grantable_set": Word("Set whether a tool may be granted", "edit", "warn"),
+    "token.created": Word("Made a token", "lock", "warn"),
+    "token.revoked": Word("Revoked a token", "stop", "warn"),
     "approval.claimed": Word("Took a request on", "human", "idle"),
     "approval.released": Word("Let a request go", "undo", "idle"),
     "approval.delegated": Word("Handed a request on", "human", "warn"),
@@ -68,12 +74,24 @@ ACTIONS = {
 VERDICTS = {
     "approve": Word("Approved", "check", "ok"),
     "reject": Word("Rejected", "fail", "danger"),
+    "respond": Word("Answered in the tool's place", "edit", "human"),
+    "request_changes": Word("Asked for changes", "undo", "human"),
     "undone": Word("Took the answer back", "undo", "warn"),
 }
+DECISIONS = {
+    "approve": Word("Decided: it may run", "check", "ok"),
+    "reject": Word("Decided: it does not run", "fail", "danger"),
+    "respond": Word("Decided: answered, it does not run", "edit", "human"),
+    "request_changes": Word("Decided: sent back for changes", "undo", "human"),
+}
+BY_VERDICT = {"approval.reviewed": VERDICTS, "approval.decided": DECISIONS}
 
 
 def action_word(action: str, verdict: str = "") -> Word:
-    """Say what was done; a review is said by its verdict."""
-    if action == "approval.reviewed" and verdict in VERDICTS:
-        return VERDICTS[verdict]
-    return ACTIONS.get(action) or Word(action.replace(".", ": ").replace("_", " ").capitalize(), "info", "idle")
+    """Say what was done; a review, and what it decided, by its verdict."""
+    by_verdict = BY_VERDICT.get(action, {}).get(verdict)
+    return (
+        by_verdict
+        or ACTIONS.get(action)
+        or Word(action.replace(".", ": ").replace("_", " ").capitalize(), "info", "idle")
+    )

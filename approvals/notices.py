@@ -26,6 +26,19 @@ TITLES: Mapping[str, str] = {
     "approval.expired": "{tool} expired: nobody answered in time",
     "step.outcome_unknown": "Nobody knows whether {tool} happened",
 }
+KINDS: Mapping[str, str] = {
+    "approval.opened": "Waits for an answer",
+    "approval.reminded": "Still waits for an answer",
+    "approval.escalated": "Not answered in time",
+    "approval.delegated": "Handed on",
+    "approval.commented": "New comment",
+    "approval.decided": "Was answered",
+    "approval.changes_requested": "Changes are asked for",
+    "approval.revoked": "Approval revoked",
+    "approval.expired": "Expired",
+    "step.outcome_unknown": "Nobody knows whether it happened",
+}
+"""The same as the log of notices says it, which names no tools."""
 ASKING = frozenset({"approval.opened", "approval.reminded", "approval.escalated", "approval.delegated"})
 """The kinds that want an answer of whom they tell."""
 ANSWERS: Mapping[str, str] = {

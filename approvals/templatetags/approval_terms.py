@@ -2,6 +2,7 @@
 
 from django import template
 
+from approvals.notices import KINDS
 from approvals.policy import Rule, answers_about
 from approvals.quorum import people_in_words
 from catalog.definitions import SafetyLevel
@@ -15,6 +16,12 @@ BY_ITSELF = {
     "cautious": "It changes something, so every call runs by itself and is kept in the audit log.",
 }
 DEPENDS = "{count} earlier polic{ies} may say otherwise, by what a call is about."
+
+
+@register.filter
+def notice_kind(kind: str) -> str:
+    """Say what a notice is about."""
+    return KINDS.get(kind, kind)
 
 
 @register.simple_tag

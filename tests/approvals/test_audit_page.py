@@ -8,9 +8,11 @@ from django.utils import timezone
 
 from approvals import audit_page
 from approvals.audit import Line, append
+from approvals.audit_words import action_word
 from approvals.decisions import decide
 from approvals.models import AuditEntry
-from tests.approvals.builders import ask, rejection
+from approvals.states import Verdict
+from tests.approvals.builders import approval, ask, rejection
 from tests.pages import Pages, words
 
 pytestmark = pytest.mark.django_db
@@ -51,6 +53,17 @@ def test_entries_are_said_in_words(admin, told):
     for said in ("Ada Asked for approval", "Rosa Rejected", "Wrong folder", "write_note", "times in UTC"):
         assert said in page
     assert f"{timezone.now():%A, }" in page
+
+
+def test_what_was_decided_is_said(admin, ada, rosa, told):
+    """A rejection is never told as if the call might run, and every verdict has words of its own."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    page = Pages(admin).open("/audit/")
+    assert "Rosa Decided: it does not run" in page and "Rosa Decided: it may run" in page
+    assert "Answered a request" in page and "Decided a request" in page and "Approval: reviewed" not in page
+    for action in ("approval.reviewed", "approval.decided"):
+        assert len({action_word(action, verdict) for verdict in ("", *Verdict.values)}) == 5
 
 
 def test_a_row_opens_to_its_place_in_the_chain(admin, told):

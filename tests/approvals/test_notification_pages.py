@@ -8,6 +8,7 @@ from django.core.management.base import SystemCheckError
 
 from approvals.addresses import decrypted
 from approvals.models import AuditEntry, Delivery, NotificationChoice
+from approvals.notices import KINDS, TITLES
 from approvals.notification_choices import MOST_ADDRESSES, change_choice
 from catalog import clock
 from tests.approvals.builders import ask
@@ -53,6 +54,14 @@ def test_a_choice_is_kept(rosa):
     assert kept.time_zone == "Europe/Berlin"
     save(rosa, by_mail="")
     assert not choice(rosa).by_mail and choice(rosa).quiet_from is None
+
+
+def test_what_one_was_told_of_is_said_in_words(rosa):
+    """Not by the name of its kind; every kind of notice has words."""
+    sent_to(rosa)
+    page = Pages(rosa).open(PAGE)
+    assert "Waits for an answer" in page and "approval.opened" not in page
+    assert KINDS.keys() == TITLES.keys()
 
 
 def test_an_address_is_kept_encrypted_and_not_shown_again(rosa):
