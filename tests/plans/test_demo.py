@@ -33,6 +33,12 @@ BRIEF = "reports/aapl-msft-fy2022.md"
 pytestmark = pytest.mark.usefixtures("transactional_db", "catalog", "workspace")
 
 
+@pytest.fixture(autouse=True)
+def quick_hashes(settings: Any) -> None:
+    """Hash passwords at once: each run makes those of six people, and that it takes long is its purpose elsewhere."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
 def run(*flags: str) -> str:
     """Run the command without serving and return what it printed."""
     out = StringIO()
