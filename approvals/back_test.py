@@ -17,7 +17,8 @@ from approvals.simulator import effect_of
 from approvals.states import Verdict
 from catalog import clock
 from catalog.definitions import SafetyLevel
-from catalog.dispatch import CallFacts
+from catalog.dispatch import CallFacts, Hold
+from catalog.dispatch import Verdict as Gated
 from catalog.models import Call, ToolVersion
 
 MAX_CALLS = 10_000
@@ -66,13 +67,15 @@ class Changed:
 class BackTest:
     """How many calls would have been held, allowed and denied, and those that differ from the rules in force.
 
-    `rejected` counts, among the allowed, those that people rejected; `next` is where to go on, None at the end.
+    `rejected` counts, among the allowed, those that people rejected; `other_people`, among the held, those that wait
+    by the rules in force too, but for others, or for fewer or more. `next` is where to go on, None at the end.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     changed: list[Changed] = field(default_factory=list)
     changes: int = 0
     rejected: int = 0
+    other_people: int = 0
     calls: int = 0
     next: str | None = None
 
@@ -145,17 +148,23 @@ def _replay(found: BackTest, books: Rulebooks, rows: Sequence[dict[str, Any]]) -
     said = _said([row["pk"] for row in rows])
     for row in rows:
         facts = _facts(row, tools[row["version_id"]])
-        before, after = (effect_of(book.verdict(facts, row["created_at"])) for book in (books.before, books.after))
+        verdicts = [book.verdict(facts, row["created_at"]) for book in (books.before, books.after)]
+        before, after = map(effect_of, verdicts)
         review = said.get(row["pk"], "")
         found.calls += 1
         found.counts[after] += 1
         found.rejected += after == "allow" and review == Verdict.REJECT
+        found.other_people += _asks_others(*verdicts)
         if before != after:
             found.changes += 1
             if len(found.changed) < MAX_CHANGED:
                 found.changed.append(
                     Changed(row["public_id"], row["tool_name"], before, after, review, row["plan_ref"])
                 )
+
+
+def _asks_others(before: Gated, after: Gated) -> bool:
+    return isinstance(before, Hold) and isinstance(after, Hold) and before.terms.stages != after.terms.stages
 
 
 def _facts(row: Mapping[str, Any], tool: Mapping[str, Any]) -> CallFacts:

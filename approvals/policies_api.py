@@ -178,6 +178,7 @@ def _tested(found: BackTest) -> dict[str, Any]:
         "allowed": found.counts["allow"],
         "denied": found.counts["deny"],
         "rejected": found.rejected,
+        "other_people": found.other_people,
         "calls": found.calls,
         "changed": changed,
         "next": found.next,

@@ -171,6 +171,7 @@ class BackTestSerializer(serializers.Serializer[Any]):
     allowed = serializers.IntegerField()
     denied = serializers.IntegerField()
     rejected = serializers.IntegerField(help_text="Of the allowed: what people rejected.")
+    other_people = serializers.IntegerField(help_text="Of the held: what waits now for other, fewer or more people.")
     calls = serializers.IntegerField(help_text="How many were looked at: 10,000 at most.")
     changed = ChangedSerializer(many=True)
     next = serializers.CharField(allow_null=True)

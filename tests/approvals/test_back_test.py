@@ -49,6 +49,14 @@ def test_what_would_have_been_held_allowed_and_denied(ada):
     assert dangerous.public_id not in {each.call for each in found.changed}
 
 
+@pytest.mark.parametrize(("count", "others"), [(1, 0), (2, 1)])
+def test_what_would_wait_for_other_people_is_counted(ada, count, others):
+    """It waits both ways, so it is not listed; but that two must agree now is a difference, and is said."""
+    held_call(ada)
+    found = tried(effect="hold", stages=[{"group": "reviewer", "count": count}])
+    assert (dict(found.counts), found.changes, found.other_people) == ({"hold": 1}, 0, others)
+
+
 def test_what_people_rejected_of_what_would_have_been_allowed(ada, rosa):
     """The number that says whether a policy is too lenient."""
     stages = [{"group": "reviewer", "count": 1}]
