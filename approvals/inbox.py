@@ -16,7 +16,7 @@ from approvals.briefing import Briefing, brief
 from approvals.expiry import seen_by
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
-from approvals.selectors import answered_by, requests_for, waiting_count
+from approvals.selectors import answered_by, requests_for
 from approvals.states import RequestStatus
 from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.privacy import private_in, sees_private
@@ -58,22 +58,31 @@ class Asked:
 class Inbox:
     """All that the page shows. `opened` says that the URL names the request; `missing`, that it is not to be seen.
 
-    `status` names the view; `counts` are those of all views of what waits. A list goes on at `older` or `later`.
+    `status` names the view. A list goes on at `older` or `later`. What is counted is counted when it is drawn.
     """
 
     status: str
     requests: Sequence[ApprovalRequest]
     viewer: "User"
-    waiting: int
-    shown: Briefing | None
+    queues: Queues
+    shown: Briefing | None = None
     opened: bool = False
     missing: str = ""
     ignored: str = ""
     view: str = ""
     older: int | None = None
     later: str = ""
-    counts: Counts | None = None
     last_decided: ApprovalRequest | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """How many requests stand in each view of what waits."""
+        return self.queues.counts
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return self.queues.waiting
 
     @property
     def position(self) -> int | None:
@@ -102,7 +111,7 @@ def inbox_for(viewer: "User", asked: Asked) -> Inbox:
 
 def queue_of(viewer: "User", view: str = WAITING) -> Inbox:
     """Return the list of one view alone: no request open beside it, nothing counted but what waits."""
-    return _in_rows(viewer, view, _page(Queues(viewer), view), waiting_count(viewer))
+    return _listed(viewer, view)
 
 
 def waiting_for(viewer: "User", view: str = WAITING) -> Sequence[ApprovalRequest]:
@@ -112,16 +121,12 @@ def waiting_for(viewer: "User", view: str = WAITING) -> Sequence[ApprovalRequest
 
 def _listed(viewer: "User", view: str, cursor: Cursor | None = None) -> Inbox:
     queues = Queues(viewer)
-    page, counts = _page(queues, view, cursor), queues.counts()
-    return replace(_in_rows(viewer, view, page, counts.waiting), counts=counts)
-
-
-def _in_rows(viewer: "User", view: str, page: Page[ApprovalRequest], waiting: int) -> Inbox:
+    page = _page(queues, view, cursor)
     rows = _with_summaries(viewer, page.rows)
     count_twins(viewer, rows)
     older = page.next.pk if view == DECIDED and page.next else None
     later = page.next.text() if view != DECIDED and page.next else ""
-    return Inbox(view, rows, viewer, waiting, shown=None, older=older, later=later)
+    return Inbox(view, rows, viewer, queues, older=older, later=later)
 
 
 def _page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[ApprovalRequest]:
@@ -131,7 +136,8 @@ def _page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[Appro
     narrow = queues.of(view).only("pk", "opened_at")  # what is sorted is narrow, what is shown is then fetched by key
     page = page_of(narrow, order=order, at=PageAt(MOST_LISTED, place))
     keys = [row.pk for row in page.rows]
-    rows = {row.pk: row for row in _lean(ApprovalRequest.objects.filter(pk__in=keys))} if keys else {}
+    found = _lean(ApprovalRequest.objects.filter(pk__in=keys))
+    rows = (found.prefetch_related(ANSWERS) if view == DECIDED else found).in_bulk() if keys else {}
     return replace(page, rows=[rows[key] for key in keys if key in rows])
 
 
@@ -163,16 +169,22 @@ def _place(after: str) -> Cursor | None:
         return None
 
 
+LISTED = (
+    *("public_id", "status", "round_number", "likeness", "plan_ref", "opened_at", "expires_at", "decided_at"),
+    *("call__tool_name", "call__plan_ref", "call__step_ref"),
+    *("tool_version__reversibility", "tool_version__tool__returns_private_data"),
+    *("claimed_until", "claimed_by__username", "claimed_by__first_name", "claimed_by__last_name"),
+)
+"""What a list shows of a request: never the arguments, the results and the texts of previews."""
+ANSWERS = Prefetch("reviews", Review.objects.select_related("person").order_by("id"))
+
+
 def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
-    """Load what a list shows: never the arguments, the results and the texts of previews."""
+    """Load what a list shows, who answered what was decided aside."""
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
-    reviews = Review.objects.select_related("person").order_by("id")
-    return (
-        requests.select_related("call", "tool_version__tool", "claimed_by")
-        .defer("call__arguments", "call__response", "call__message", "tool_version__input_schema")
-        .annotate(preview_start=Left(Subquery(judged.values("preview")[:1]), SUMMARY_ROOM))
-        .prefetch_related(Prefetch("reviews", reviews))
-    )
+    start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_ROOM)
+    listed = requests.select_related("call", "tool_version__tool", "claimed_by").only(*LISTED)
+    return listed.annotate(preview_start=start)
 
 
 def _with_summaries(viewer: "User", requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:

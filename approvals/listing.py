@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 
 from approvals.models import ApprovalRequest
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Queues, by_risk, count_twins
-from approvals.selectors import NOT_ASKED_YET, requests_for, whole, with_snooze
+from approvals.selectors import NOT_ASKED_YET, requests_for, whole_list, with_snooze
 from approvals.states import RequestStatus
 from catalog.models import ToolVersion
 from catalog.pages import Page, PageAt, page_of
@@ -46,7 +46,7 @@ def page_for(viewer: "User", filters: RequestFilters, at: PageAt) -> Page[Approv
     found = listed_for(viewer, filters).only("pk", "opened_at")  # what is sorted is narrow
     page = page_of(by_risk(found) if filters.sorted_by == "risk" else found, order=filters.sorted_by, at=at)
     keys = [row.pk for row in page.rows]
-    rows = with_snooze(whole(ApprovalRequest.objects.filter(pk__in=keys)), viewer).in_bulk() if keys else {}
+    rows = with_snooze(whole_list(ApprovalRequest.objects.filter(pk__in=keys)), viewer).in_bulk() if keys else {}
     page = replace(page, rows=[rows[key] for key in keys if key in rows])
     count_twins(viewer, page.rows)
     return page

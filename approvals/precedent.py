@@ -67,8 +67,8 @@ def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
 def _with_reviews(keys: Sequence[int]) -> dict[int, ApprovalRequest]:
     """Load what is told of earlier requests: how each was answered, and how its run ended."""
     reviews = Review.objects.select_related("person").order_by("id")
-    earlier = ApprovalRequest.objects.select_related("call").prefetch_related(Prefetch("reviews", reviews))
-    return earlier.defer("call__arguments", "call__response", "call__late_evidence").in_bulk(keys)
+    earlier = ApprovalRequest.objects.select_related("call").only("public_id", "status", "decided_at", "call__status")
+    return earlier.prefetch_related(Prefetch("reviews", reviews)).in_bulk(keys)
 
 
 def _last_answered(request: ApprovalRequest) -> list[tuple[int, str]]:

@@ -15,7 +15,7 @@ from approvals import stages
 from approvals.eligibility import may_decide
 from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review, Round, Snooze
 from approvals.policy import Rule, rule_of
-from approvals.selectors import NOT_ASKED_YET, pending_for, requests_for, whole
+from approvals.selectors import NOT_ASKED_YET, pending_for, requests_for, waiting_count, whole
 from approvals.states import RequestStatus
 from catalog import clock
 from catalog.access import agent_token_of
@@ -63,8 +63,14 @@ class Queues:
             return requests_for(self._viewer).exclude(status=RequestStatus.PENDING).exclude(NOT_ASKED_YET)
         return pending_for(self._viewer).filter(self._within(view))
 
+    @cached_property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return self.counts.waiting if "counts" in self.__dict__ else waiting_count(self._viewer)
+
+    @cached_property
     def counts(self) -> Counts:
-        """Return how many requests stand in each view of what waits, by one query beside what the rules take."""
+        """How many requests stand in each view of what waits, by one query beside what the rules take."""
         # The others are what is left, so that the longest condition is not looked at once more for each request.
         mine_apart = self._is_mine & ~self._needs_me & ~self._is_snoozed
         wanted = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed, "apart": mine_apart}

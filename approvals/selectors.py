@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from approvals.models import ApprovalRequest, Comment, Delegation, Review, Round, Snooze
+from approvals.models import ApprovalRequest, Comment, Delegation, PolicyRevision, Review, Round, Snooze
 from approvals.states import REVIEWED, RequestStatus, Verdict
 from catalog import clock
 from catalog.access import agent_token_of, name_of, sees_all
-from catalog.models import CallRequester
+from catalog.models import CallRequester, ToolVersion
 from catalog.words import say_ago
 
 if TYPE_CHECKING:
@@ -62,16 +62,37 @@ def waiting_count(user: "User") -> int:
 
 def whole(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load a request's relations: a page costs the same few queries however many requests it shows."""
-    reviews = Review.objects.select_related("person", "on_behalf_of", "round").order_by("id")
-    delegations = Delegation.objects.select_related("by", "to").order_by("id")
-    comments = Comment.objects.select_related("person").order_by("id")
     related = ("call__requested_by", "call__token", "tool_version__tool", "policy_revision__policy", "superseded_by")
-    return requests.select_related(*related, "claimed_by").prefetch_related(
+    return _with_all_beside(requests.select_related(*related, "claimed_by"))
+
+
+PERSON = ("username", "first_name", "last_name")
+LISTED = (
+    *(field.name for field in ApprovalRequest._meta.concrete_fields if not field.is_relation),
+    *("policy_revision", "tool_version", "superseded_by__public_id"),
+    *(f"call__{name}" for name in ("public_id", "tool_name", "plan_ref", "step_ref", "reason", "token__name")),
+    *(f"{person}__{name}" for person in ("claimed_by", "call__requested_by") for name in PERSON),
+)
+
+
+def whole_list(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
+    """Load what a list shows of requests: a rule or a tool, which many of them share, is read once for all."""
+    listed = requests.select_related("call__requested_by", "call__token", "superseded_by", "claimed_by").only(*LISTED)
+    return _with_all_beside(listed).prefetch_related(
+        Prefetch("tool_version", ToolVersion.objects.select_related("tool")),
+        Prefetch("policy_revision", PolicyRevision.objects.select_related("policy")),
+    )
+
+
+def _with_all_beside(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
+    """Load what of other tables belongs to each request, the texts of its rounds once."""
+    reviews = Review.objects.select_related("person", "on_behalf_of", "round")
+    return requests.prefetch_related(
         "call__requesters",
         Prefetch("rounds", Round.objects.select_related("editor")),
-        Prefetch("reviews", reviews),
-        Prefetch("delegations", delegations),
-        Prefetch("comments", comments),
+        Prefetch("reviews", reviews.defer("round__arguments", "round__preview").order_by("id")),
+        Prefetch("delegations", Delegation.objects.select_related("by", "to").order_by("id")),
+        Prefetch("comments", Comment.objects.select_related("person").order_by("id")),
     )
 
 

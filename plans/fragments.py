@@ -182,7 +182,7 @@ def _draw_inbox(view: str, viewer: User) -> Drawn:
 
 
 def _draw_views(view: str, viewer: User) -> Drawn:
-    inbox = {"status": view, "counts": Queues(viewer).counts()}
+    inbox = {"status": view, "counts": Queues(viewer).counts}
     return Drawn({"views": _render("approvals/_views.html", inbox=inbox)})
 
 

@@ -16,6 +16,9 @@ from plans.states import StepStatus, WaitingFor
 register = template.Library()
 MOST_SHOWN = 8
 MOST_UNKNOWN = 50
+SHOWN_OF_STEP = ("plan_id", "parent_id", "step_id", "description", "tool", "agent", "status", "skipped", "waiting_for")
+AUTHOR = ("plan__author__username", "plan__author__first_name", "plan__author__last_name")
+SHOWN_OF_UNKNOWN = (*SHOWN_OF_STEP, "waiting_since", "plan__public_id", *AUTHOR)
 
 
 @dataclass(slots=True)
@@ -33,7 +36,7 @@ def plan_groups(requests: Iterable[Any], viewer: User) -> list[PlanGroup]:
     by_ref: dict[str, list[Any]] = defaultdict(list)
     for request in requests:
         by_ref[request.plan_ref].append(request)
-    seen = plans_for(viewer).filter(public_id__in=by_ref, kind=Plan.Kind.PLAN)
+    seen = plans_for(viewer).filter(public_id__in=by_ref, kind=Plan.Kind.PLAN).order_by()
     goals = dict(seen.values_list("public_id", "goal"))
     direct, groups = PlanGroup("No plan", ""), []
     for ref, members in by_ref.items():
@@ -49,7 +52,7 @@ def unknown_outcomes(viewer: User) -> list[Step]:
     """Return the steps, also of direct calls, of which a person has to say what happened: oldest first; one query."""
     steps = Step.objects.filter(call__status=CallStatus.OUTCOME_UNKNOWN, waiting_for=WaitingFor.OUTCOME)
     seen = steps.filter(plan__in=plans_for(viewer).order_by()).select_related("plan__author")
-    return list(seen.defer("parameters").order_by("waiting_since", "id")[:MOST_UNKNOWN])
+    return list(seen.only(*SHOWN_OF_UNKNOWN).order_by("waiting_since", "id")[:MOST_UNKNOWN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,11 @@ class Surroundings:
 @register.simple_tag
 def plan_around(plan_ref: str, step_ref: str, viewer: User) -> Surroundings | None:
     """Return what surrounds a step in its plan; None where there is no plan that the viewer sees; three queries."""
-    plan = plans_for(viewer).filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first() if plan_ref else None
+    seen = plans_for(viewer).select_related(None).only("public_id", "status")
+    plan = seen.filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first() if plan_ref else None
     if plan is None:
         return None
-    steps = {step.pk: step for step in Step.objects.filter(plan=plan).defer("parameters")}
+    steps = {step.pk: step for step in Step.objects.filter(plan=plan).only(*SHOWN_OF_STEP)}
     here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
     needs, needed_by = _arrows(plan)
     ran = sum(step.status == StepStatus.COMPLETED and not step.skipped for step in steps.values())

@@ -118,7 +118,7 @@ def test_the_inbox_goes_on_too(ada, rosa, monkeypatch):
     monkeypatch.setattr("approvals.inbox.MOST_LISTED", 2)
     asked = [ask(ada) for _ in range(3)]
     first = inbox_for(rosa, Asked("needs_me"))
-    assert (list(first.requests), first.counts and first.counts.needs_me) == (asked[:2], 3)
+    assert (list(first.requests), first.counts.needs_me) == (asked[:2], 3)
     rest = inbox_for(rosa, Asked.read(QueryDict(f"status=needs_me&after={first.later}")))
     assert (list(rest.requests), rest.later) == (asked[2:], "")
     for wrong in ("before=7", "after=WzAsMSwyXQ==", "after=%00", "after=W2ZhbHNlLCJ4IiwxXQ=="):
@@ -199,7 +199,6 @@ def _agree(viewer: User) -> None:
     inbox, queues = inbox_for(viewer, Asked()), Queues(viewer)
     lengths = {view: len(queues.of(view)) for view in OPEN_VIEWS}
     told = inbox.counts
-    assert told is not None
     assert lengths == {view: getattr(told, view) for view in OPEN_VIEWS}
     api = len(page_for(viewer, RequestFilters(status="pending"), PageAt(100_000)).rows)
     assert waiting_count(viewer) == len(queue_for(viewer)) == api == lengths["waiting"] == inbox.waiting
