@@ -24,6 +24,7 @@ from approvals.revealing import SecretField, may_reveal, secret_fields
 from approvals.selectors import answered_by, current_round, last_review, status_sentence
 from approvals.sentences import after_expiry
 from approvals.timeline import Moment, Standing, standing_of, timeline_of
+from approvals.twins import twins_of
 from catalog import clock
 from catalog.access import name_of, sees_all
 from catalog.definitions import Reversibility
@@ -148,6 +149,11 @@ class Briefing:
 
     def _secret_at(self, path: str) -> SecretField | None:
         return next((field for field in self.secrets if field.path == path), None)
+
+    @cached_property
+    def twins(self) -> list[ApprovalRequest]:
+        """The others that wait for the very same call."""
+        return twins_of(self.viewer, self.request)
 
     @cached_property
     def warnings(self) -> Warnings:

@@ -56,6 +56,24 @@ def test_the_oldest_request_is_open(ada, rosa):
     assert "Approve and run" in page
 
 
+def test_those_that_wait_for_the_same_call_are_shown_with_it(ada, rosa, tomas):
+    """With the way to see them side by side; an answer counts for one alone."""
+    first, second, third = (ask(ada) for _ in range(3))
+    pages = Pages(rosa)
+    page = pages.open(path_of(first))
+    assert "2 others wait for exactly this call." in page and f'href="{path_of(third)}"' in pages.html
+    assert f"/approvals/several/?item={first.public_id}&amp;item={second.public_id}" in pages.html
+    assert page.count("Ada asked just now") == 3  # the two others, and the thread of this one
+    together = pages.open(f"/approvals/several/?item={first.public_id}&item={second.public_id}")
+    assert together.count("Ada asked just now") == 2
+    decide(second, by=tomas, decision=approval(second))
+    page = pages.open(path_of(first))
+    assert "1 other waits for exactly this call." in page
+    decide(third, by=tomas, decision=rejection(third, "Once is enough."))
+    assert "exactly this call" not in pages.open(path_of(first))
+    assert "exactly this call" not in pages.open(path_of(second))
+
+
 def test_requests_stand_with_their_age_and_time_left(ada, rosa):
     """Amber below five minutes, red below one."""
     request = ask(ada)
