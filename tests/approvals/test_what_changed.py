@@ -1,9 +1,13 @@
 """What is another than it was when people were asked is said and shown, and who did what is said of who did it."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from approvals.decisions import decide, revoke
 from approvals.errors import Drift
+from approvals.models import Round
 from approvals.requests import invalidate, supersede
 from catalog.results import Preview
 from plans.models import Plan
@@ -42,6 +46,15 @@ def test_drift_is_said_and_shown(ada, rosa, before, after, shown):
     drift = pages.html.partition('id="drift"')[2].partition("</section>")[0]
     assert ('class="diff"' in drift) is shown
     assert ("Ben" in drift) is shown
+
+
+def test_an_effect_is_told_as_of_when_the_tool_said_it(ada, rosa):
+    """What it changes may have changed since: the page does not say that it shows what is there now."""
+    request = ask(ada, preview=Preview("Write note.txt", "diff", before="old", after="hello"))
+    Round.objects.filter(request=request).update(created_at=timezone.now() - timedelta(hours=2))
+    page = Pages(rosa).open(path_of(request))
+    assert "replaced, as the tool saw it 2 h ago" in page
+    assert "there now" not in page
 
 
 def test_what_a_reviewer_changed_is_shown_to_the_next(plan, tomas, rosa):
