@@ -44,6 +44,7 @@ def test_who_chose_nothing_is_told_by_mail(rosa):
     """And nothing is stored for looking."""
     page = Pages(rosa).open(PAGE)
     assert "By mail" in page and "This installation sends no mail" in page
+    assert "slack://" in page and "workflows://… (Teams)" in page and "ntfys://" in page
     assert not NotificationChoice.objects.exists()
 
 
