@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from shutil import copy
 
 import httpx
 import pytest
@@ -23,7 +25,9 @@ def model() -> Iterator[ModelServer]:
 
 
 @pytest.fixture(scope="module")
-def installation(model: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def installation(
+    model: ModelServer, migrated: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx.Client]:
     """A client of an installation with that model."""
     home = tmp_path_factory.mktemp("installation")
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
@@ -33,7 +37,7 @@ def installation(model: ModelServer, tmp_path_factory: pytest.TempPathFactory) -
         "TOOLGATE_MODEL": "openai:scripted",
         "OPENAI_BASE_URL": model.url,
     }
-    assert manage(environment, "migrate", "-v0").returncode == 0
+    copy(migrated, home / "db.sqlite3")
     token = manage(environment, "shell", "-v0", "-c", SET_UP).stdout.strip().splitlines()[-1]
     command = [sys.executable, "manage.py", "serve", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
