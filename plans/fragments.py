@@ -91,7 +91,7 @@ def _picture(plan_ref: str) -> tuple[Picture, bool]:
 
 def _rows(picture: Picture) -> dict[str, str]:
     now = picture.timeline.now
-    return {f"s{step.number}": _render("plans/_row.html", step=step, now=now) for step in picture.steps}
+    return {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in picture.steps}
 
 
 def _gone(removed: Set[int]) -> dict[str, str]:
@@ -115,7 +115,7 @@ def _value(plan_ref: str, row: MemoryRow) -> str:
 
 @lru_cache(maxsize=4096)
 def _event(line: EventLine) -> str:
-    return _render("plans/_event.html", line=line, fresh=True)
+    return _render("plans/_events.html", lines=[line], fresh=True)
 
 
 def _looks(picture: Picture, removed: Set[int]) -> dict[str, str]:

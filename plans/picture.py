@@ -28,6 +28,13 @@ EVENTS_SHOWN = 300
 VALUE_SHOWN = 2048
 NARROWEST = 0.8
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
+DRAWN = (
+    *("plan", "parent", "step_id", "description", "tool", "agent", "expected_key", "status", "skipped", "error"),
+    *("started_at", "completed_at", "waiting_for", "waiting_since", "ready_at", "attempt"),
+    *(f"call__{name}" for name in ("plan_ref", "error_kind", "attempt", "started_at", "left_running_at")),
+    *("call__came_back_at", "call__approval__public_id", "call__approval__opened_at"),
+)
+"""What is drawn of a step, and of its call and the request about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +220,9 @@ def _graph(steps: Iterable[Step], needs: Mapping[int, Sequence[int]]) -> Graph |
 
 
 def _steps(plan: Plan) -> QuerySet[Step]:
-    """Return the steps with their calls and requests, without what can be large."""
-    large = ("arguments", "response", "message", "late_evidence")
-    lean = plan.steps.select_related("call__approval").defer("parameters", *(f"call__{name}" for name in large))
-    return lean.annotate(meets_private=MEETS_PRIVATE)
+    """Return the steps with their calls and requests: what is drawn of them."""
+    drawn = plan.steps.select_related("call__approval").only(*DRAWN)
+    return drawn.annotate(meets_private=MEETS_PRIVATE)
 
 
 def _needs(plan: Plan, steps: Iterable[Step]) -> dict[int, list[int]]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
+from django.template.defaultfilters import truncatechars
 from django.utils.html import escape, format_html, format_html_join
 
 from catalog import clock, secrets, words
@@ -144,6 +145,13 @@ def is_ahead(moment: datetime | None) -> bool:
 def person_name(user: Any) -> str:
     """Name a person; empty for nobody."""
     return name_of(user) if user is not None else ""
+
+
+@register.filter
+def shortened(text: object, most: int) -> str:
+    """Cut a text as `truncatechars` does, which looks long even at one that is short: most are, on pages of many."""
+    whole = str(text)
+    return whole if len(whole) <= most and whole.isascii() else truncatechars(whole, most)
 
 
 @register.filter

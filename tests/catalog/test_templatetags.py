@@ -166,3 +166,11 @@ def test_diff_escapes_and_reveals_both_sides() -> None:
     assert "<i>" not in drawn
     assert "U+200B" in drawn
     assert "U+202E" in drawn
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", "exactly 10", "more than 10", "e\u0301" * 5, "e\u0301" * 11, "ﬁ<b>", "\n" * 12]
+)
+def test_shortened_cuts_as_truncatechars_does(text: str) -> None:
+    """Marks that belong to a letter are not counted, and letters of two characters are made one."""
+    assert draw("{{ text|shortened:10 }}", text=text) == draw("{{ text|truncatechars:10 }}", text=text)
