@@ -70,14 +70,18 @@ class Queues:
 
     @cached_property
     def counts(self) -> Counts:
-        """How many requests stand in each view of what waits, by one query beside what the rules take."""
-        # The others are what is left, so that the longest condition is not looked at once more for each request.
-        mine_apart = self._is_mine & ~self._needs_me & ~self._is_snoozed
-        wanted = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed, "apart": mine_apart}
+        """How many requests stand in each view of what waits, by one query beside what the rules take.
+
+        One more for who looks after some.
+        """
+        wanted = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed}
         counted = {view: Count("pk", filter=condition) for view, condition in wanted.items()}
         found = pending_for(self._viewer).aggregate(waiting=Count("pk"), **counted)
-        others = found["waiting"] - found[NEEDS_ME] - found[SNOOZED] - found.pop("apart")
-        return Counts(others=others, **found)
+        # The others are what is left, so that the longest condition is not looked at once more for each request.
+        apart = self._is_mine & ~self._needs_me & ~self._is_snoozed
+        mine_apart = pending_for(self._viewer).filter(apart).count() if found[CLAIMED] else 0
+        others = found["waiting"] - found[NEEDS_ME] - found[SNOOZED] - mine_apart
+        return Counts(others=max(0, others), **found)
 
     def _within(self, view: str) -> Q:
         """Say what of what waits stands in a view."""
