@@ -115,8 +115,9 @@ def queue_of(viewer: "User", view: str = WAITING) -> Inbox:
 
 
 def waiting_for(viewer: "User", view: str = WAITING) -> Sequence[ApprovalRequest]:
-    """Return the beginning of a view of what waits, oldest first."""
-    return _page(Queues(viewer), view).rows
+    """Return the beginning of a view of what waits, oldest first, with no more than their ids."""
+    narrow = Queues(viewer).of(view).only("public_id", "opened_at")
+    return page_of(narrow, order="opened_at", at=PageAt(MOST_LISTED)).rows
 
 
 def _listed(viewer: "User", view: str, cursor: Cursor | None = None) -> Inbox:
