@@ -21,4 +21,4 @@ def twins_of(viewer: "User", request: ApprovalRequest) -> list[ApprovalRequest]:
     if request.status != RequestStatus.PENDING or request.round_number != 1 or not request.likeness:
         return []
     same = pending_for(viewer).filter(likeness=request.likeness, round_number=1).exclude(pk=request.pk)
-    return list(same.select_related("call__token__user", "call__requested_by").order_by("opened_at")[:MOST])
+    return list(same.select_related("call__token__user", "call__requested_by").order_by("pk")[:MOST])

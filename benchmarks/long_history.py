@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.audit import entry_hash
-from approvals.digests import Binding, action_digest, intent_digest
+from approvals.digests import Binding, action_digest, intent_digest, this_origin
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision, Review, Round
 from approvals.policy import Rule, rule_of
 from benchmarks.ground import person
@@ -57,7 +57,7 @@ class Scribe:
 
     def __init__(self, author: User, reviewer: User) -> None:
         self.author, self.reviewer = author, reviewer
-        self.instance = Instance.objects.get(pk=1)
+        self.instance, self.origin = Instance.objects.get(pk=1), this_origin()
         revision = PolicyRevision.objects.select_related("policy").get(safety_level="dangerous")
         self.rule: Rule = rule_of(revision)
         related = Tool.objects.select_related("current_version")
@@ -115,7 +115,7 @@ class Scribe:
         """Write the request of a call, approved at once and used."""
         at, version = call.created_at, call.version
         binding = Binding(version.fingerprint, self.codes[call.tool_name].digest, call.arguments, "")
-        digest, decided = action_digest(call, binding, self.rule, self.instance), at + SOON
+        digest, decided = action_digest(call, binding, self.rule, self.origin), at + SOON
         request = ApprovalRequest(
             call=call, status="consumed", digest=digest, intent_digest=intent_digest(call),
             policy_revision_id=self.rule.revision_id, tool_version=version, plan_ref=call.plan_ref, opened_at=at,

@@ -89,7 +89,7 @@ def test_a_withdrawn_request_cancels_its_call(ada, rosa):
     for request in (pending, approved):
         withdraw(request, by=ada, reason="No longer needed.")
         assert Call.objects.get(pk=request.call_id).status == "cancelled"
-    with pytest.raises(Conflict, match=r"^This request was withdrawn\. Your answer was not recorded\.$"):
+    with pytest.raises(Conflict, match=r"Withdrawn by Ada: No longer needed\. Your answer was not recorded\.$"):
         decide(pending, by=rosa, decision=approval(pending))
     with pytest.raises(Conflict):
         withdraw(pending, by=ada, reason="Twice.")

@@ -68,7 +68,7 @@ def test_who_watches_the_statements_sees_a_transaction_begin_and_end() -> None:
 
 def write_in_a_thread(write: Callable[[], object]) -> None:
     """Let a thread write that SQLite gives no time to wait, while this one is in the middle of a transaction."""
-    failures: list[Exception] = []
+    failures: list[OperationalError] = []
     comes = threading.Event()
 
     def live() -> None:
@@ -77,7 +77,7 @@ def write_in_a_thread(write: Callable[[], object]) -> None:
         comes.set()
         try:
             write()
-        except Exception as failure:
+        except OperationalError as failure:
             failures.append(failure)
         finally:
             connection.close()

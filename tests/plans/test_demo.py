@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("transactional_db", "catalog", "workspace")
 @pytest.fixture(autouse=True)
 def quick_hashes(settings: Any) -> None:
     """Hash passwords at once: each run makes those of six people, and that it takes long is its purpose elsewhere."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher", *settings.PASSWORD_HASHERS]
 
 
 def run(*flags: str) -> str:
