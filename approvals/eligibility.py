@@ -13,7 +13,7 @@ from approvals import stages
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policy import Rule, rule_for
 from approvals.states import Verdict
-from catalog.access import agent_token_of, name_of
+from catalog.access import ADMINISTRATOR, REVIEWER, agent_token_of, name_of
 from catalog.models import CallRequester
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def is_own(request: ApprovalRequest, user: "User") -> bool:
 def who_may(rule: Rule) -> str:
     """Say who may decide what the rule holds."""
     asked = "" if rule.allow_self_review else " who did not ask for the call"
-    return f"Only a member of {' or '.join(rule.groups)}{asked} may decide."
+    groups = dict.fromkeys([*rule.groups, *([ADMINISTRATOR] if REVIEWER in rule.groups else [])])
+    return f"Only a member of {' or '.join(groups)}{asked} may decide."
 
 
 def may_answer(people: "QuerySet[User]", request: ApprovalRequest) -> "QuerySet[User]":

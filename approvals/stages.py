@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from approvals.quorum import Stage, missing_among, stages_of
 from approvals.role_ages import held_long_enough
-from catalog.access import groups_of
+from catalog.access import ADMINISTRATOR, REVIEWER, groups_of, roles_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -34,11 +34,17 @@ class Terms(Protocol):
 
 
 def groups_counting(rule: Terms, user: "User") -> frozenset[str]:
-    """Return in which of the rule's groups someone counts: those they have been in for long enough."""
+    """Return in which of the rule's groups someone counts: those they have been in for long enough.
+
+    Administrators do all that reviewers do, and so count as reviewers: as long as they have administered.
+    """
     wanted = frozenset(stage.group for stage in rule.stages)
     asked = wanted | {rule.escalated_to} if rule.escalated_to else wanted
-    held = held_long_enough(user, groups_of(user) & asked, rule.min_role_age_seconds)
-    return wanted if rule.escalated_to in held else held
+    groups = groups_of(user) | (roles_of(user) & {ADMINISTRATOR})
+    held = held_long_enough(user, groups & (asked | {ADMINISTRATOR}), rule.min_role_age_seconds)
+    if ADMINISTRATOR in held:
+        held |= {REVIEWER}
+    return wanted if rule.escalated_to in held else held & asked
 
 
 def is_satisfied(rule: Terms, people: Iterable["User"]) -> bool:

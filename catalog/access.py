@@ -32,7 +32,7 @@ def groups_of(user: "User | AnonymousUser") -> frozenset[str]:
 
 
 def roles_of(user: "User | AnonymousUser") -> frozenset[str]:
-    """Return the user's roles; a superuser administers, but reviews only as a member of the group."""
+    """Return the user's roles; a superuser administers."""
     roles = groups_of(user).intersection(ROLES)
     return roles | {ADMINISTRATOR} if user.is_active and user.is_superuser else roles
 

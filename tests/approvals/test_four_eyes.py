@@ -13,6 +13,7 @@ from approvals.starts import consume
 from catalog.access import NotAllowed, act_through
 from catalog.models import ApiToken, CallRequester
 from tests.approvals.builders import approval, ask, binding_of, rejection, set_rule
+from tests.conftest import person
 
 
 def token_of(user, kind):
@@ -43,24 +44,27 @@ def test_everyone_in_the_requester_set_is_out(ada, rosa, tomas):
     assert decide(request, by=tomas, decision=approval(request)).status == "approved"
 
 
-def test_a_superuser_decides_only_as_a_reviewer_and_never_their_own(ada, admin, rosa):
-    """Power over the installation is no second pair of eyes."""
-    rosa.is_superuser = admin.is_superuser = True
-    rosa.save()
-    admin.save()
-    request, own = ask(ada), ask(rosa)
-    with pytest.raises(NotAllowed, match="Only a member of reviewer"):
-        decide(request, by=admin, decision=approval(request))
+@pytest.mark.parametrize("power", ["administrator", "superuser"])
+def test_who_administers_decides_as_reviewers_do_and_never_their_own(ada, db, power):
+    """Power over the installation is no second pair of eyes; nor is it any other group."""
+    root = person("root", *(["administrator"] if power == "administrator" else []))
+    User.objects.filter(pk=root.pk).update(is_superuser=power == "superuser")
+    root = User.objects.get(pk=root.pk)
+    request, own = ask(ada), ask(root)
+    assert decide(request, by=root, decision=approval(request)).status == "approved"
     with pytest.raises(NotAllowed, match="You asked"):
-        decide(own, by=rosa, decision=approval(own))
+        decide(own, by=root, decision=approval(own))
+    set_rule(stages=[{"group": "finance", "count": 1}])
+    with pytest.raises(NotAllowed, match="Only a member of finance"):
+        decide(ask(ada), by=root, decision=approval(own))
 
 
-def test_roles_other_than_the_rules_do_not_decide(ada, ben, vera, admin, db):
-    """Operators, viewers and administrators look on."""
+def test_roles_other_than_the_rules_do_not_decide(ada, ben, vera):
+    """Operators and viewers look on."""
     request = ask(ada)
-    for person in (ada, ben, vera, admin):
+    for each in (ada, ben, vera):
         with pytest.raises(NotAllowed):
-            decide(request, by=person, decision=approval(request))
+            decide(request, by=each, decision=approval(request))
     assert request.reviews.count() == 0
 
 
