@@ -16,7 +16,9 @@ SERVICES := env DATABASE_URL="$${DATABASE_URL:-postgres://toolgate:toolgate@127.
 	TOOLGATE_SECRET_KEYS="$${TOOLGATE_SECRET_KEYS:-$(TEST_SECRET_KEY)}"
 
 # One after the other: each of them wants the machine for itself.
-CHAOS := TOOLGATE_CHAOS=full $(PYTEST) -q tests/chaos tests/races tests/cluster/test_restarts.py
+CHAOS := TOOLGATE_CHAOS=full $(PYTEST) -q tests/chaos tests/races tests/cluster/test_restarts.py \
+	$(addprefix tests/approvals/,test_mutations.py test_queues.py test_grant_races.py test_reminders.py) \
+	tests/plans/test_room.py tests/plans/test_canaries.py
 
 # More for pytest or the benchmarks, such as: make test ARGS="tests/plans -x"
 ARGS ?=
