@@ -17,6 +17,7 @@ from approvals.models import ApprovalRequest
 from approvals.selectors import requests_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision, refused
+from approvals.witness import refuse_to_begin
 from catalog.access import NotAllowed
 from catalog.definitions import Reversibility
 from catalog.errors import Conflict, ParameterError, ToolgateError
@@ -58,6 +59,7 @@ def decide_many(
     Raises ParameterError, and decides nothing, for too many items, one named twice, and requests that cannot be
     decided together.
     """
+    refuse_to_begin()
     verdict = Verdict(verdict)
     held = _held(by, items)
     waiting = [request for request in held.values() if request.status == RequestStatus.PENDING]

@@ -17,6 +17,7 @@ from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, last_review, status_sentence
 from approvals.states import APPLYING, UNDOABLE, RequestStatus, Verdict
 from approvals.verdicts import UNSET, Decision, check_text, judge_comment, judge_response, whole, without_secrets
+from approvals.witness import refuse_to_begin
 from catalog import clock
 from catalog.access import NotAllowed, name_of
 from catalog.batches import do_each
@@ -49,6 +50,7 @@ def decide(request: ApprovalRequest, *, by: "User", decision: Decision) -> Appro
     Raises Conflict (too late, or something changed), NotAllowed, or ParameterError for what was sent: its paths are
     relative to the arguments where those are wrong, else they name the field of the answer.
     """
+    refuse_to_begin()
     decision = whole(decision)
     if expire_if_due(request, clock.now()):
         raise Conflict(f"Nobody answered this in time: it has expired. {NOT_RECORDED}")

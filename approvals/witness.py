@@ -19,7 +19,7 @@ from approvals.models import AuditEntry, Instance
 from catalog import clock
 from catalog.canonical import time_text
 from catalog.definitions import SafetyLevel
-from catalog.errors import Conflict
+from catalog.errors import RestoredDatabase
 from catalog.facts import Fact
 from catalog.problems import log_unexpected
 
@@ -35,10 +35,6 @@ HOW_TO_GO_ON = (
 
 
 _last_fault = ""
-
-
-class RestoredDatabase(Conflict):
-    """The database is not the one that its checkpoints tell of."""
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
@@ -74,6 +70,15 @@ def refuse_if_restored() -> None:
     """Raise RestoredDatabase when the database was set back."""
     if fault := restored():
         raise RestoredDatabase(fault)
+
+
+def refuse_to_begin() -> None:
+    """Raise RestoredDatabase where this process has seen that the database was set back; asks nothing of anyone.
+
+    For the doors: what creates, decides or lets go on says why it does not. A start that weighs looks for itself.
+    """
+    if _last_fault:
+        raise RestoredDatabase(_last_fault)
 
 
 def contradiction(instance: Instance, known: Checkpoint | None) -> str:
@@ -130,7 +135,14 @@ def write(instance: Instance) -> bool:
 
 
 def last_fault() -> str:
-    """Return what this process's ticker found when it last looked, at no cost."""
+    """Return what this process found when it last looked, at no cost."""
+    return _last_fault
+
+
+def look() -> str:
+    """Return what `restored` does, and let this process's doors and pages know it."""
+    global _last_fault
+    _last_fault = restored()
     return _last_fault
 
 
@@ -145,10 +157,8 @@ class Watch:
         """Look every few seconds and write what is due; return what shows that the database was set back."""
         if monotonic() - self._looked_at < LOOK_SECONDS:
             return self.fault
-        global _last_fault
         self._looked_at = monotonic()
-        before, self.fault = self.fault, restored()
-        _last_fault = self.fault
+        before, self.fault = self.fault, look()
         if self.fault and not before:
             log.error("the database was set back: nothing more is started here")
         if not self.fault and _is_due(clock.now()):

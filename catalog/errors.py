@@ -21,6 +21,7 @@ Exception
     ├── MalformedJSON                  .code, .path, .line, .column                    → 400
     ├── TooLarge                       .size, .limit (bytes)                           → 413
     ├── Conflict                       a conditional UPDATE found no row to change     → 409
+    │   └── RestoredDatabase           the database was set back: nothing starts on it → 503
     └── ToolDefinitionError            a tool that cannot be registered (a ValueError)
         ├── SchemaProblem              .path: a schema refused at registration
         └── TypeSignatureError         .line, .column, .expected: gram that says nothing we can use
@@ -229,6 +230,10 @@ class TooLarge(ToolgateError):
 
 class Conflict(ToolgateError):
     """A conditional UPDATE found nothing to change: someone else got there first."""
+
+
+class RestoredDatabase(Conflict):
+    """The database is not the one that its checkpoints tell of: nothing starts on it before a new epoch."""
 
 
 class ToolDefinitionError(ToolgateError, ValueError):

@@ -57,7 +57,7 @@ class Problem:
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
     """Answer any exception; one that nobody expected is logged without its message and becomes a bare 500."""
     problem = problem_of(error)
-    if problem is None or problem.status >= 500:
+    if problem is None or (problem.status >= 500 and not isinstance(error, errors.RestoredDatabase)):
         log_unexpected(error)
     if problem is None:
         problem = Problem(500, "Something went wrong here; nothing about it is your fault. It has been logged.")
@@ -158,6 +158,7 @@ def _from_drf(error: exceptions.APIException) -> Problem:
 TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
     (errors.MalformedJSON, _malformed),
     (errors.TooLarge, _told(413, "too_large")),
+    (errors.RestoredDatabase, _told(503, "restored")),
     (errors.Conflict, _told(409, "conflict")),
     (errors.ToolDisabled, _told(409, "tool_disabled")),
     (errors.ToolDrifted, _told(409, "drifted")),

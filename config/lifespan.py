@@ -9,7 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from approvals.witness import restored
+from approvals.witness import look
+from catalog.registry import initialize_tools
 from catalog.sync import sync_tools
 from plans.executing import collect_rarely, living
 from plans.executor import Executor
@@ -47,11 +48,12 @@ class Lifespan:
 def _prepare() -> bool:
     """Bring the catalog up to the code of this process; False where nothing may be started or written.
 
-    A database that was set back is still read: people see what happened, and what to do.
+    A database that was set back is still read, with the tools that there are: people see what happened and what to do.
     """
     try:
-        if fault := restored():
+        if fault := look():
             log.error(fault)
+            initialize_tools()
             return False
         sync_tools()
         return True

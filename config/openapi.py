@@ -25,7 +25,10 @@ REFUSAL = {
     "description": "The request was refused.",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
-AWAY = {**REFUSAL, "description": "The database was away, or what was asked about is locked: ask again."}
+AWAY = {
+    **REFUSAL,
+    "description": "The database was away, or what was asked about is locked: ask again. `restored`: it was set back.",
+}
 
 
 def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from approvals.policy import Rule
 from approvals.verdicts import refused
+from approvals.witness import refuse_to_begin
 from catalog import dispatch
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
@@ -62,8 +63,9 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
 
     Raises UnknownTool, ToolDisabled, ParameterError, QueryTypeUnsupported and RateLimited before anything is stored,
     Conflict when the plan takes no more steps, Plan.DoesNotExist when the requester may not see it, and NotAllowed
-    when it is not theirs to control.
+    when it is not theirs to control. Raises RestoredDatabase before anything else, as every door does.
     """
+    refuse_to_begin()
     asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     plan = _plan_of_one(order.tool, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
     wanted = starting.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id)

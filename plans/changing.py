@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from django.db.models import Max, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from approvals.witness import refuse_to_begin
 from catalog import vault
 from catalog.access import name_of
 from catalog.canonical import MAX_BYTES, check_json, size_of
@@ -102,6 +103,7 @@ def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     Raises Conflict when it is too late for the plan or for a step, and PlanProblems with all that is wrong with the
     plan as it would be; then nothing is changed.
     """
+    refuse_to_begin()
     standing = _standing(plan)
     document = _in_order(plan, change)
     with recording(plan.pk, plan.public_id) as batch:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from django.db.models import Count, Q
 
 from approvals.states import RequestStatus
+from approvals.witness import refuse_to_begin
 from catalog.access import name_of
 from catalog.errors import Conflict
 from catalog.retries import retried
@@ -34,6 +35,7 @@ def pause_plan(plan: Plan, *, by: Requester) -> None:
 @retried
 def resume_plan(plan: Plan, *, by: Requester) -> None:
     """Let a paused plan go on. Raises Conflict when it is not paused."""
+    refuse_to_begin()
     with recording(plan.pk, plan.public_id) as batch:
         paused = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         if not paused.update(paused_at=None, paused_by=None):

@@ -10,6 +10,7 @@ from typing import Any
 
 from approvals.outcomes import SENT_BACK
 from approvals.verdicts import refused
+from approvals.witness import refuse_to_begin
 from catalog import vault
 from catalog.access import name_of
 from catalog.errors import Conflict
@@ -100,6 +101,7 @@ def give_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any]
 
     Raises ParameterError, its paths relative to the arguments, and what `waiting_step` raises.
     """
+    refuse_to_begin()
     step = waiting_step(plan, step_id)
     _store(plan, step, check_arguments(plan, step, arguments), by)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from approvals.verdicts import refused
+from approvals.witness import refuse_to_begin
 from catalog.access import name_of
 from catalog.errors import Conflict
 from catalog.retries import retried
@@ -53,6 +54,7 @@ def ask(batch: Recording, step: Claimed, text: str) -> None:
 
 def answer(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
     """Answer what a step asks. Raises ParameterError for a text that is no answer, Conflict when it does not wait."""
+    refuse_to_begin()
     _store(plan, step, _checked(text), by)
 
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from django.db.models import Case, DateTimeField, F, Value, When
 from django.db.models.functions import Coalesce
 
+from approvals.witness import refuse_to_begin
 from catalog.access import name_of
 from catalog.canonical import time_text
 from catalog.errors import Conflict
@@ -40,6 +41,7 @@ def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None
     A plan that had failed gets its deadline's span again from now on. Raises Step.DoesNotExist, and Conflict when
     there is nothing to retry (any more) or when a person has to say first what happened.
     """
+    refuse_to_begin()
     with recording(plan.pk, plan.public_id) as batch:
         plan.refresh_from_db()
         if plan.status in TOO_LATE:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from django.contrib.auth.models import User
 
+from approvals.witness import refuse_to_begin
 from catalog import clock, snapshot, tracing, vault
 from catalog.canonical import Json
 from catalog.errors import ToolError
@@ -75,6 +76,7 @@ def create_plan(
 
     One with an origin keeps its words, and raises what that raises.
     """
+    refuse_to_begin()
     problems = [problem for problem in problems_of(document, by=by) if problem.severity == "error"]
     if problems:
         raise PlanProblems(problems)
@@ -142,6 +144,7 @@ def _step_row(plan: Plan, step: StepDocument) -> Step:
 @retried
 def start_plan(plan: Plan, *, by: Requester) -> None:
     """Start a plan that has not started. Raises Conflict when it has."""
+    refuse_to_begin()
     with recording(plan.pk, plan.public_id) as batch:
         start(plan, batch)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from approvals.witness import refuse_to_begin
 from catalog import facts
 from catalog.errors import Conflict
 from catalog.models import Call
@@ -34,6 +35,7 @@ class Settlement:
 @retried
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
     """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
+    refuse_to_begin()
     told = replace(settlement, result=scrubbed(settlement.result), comment=scrub_words(settlement.comment))
     with recording(plan.pk, plan.public_id) as batch:
         row = plan.steps.select_related("call", "parent").get(step_id=step_id)

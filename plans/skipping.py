@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from approvals import requests
 from approvals.states import OPEN
+from approvals.witness import refuse_to_begin
 from catalog import facts
 from catalog.access import name_of
 from catalog.errors import Conflict, ParameterError
@@ -53,6 +54,7 @@ def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
 
     Raises Step.DoesNotExist, ParameterError without a reason, and Conflict when it is too late.
     """
+    refuse_to_begin()
     reason = _checked(reason)
     with recording(plan.pk, plan.public_id) as batch:
         status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)

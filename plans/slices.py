@@ -18,6 +18,7 @@ from approvals.models import ApprovalRequest
 from approvals.selectors import last_review, request_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision
+from approvals.witness import refuse_to_begin
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
@@ -56,6 +57,7 @@ def prepare(plan: Plan, count: int, *, by: "User") -> Slice:
     A preview runs outside every transaction. Raises Conflict for a plan that has ended, or that is a single call, and
     NotAllowed when there is nothing but steps which others decide.
     """
+    refuse_to_begin()
     see_that_it_goes_on(plan)
     facts, until = plan_facts(plan.pk), monotonic() + SECONDS
     asked, left = list[ApprovalRequest](), list[tuple[int, NotAllowed | ToolError]]()
@@ -163,6 +165,7 @@ def approve(plan: Plan, items: Sequence[SliceItem], given: Approval) -> list[Ite
 
     What was approved by an answer that is sent again is not refused as a second one.
     """
+    refuse_to_begin()
     held = {item.id: _held(plan, given.by, item.id) for item in items}
 
     def answer(item: SliceItem) -> ItemResult:

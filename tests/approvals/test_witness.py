@@ -15,8 +15,9 @@ from approvals.decisions import decide
 from approvals.models import AuditEntry, Instance
 from approvals.starts import consume
 from approvals.verification import verify
-from approvals.witness import RestoredDatabase, Watch, note, restored
+from approvals.witness import Watch, note, restored
 from catalog import clock
+from catalog.errors import RestoredDatabase
 from catalog.facts import record
 from tests.approvals.builders import approval, ask, binding_of, held_call, make_tool
 from tests.approvals.test_audit import let_go

@@ -12,8 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from approvals import witness
 from approvals.models import AuditEntry, Grant
 from approvals.verification import verify
-from approvals.witness import RestoredDatabase, note, restored
+from approvals.witness import note, restored
 from catalog import clock
+from catalog.errors import RestoredDatabase
 from catalog.models import Tool
 from plans import engine
 from plans.engine import Turn

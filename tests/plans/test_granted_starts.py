@@ -13,9 +13,9 @@ from approvals.eligibility import may_decide
 from approvals.grants import revoke
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.selectors import request_for
-from approvals.witness import RestoredDatabase
 from catalog import clock, snapshot
 from catalog.changes import change_tool
+from catalog.errors import RestoredDatabase
 from plans import engine, recovery
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn

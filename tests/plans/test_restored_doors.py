@@ -1,0 +1,139 @@
+"""What a server answers whose database was set back: why nothing is begun and what to do. Reading stays possible."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from approvals import witness
+from approvals.models import AuditEntry
+from catalog.models import Call
+from config import lifespan
+from plans.controls import pause_plan
+from plans.models import Plan
+from plans.services import Requester
+from tests.builders import act, approve, make_plan, request_of, work_off
+from tests.pages import Pages
+from tests.rest import Rest
+
+CALL = {"tool": "safe", "arguments": {"value": "x"}}
+PLAN = {"goal": "Try", "steps": [act(1, "x")]}
+
+
+@dataclass
+class World:
+    """Plans as the backup knows them: one waits for people, one has not started, one is paused."""
+
+    waiting: Plan
+    new: Plan
+    paused: Plan
+
+
+@pytest.fixture
+def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
+    """A server that starts on a backup, while the checkpoints tell of what came after it."""
+    waiting, paused = make_plan(ada, act(1, "w", "dangerous")), make_plan(ada, act(1, "p"))
+    new = make_plan(ada, act(1, "n"), start=False)
+    pause_plan(paused, by=Requester(ada))
+    work_off(waiting)
+    backup = transaction.savepoint()
+    approve(waiting, rosa)
+    assert witness.note()
+    transaction.savepoint_rollback(backup)
+    monkeypatch.setattr(connection, "close", lambda: None)  # it would lose the test's transaction
+    monkeypatch.setattr(witness, "_last_fault", "")
+    assert not lifespan._prepare()
+    return World(waiting, new, paused)
+
+
+def review(world: World, verdict: str = "reject") -> dict[str, str]:
+    """Return an answer to the request that waits."""
+    return {"verdict": verdict, "comment": "No.", "seen_digest": request_of(world.waiting).digest}
+
+
+def item(world: World) -> dict[str, str]:
+    """Return the request that waits as a batch names it."""
+    request = request_of(world.waiting)
+    return {"id": request.public_id, "seen_digest": request.digest}
+
+
+Door = Callable[[World], tuple[str, Any]]
+ASKERS: dict[str, Door] = {
+    "call": lambda _: ("calls/", CALL),
+    "call of no tool": lambda _: ("calls/", {"tool": "nowhere", "arguments": {}}),
+    "plan": lambda _: ("plans/", PLAN),
+    "start": lambda world: (f"plans/{world.new.public_id}/start/", {}),
+    "resume": lambda world: (f"plans/{world.paused.public_id}/resume/", {}),
+    "retry": lambda world: (f"plans/{world.waiting.public_id}/retry/", {}),
+    "skip": lambda world: (f"plans/{world.waiting.public_id}/steps/1/skip/", {"reason": "No."}),
+}
+REVIEWERS: dict[str, Door] = {
+    "approve": lambda world: (f"approvals/{request_of(world.waiting).public_id}/reviews/", review(world, "approve")),
+    "reject": lambda world: (f"approvals/{request_of(world.waiting).public_id}/reviews/", review(world)),
+    "batch": lambda world: ("approvals/batch/", {"verdict": "reject", "comment": "No.", "items": [item(world)]}),
+    "slice": lambda world: ("approvals/slice/", {"plan": world.waiting.public_id, "items": [item(world)]}),
+}
+
+
+def assert_refused(rest: Rest, path: str, body: Any) -> None:
+    """Assert that the door says what the matter is, with a key and without, and that nothing was written."""
+    before = AuditEntry.objects.count(), Call.objects.count(), Plan.objects.count()
+    for key in (None, "once"):
+        response = rest.post(path, body, key=key)
+        assert (response.status_code, response["Content-Type"]) == (503, "application/problem+json"), response.content
+        told = response.json()
+        assert told["type"] == "urn:toolgate:restored"
+        assert "restored from a backup" in told["detail"] and "manage.py new_epoch" in told["detail"]
+    assert (AuditEntry.objects.count(), Call.objects.count(), Plan.objects.count()) == before
+
+
+@pytest.mark.parametrize("door", ASKERS.values(), ids=list(ASKERS))
+def test_who_asks_is_told(world, ada, door):
+    """Whatever would start something, also before it is looked at."""
+    assert_refused(Rest(ada), *door(world))
+
+
+@pytest.mark.parametrize("door", REVIEWERS.values(), ids=list(REVIEWERS))
+def test_who_decides_is_told(world, rosa, door):
+    """A review there would be lost, or would answer what was answered."""
+    assert_refused(Rest(rosa), *door(world))
+    assert request_of(world.waiting).status == "pending"
+
+
+def test_reading_stays_possible(world, ada, rosa):
+    """With the tools: a plan is judged as ever."""
+    assert Rest(ada).get("plans/").status_code == 200
+    assert Rest(rosa).get(f"approvals/{request_of(world.waiting).public_id}/").status_code == 200
+    assert Rest(ada).post("plans/check/", PLAN).json()["valid"]
+
+
+def test_a_server_that_starts_there_loads_the_tools(world, ada, monkeypatch):
+    """Only their rows it leaves as they are."""
+    loaded: list[bool] = []
+    monkeypatch.setattr(lifespan, "initialize_tools", lambda: loaded.append(True))
+    monkeypatch.setattr(lifespan, "sync_tools", lambda: pytest.fail("wrote"))
+    assert not lifespan._prepare() and loaded
+
+
+def test_pages_say_it_where_it_is_pressed(world, ada, rosa, admin):
+    """Beside the banner that administrators see from the first page on."""
+    request, pages = request_of(world.waiting), Pages(rosa)
+    pages.open(f"/approvals/?item={request.public_id}")
+    fields = review(world) | {"confirmed": "1"}
+    said = pages.send(f"/approvals/{request.public_id}/decision/", fields, 409)
+    assert "manage.py new_epoch" in said and request_of(world.waiting).status == "pending"
+    owner = Pages(ada)
+    owner.open(f"/plans/{world.new.public_id}/")
+    assert "manage.py new_epoch" in owner.send(f"/plans/{world.new.public_id}/start/", {}, 409)
+    assert "Nothing is started." in Pages(admin).open("/plans/")
+
+
+def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, checkpoints):
+    """At the next look."""
+    checkpoints.unlink()
+    assert witness.look() == ""
+    assert Rest(ada).post("calls/", CALL).status_code == 201
+    path, body = REVIEWERS["reject"](world)
+    assert Rest(rosa).post(path, body).status_code == 201
