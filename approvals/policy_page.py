@@ -13,7 +13,7 @@ from approvals.back_test import MAX_DAYS, BackTest, back_test, draft_of, ruleboo
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of
 from approvals.sentences import frictions_of, sentence_of
-from approvals.simulator import Simulation, simulate
+from approvals.simulator import RefusedArguments, Simulation, simulate
 from catalog.access import NotAllowed, sees_all
 from catalog.canonical import parse_json
 from catalog.errors import MalformedJSON, ParameterError
@@ -84,8 +84,10 @@ def simulator_page(viewer: "User", asked: Mapping[str, str]) -> dict[str, Any]:
     if asked.get("tool"):
         try:
             shown["found"] = _simulated(asked)
+        except RefusedArguments as error:
+            shown["refused"] = error.details["errors"]
         except ParameterError as error:
-            shown["problem"] = error.message
+            shown["problems"] = {error.details.get("field") or "arguments": error.message}
     return _frame(viewer) | shown
 
 

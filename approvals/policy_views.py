@@ -93,7 +93,9 @@ def sentence(request: PageRequest) -> HttpResponse:
 @signed_in
 def simulator(request: PageRequest) -> HttpResponse:
     """Show what the rules would say of a call that nobody makes."""
-    return render(request, "policies/simulator.html", simulator_page(request.user, request.POST.dict()))
+    shown = simulator_page(request.user, request.POST.dict())
+    status = 422 if "refused" in shown or "problems" in shown else 200
+    return render(request, "policies/simulator.html", shown, status=status)
 
 
 def _status(form: PolicyForm) -> int:

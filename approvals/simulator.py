@@ -6,15 +6,34 @@ from typing import Any
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import Clause, clause_of, people_named, revisions_in_force, unruled
-from catalog import clock
+from catalog import clock, dispatch, snapshot
 from catalog.access import person_named
 from catalog.canonical import with_whole_numbers
 from catalog.definitions import SafetyLevel
 from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
+from catalog.errors import ParameterError, ToolError
 from catalog.models import Tool
-from catalog.schemas import Problem, plain_json, refuse
+from catalog.problems import problem_of, sentence_of
+from catalog.schemas import Problem, refuse, validate_tool_args
 
 NOT_LIFTED = "it fits, but no policy lets dangerous calls run without people"
+BEFORE_POLICIES = "A call with these arguments is refused before any policy is asked"
+
+
+class RefusedArguments(ParameterError):
+    """The tool does not take the arguments, so that no rule would be asked; `details` has what a call is told."""
+
+    def __init__(self, error: ToolError) -> None:
+        told = problem_of(error)
+        errors = list(told.errors) if told else []
+        errors = errors or [{"path": "", "code": "invalid", "message": error.message}]
+        super().__init__(
+            f"{BEFORE_POLICIES}: {sentence_of(errors)}", {"field": errors[0]["path"] or None, "errors": errors}
+        )
+
+    def user_message(self) -> str:
+        """Return the message: it names the field itself."""
+        return self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +80,10 @@ def effect_of(verdict: Verdict) -> str:
 def simulate(tool_name: str, arguments: Mapping[str, Any], requester: str = "") -> Simulation:
     """Ask the rules in their order, keeping why each says nothing.
 
-    Raises ParameterError for a tool or a person that there is not, and for arguments that are no JSON.
+    Raises ParameterError for a tool or a person that there is not, and RefusedArguments for arguments that a call of
+    the tool is refused for.
     """
-    facts = _facts(tool_name, with_whole_numbers(plain_json(dict(arguments))), requester)
-    return simulate_among(facts, revisions_in_force())
+    return simulate_among(_facts(tool_name, arguments, requester), revisions_in_force())
 
 
 def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision]) -> Simulation:
@@ -100,8 +119,21 @@ def _facts(tool_name: str, arguments: Mapping[str, Any], requester: str) -> Call
         tool_name=tool.name,
         safety_level=SafetyLevel(tool.current_version.safety_level),
         categories=tuple(category.name for category in tool.categories.all()),
-        arguments=arguments,
+        arguments=_checked(tool, dict(arguments)),
         requested_by=person.pk if person else None,
         plan_ref="",
         source=tool.source.name,
     )
+
+
+def _checked(tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as a call of the tool would run with them; raise RefusedArguments."""
+    loaded = snapshot.current(tool.name)
+    try:
+        if loaded is not None:
+            return dispatch.check(loaded.tool, arguments)
+        # Its code is not loaded in this process: what is stored of it says which arguments it takes.
+        schema = tool.current_version.input_schema if tool.current_version else {}
+        return dict(with_whole_numbers(validate_tool_args(schema, arguments)))
+    except ToolError as error:
+        raise RefusedArguments(error) from None

@@ -22,6 +22,7 @@ MONEY = {
     "stages": [{"group": "reviewer", "count": 1}, {"group": "administrator", "count": 1}],
     "expires_seconds": 3600,
 }
+WRITTEN = {"path": "a", "content": "x"}
 FIELDS = {
     *(
         "name",
@@ -259,7 +260,7 @@ def test_who_reads_and_who_writes(admin, ada, rosa, vera):
 def test_a_simulation_names_the_rule_and_why_no_other(rest, rosa):
     """For anyone with a role; nothing is stored."""
     rest.post("policies/", MONEY)
-    answer = Rest(rosa).post("policies/simulate/", {"tool": "write_file", "arguments": {"path": "a"}})
+    answer = Rest(rosa).post("policies/simulate/", {"tool": "write_file", "arguments": WRITTEN})
     assert answer.status_code == 200
     assert answer.json() == {
         "effect": "hold",
@@ -276,6 +277,15 @@ def test_a_simulation_names_the_rule_and_why_no_other(rest, rosa):
     }
 
 
+@pytest.mark.usefixtures("catalog")
+def test_arguments_that_a_call_is_refused_for_come_to_no_policy(rest):
+    """422 as for the call, which says that no policy is asked."""
+    answer = rest.post("policies/simulate/", {"tool": "write_file", "arguments": {"path": "a", "mode": 1}})
+    assert wrong_paths(answer) == ["content", "mode"]
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert "refused before any policy is asked" in answer.json()["detail"]
+
+
 def test_the_words_that_are_taken_are_named(rest):
     """Also that a word may be left out."""
     answer = rest.post("policies/", {"name": "x", "effect": "deny", "match": {"safety_level": "deadly"}}).json()
@@ -288,7 +298,7 @@ def test_the_words_that_are_taken_are_named(rest):
     [
         ({"tool": "nothing", "arguments": {}}, "tool"),
         ({"tool": "write_file", "arguments": []}, "arguments"),
-        ({"tool": "write_file", "arguments": {}, "requester": "nobody"}, "requester"),
+        ({"tool": "write_file", "arguments": WRITTEN, "requester": "nobody"}, "requester"),
         ({"tool": "write_file", "arguments": {}, "plan": "x"}, "plan"),
     ],
 )

@@ -13,6 +13,7 @@ from tests.pages import Pages, words
 from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db
+WRITTEN = '{"path": "a", "content": "x"}'
 FORM = {
     "name": "Large payments",
     "order": "5",
@@ -204,10 +205,31 @@ def test_the_simulator_says_which_and_why_no_other(pages, vera):
     vera_pages = Pages(vera)
     address = "/policies/simulator/"
     assert 'method="post"' in (vera_pages.open(address) and vera_pages.html)
-    said = vera_pages.send(address, {"tool": "write_file", "arguments": '{"path": "a"}'})
+    said = vera_pages.send(address, {"tool": "write_file", "arguments": WRITTEN})
     assert "It waits for people Dangerous calls wait for a reviewer decides:" in said
     assert "Large payments Says nothing: write_file is not send_*; not every condition holds" in said
-    assert "The arguments are no JSON" in vera_pages.send(address, {"tool": "write_file", "arguments": "x"})
+
+
+@pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize(
+    ("asked", "field", "said"),
+    [
+        ({"arguments": "x"}, "arguments", "The arguments are no JSON"),
+        ({"arguments": "[]"}, "arguments", "The arguments must be a JSON object"),
+        ({"arguments": '{"path": 5}'}, "arguments", "content : This is required."),
+        ({"requester": "nobody"}, "requester", "There is nobody of this username."),
+        ({"tool": "gone"}, "tool", "There is no tool of this name."),
+    ],
+)
+def test_what_cannot_be_asked_is_said_beside_its_field(pages, asked, field, said):
+    """Which is marked and described by it; what was typed stays."""
+    pages.open("/policies/simulator/")
+    page = pages.send("/policies/simulator/", {"tool": "write_file", "arguments": WRITTEN} | asked, status=422)
+    assert said in page
+    marked = re.findall(r'<(?:textarea|input|select)[^>]*aria-invalid="true" aria-describedby="err-(\w+)"', pages.html)
+    assert marked == [field]
+    assert ("refused before any policy is asked" in page) == ("path" in asked.get("arguments", ""))
+    assert "decides:" not in page
 
 
 @pytest.mark.usefixtures("catalog")

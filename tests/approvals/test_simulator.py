@@ -6,9 +6,10 @@ import pytest
 
 from approvals import policies
 from approvals.models import AuditEntry, Policy
-from approvals.simulator import NOT_LIFTED, simulate
+from approvals.simulator import NOT_LIFTED, RefusedArguments, simulate
 from catalog.errors import ParameterError
-from tests.approvals.builders import make_tool
+from tests.approvals.builders import ARGUMENTS, make_tool
+from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db
 
@@ -31,7 +32,7 @@ def test_each_rule_before_says_why_it_does_not_decide(admin, ada):
     of_tool = {"tool": "read_*", "category": "mail", "safety_level": "safe", "source": "shop"}
     of_call = {"requester": "group:viewer", "plan": "plan_1", "arguments": rows}
     make(admin, name="Far off", match=of_tool | of_call)
-    found = simulate("write_note", {"path": "b", "size": 1}, "ada")
+    found = simulate("write_note", ARGUMENTS | {"path": "b", "size": 1}, "ada")
     [passed] = found.passed
     assert passed.reasons == (
         "the call is dangerous, not safe",
@@ -49,15 +50,15 @@ def test_each_rule_before_says_why_it_does_not_decide(admin, ada):
 def test_allow_that_does_not_lift_a_dangerous_call_is_named(admin):
     """Where it would have been the first that fits."""
     make(admin, name="All run", effect="allow", message="")
-    found = simulate("write_note", {})
+    found = simulate("write_note", ARGUMENTS)
     assert (found.effect, found.passed[0].policy.name, found.passed[0].reasons) == ("hold", "All run", (NOT_LIFTED,))
-    assert simulate("read_note", {}).effect == "allow"
+    assert simulate("read_note", ARGUMENTS).effect == "allow"
 
 
 def test_when_no_rule_fits(admin):
     """Safe calls run, dangerous ones are refused, and it says why."""
     Policy.objects.update(enabled=False)
-    run, refused = simulate("read_note", {}), simulate("write_note", {})
+    run, refused = simulate("read_note", ARGUMENTS), simulate("write_note", ARGUMENTS)
     assert (run.effect, run.decided, run.sentence) == (
         "allow",
         None,
@@ -70,13 +71,13 @@ def test_when_no_rule_fits(admin):
 def test_numbers_are_judged_as_they_are_when_a_call_is_made(admin):
     """2.0 is the integer 2."""
     make(admin, name="Two", match={"arguments": [{"path": "n", "operator": "in", "value": [2]}]})
-    assert simulate("read_note", {"n": 2.0}).effect == "deny"
+    assert simulate("read_note", ARGUMENTS | {"n": 2.0}).effect == "deny"
 
 
 def test_nothing_is_written(django_assert_num_queries):
     """Neither a call nor an entry."""
     before = AuditEntry.objects.count()
-    simulate("write_note", {"path": "a"})
+    simulate("write_note", ARGUMENTS)
     assert AuditEntry.objects.count() == before
 
 
@@ -84,7 +85,7 @@ def test_nothing_is_written(django_assert_num_queries):
     ("asked", "field"),
     [
         (("gone", {}), "tool"),
-        (("write_note", {}, "nobody"), "requester"),
+        (("write_note", ARGUMENTS, "nobody"), "requester"),
         (("write_note", {"x": float("nan")}), "x"),
     ],
 )
@@ -99,4 +100,39 @@ def test_what_cannot_be_simulated(asked, field):
 def test_names_that_no_database_takes_are_unknown(tool, requester):
     """They come from forms, where anything can be sent."""
     with pytest.raises(ParameterError):
-        simulate(tool, {}, requester)
+        simulate(tool, ARGUMENTS, requester)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "paths"),
+    [
+        ({}, {"path", "content"}),
+        ({"path": 5, "content": "x"}, {"path"}),
+        ({"path": "a", "content": "x", "mode": {"$secret": "x"}}, {"mode"}),
+        ({"path": "a", "contents": "x"}, {"contents", "content"}),
+    ],
+)
+@pytest.mark.usefixtures("catalog")
+def test_what_the_tool_refuses_comes_to_no_policy(arguments, paths, ada):
+    """With what the call itself is told, place by place."""
+    with pytest.raises(RefusedArguments) as refusal:
+        simulate("write_file", arguments)
+    called = Rest(ada).post("calls/", {"tool": "write_file", "arguments": arguments})
+    assert refusal.value.details["errors"] == called.json()["errors"]
+    assert {each["path"] for each in refusal.value.details["errors"]} == paths
+    assert refusal.value.message.startswith("A call with these arguments is refused before any policy is asked: ")
+
+
+@pytest.mark.usefixtures("catalog")
+def test_null_for_what_may_be_left_out_counts_as_left_out(admin):
+    """As in a call: rules are asked about what would run."""
+    make(admin, name="Named", match={"arguments": [{"path": "path", "operator": "exists"}]})
+    assert simulate("search_files", {"text": "x", "path": "."}).effect == "deny"
+    assert simulate("search_files", {"text": "x", "path": None}).effect == "allow"
+
+
+def test_arguments_of_a_tool_whose_code_is_elsewhere_are_judged_by_what_is_stored():
+    """Another process serves it."""
+    with pytest.raises(RefusedArguments) as refusal:
+        simulate("write_note", {"path": "a"})
+    assert refusal.value.details["errors"][0]["path"] == "content"
