@@ -4,8 +4,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
-from approvals.inbox import Asked, inbox_for
-from approvals.queues import WAITING
+from approvals.inbox import queue_of
 from approvals.several import Several, answer, several_of
 from catalog.doors import PageRequest, signed_in, wants_part
 
@@ -21,7 +20,7 @@ def several(request: PageRequest) -> HttpResponse:
 
 
 def _shown(request: PageRequest, shown: Several, status: int) -> HttpResponse:
-    context = {"section": "approvals", "several": shown, "inbox": inbox_for(request.user, Asked(WAITING))}
+    context = {"section": "approvals", "several": shown, "inbox": queue_of(request.user)}
     template = "approvals/several.html"
     if wants_part(request, "pane"):
         template = "approvals/_several_answer.html" if request.method == "POST" else "approvals/_several.html"

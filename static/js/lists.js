@@ -25,7 +25,8 @@ function move(step) {
   const items = [...(list?.querySelectorAll(ITEM) ?? [])].filter((item) => item.checkVisibility());
   if (!items.length) return false;
   const at = items.findIndex((item) => item.hasAttribute("aria-current"));
-  const next = items[at < 0 ? 0 : at + step];
+  const before = items.findIndex((item) => item.id === chosen.get(list.id));
+  const next = items[at < 0 ? Math.max(0, before) : at + step];
   if (!next) return true;
   choose(next);
   next.scrollIntoView({ block: "nearest" });
@@ -80,9 +81,15 @@ function toTheTop(detail) {
   if (detail.dataset.shown !== shown || detail.querySelector("[role=alert]")) scrollTo(0, 0);
 }
 
-// A list or item that a socket replaced keeps its mark.
+// A list or item that a socket replaced keeps its mark. While several are shown together none of them is the current one;
+// J and K go on from where one was.
 onChange(() => {
+  const together = document.querySelector("[data-several]") !== null;
   for (const list of document.querySelectorAll("[data-list][id]")) {
+    if (together) {
+      for (const item of list.querySelectorAll(`${ITEM}[aria-current]`)) item.removeAttribute("aria-current");
+      continue;
+    }
     const current = list.querySelector(`${ITEM}[aria-current]`) ?? list.querySelector(`#${CSS.escape(chosen.get(list.id) ?? "-")}`);
     if (current) choose(current);
   }

@@ -19,6 +19,7 @@ from tests.builders import make_plan, request_of, step, work_off, write_step
 from tests.pages import Pages
 
 pytestmark = pytest.mark.django_db
+CURRENT = re.compile(r'<article class="qi" id="([^"]+)" data-item aria-current')
 
 
 def page_of(request: ApprovalRequest, action: str = "", **query: str) -> str:
@@ -249,6 +250,19 @@ def test_several_that_cannot_be_undone_take_a_second_press(ada, rosa):
     pages.send("/approvals/several/", fields | {"confirmed": "1"})
     request.refresh_from_db()
     assert request.status == "approved"
+
+
+def test_beside_several_no_request_of_the_list_is_the_current_one(ada, rosa):
+    """None of them is what is shown, neither before nor after they were answered."""
+    set_rule(batchable=True)
+    requests, pages = [ask(ada) for _ in range(3)], Pages(rosa)
+    pages.open("/approvals/several/?" + "&".join(f"item={each.public_id}" for each in requests[1:]))
+    assert CURRENT.findall(pages.html) == []
+    fields = {"verdict": "approve", "item": [f"{each.public_id}:{each.digest}" for each in requests[1:]]}
+    pages.send("/approvals/several/", fields)  # type: ignore[arg-type] # Django sends lists
+    assert CURRENT.findall(pages.html) == []
+    pages.open("/approvals/")
+    assert CURRENT.findall(pages.html) == [f"q-{requests[0].public_id}"]
 
 
 @pytest.mark.parametrize("query", ["", "?item=x", "?item=%00", "?item=" + "a" * 5000])

@@ -244,6 +244,27 @@ def test_several_are_approved_once_they_were_seen_to_their_end(ada, rosa, page_a
     expect(page.locator(".results li")).to_have_count(3)
 
 
+def test_several_leave_no_request_current_and_the_keys_where_they_were(ada, rosa, page_as: PageAs):
+    """Neither opened from the list nor by a link: X selects nothing unseen; J opens the request that one was at."""
+    requests = [ask(ada) for _ in range(3)]
+    page = page_as(rosa)
+    current = page.locator("#queue [aria-current]")
+    open_inbox(page, f"?item={requests[1].public_id}")
+    page.keyboard.press("x")
+    page.get_by_role("button", name="Answer together").click()
+    expect(page.locator("#several")).to_be_visible()
+    expect(current).to_have_count(0)
+    page.locator("#d-h").press("j")
+    expect(page.locator(f"#detail[data-shown=q-{requests[1].public_id}]")).to_be_visible()
+    expect(current).to_have_id(f"q-{requests[1].public_id}")
+    open_inbox(page, "several/?" + "&".join(f"item={each.public_id}" for each in requests[1:]))
+    page.keyboard.press("x")
+    expect(page.locator("#queue [data-pick]:checked")).to_have_count(0)
+    page.keyboard.press("j")
+    expect(page.locator(f"#detail[data-shown=q-{requests[0].public_id}]")).to_be_visible()
+    expect(current).to_have_id(f"q-{requests[0].public_id}")
+
+
 def test_several_at_once(ada, rosa, page_as: PageAs):
     """X, Shift X, one table of what differs, one press, a result for each."""
     set_rule(batchable=True)
