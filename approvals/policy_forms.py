@@ -24,6 +24,8 @@ CHOICES = ("effect", "on_expiry", "escalate_to")
 FLAGS = ("remind", "batchable", "allow_self_review", "editor_may_approve", "typed_target")
 AS_TYPED = frozenset({"starts_with", "ends_with", "matches"})
 LISTS = frozenset({"in", "not_in"})
+WARNED = ("tool", "category", "source", "safety_level", "requester", "plan")
+SENT = {"row": "path", "stage": "group"}
 UNITS = {
     "expires_seconds": ("expires_minutes", 60),
     "min_review_seconds": ("min_review_seconds", 1),
@@ -36,12 +38,26 @@ REASONS = {None: "", True: "yes", False: ""}
 
 @dataclass(slots=True)
 class PolicyForm:
-    """What stands in the fields, by their names, with the rows of conditions and stages; and what is wrong with it."""
+    """What stands in the fields, by their names, with the rows of conditions and stages; and what is wrong with it.
+
+    `warnings` are about what names nothing today, by field, or `row-0` and `stage-0` for the rows as they are here.
+    """
 
     fields: dict[str, str]
     rows: list[dict[str, str]]
     stages: list[dict[str, str]]
     problems: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def said_beside(self) -> dict[str, str]:
+        """The warnings by the places that were sent: every one that may have a warning, most of them without."""
+        beside = {name: self.warnings.get(name, "") for name in WARNED}
+        for kind, rows in (("row", self.rows), ("stage", self.stages)):
+            sent = {f"{kind}-{n}": "" for n in range(MAX_ROWS) if f"{kind}-{n}-{SENT[kind]}" in self.fields}
+            shown = {each["at"]: self.warnings.get(f"{kind}-{n}", "") for n, each in enumerate(rows) if "at" in each}
+            beside |= sent | shown
+        return beside
 
     @property
     def row_numbers(self) -> list[tuple[int, dict[str, str], str]]:
@@ -134,7 +150,7 @@ def _field_of(path: str) -> str:
 
 
 def _part(fields: Mapping[str, str], start: str, names: Sequence[str]) -> dict[str, str]:
-    return {name: fields.get(f"{start}{name}", "") for name in names}
+    return {name: fields.get(f"{start}{name}", "") for name in names} | {"at": start.removesuffix("-")}
 
 
 def _row(row: Mapping[str, str]) -> dict[str, Any]:

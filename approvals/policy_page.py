@@ -12,6 +12,7 @@ from approvals import policies
 from approvals.back_test import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of
+from approvals.policy_warnings import warnings_about
 from approvals.sentences import frictions_of, sentence_of
 from approvals.simulator import RefusedArguments, Simulation, simulate
 from catalog.access import NotAllowed, sees_all
@@ -111,12 +112,13 @@ def tried_before(form: PolicyForm) -> str:
 
 
 def said_of(form: PolicyForm) -> Said:
-    """Say what a form means, as it stands."""
+    """Say what a form means, as it stands; the form gets what is wrong with it, or is worth a second look."""
     checked_form, columns = checked(form)
     if not columns:
         form.problems = form.problems or checked_form.problems
         return Said("")
     draft = PolicyRevision(**columns)
+    form.warnings = warnings_about(columns)
     return Said(sentence_of(draft), frictions_of(draft), _warning(draft))
 
 

@@ -6,6 +6,7 @@ Every problem names its place in the object: match.hours, stages.0.group.
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from django.contrib.auth.models import Group, User
@@ -18,6 +19,7 @@ from approvals.policy_addresses import keep_addresses, shown_of
 from approvals.quorum import MAX_COUNT, MAX_STAGES
 from catalog.definitions import SafetyLevel
 from catalog.errors import ParameterError
+from catalog.models import Source
 from catalog.schemas import Problem, refuse
 
 MATCH = ("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")
@@ -52,7 +54,7 @@ def columns_of(document: Mapping[str, Any], base: PolicyRevision | None = None) 
     rows = match.pop("arguments", columns["conditions"])
     columns |= match | {name: document[name] for name in OPTIONS if name in document}
     columns["notify"], wrong = keep_addresses(document.get("notify"), base.notify if base else [])
-    problems = [*_problems(columns), *wrong]
+    problems = [*_problems(columns), *_problems_of_source(columns["source"], base.source if base else ""), *wrong]
     try:
         columns["conditions"] = check_rows(rows, "match.arguments")
     except ParameterError as error:
@@ -98,6 +100,15 @@ def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[Problem]:
         _ = columns["hours"] and read_hours(columns["hours"])
     except ValueError as error:
         yield Problem("match.hours", "invalid", str(error))
+
+
+def _problems_of_source(name: str, kept: str) -> Iterator[Problem]:
+    """Refuse a source that there is not; one that a policy has already may stay though it is gone."""
+    known = list(Source.objects.values_list("name", flat=True)) if name not in ("", kept) else [name]
+    if name not in known:
+        near = get_close_matches(name[:128], known, n=3, cutoff=0.4) or sorted(known)[:5]
+        there = f" Did you mean {' or '.join(near)}?" if near else ""
+        yield Problem("match.source", "unknown", f"There is no source of this name.{there}")
 
 
 def _is_someone(requester: str) -> bool:

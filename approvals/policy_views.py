@@ -86,7 +86,7 @@ def sentence(request: PageRequest) -> HttpResponse:
     if not policies.may_change(request.user):
         raise NotAllowed("Only an administrator may change policies.")
     form = read_form(request.POST)
-    return render(request, "policies/_sentence.html", {"said": said_of(form), "form": form})
+    return render(request, "policies/_saying.html", {"said": said_of(form), "form": form})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -21,7 +21,8 @@ class PlansConfig(AppConfig):
     name = "plans"
 
     def ready(self) -> None:
-        """Let every fact become an event of its plan, and lower layers ask what is private."""
+        """Let every fact become an event of its plan, and lower layers ask what is private and what is a plan."""
+        from approvals.policy_warnings import ask_of_plans  # noqa: PLC0415 (models are loaded only now)
         from plans import (  # noqa: PLC0415 (models are loaded only now)
             agent_steps,
             consequences,  # noqa: F401 (importing connects)
@@ -33,10 +34,12 @@ class PlansConfig(AppConfig):
         from plans.events import on_fact  # noqa: PLC0415 (as above)
         from plans.planner import outcomes  # noqa: F401, PLC0415 (importing connects)
         from plans.planner.provider import is_configured  # noqa: PLC0415 (as above)
+        from plans.selectors import is_plan  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="plans.events")
         fact.connect(reports.on_fact, dispatch_uid="plans.reports")
         agent_steps.taken_further_by(loop)
+        ask_of_plans(is_plan)
         registry.also_ships(PLANNING_TOOLS, lambda: True)
         registry.also_ships(QUESTIONS, lambda: True)
         registry.also_ships(TURNS, lambda: True)

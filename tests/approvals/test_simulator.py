@@ -8,6 +8,7 @@ from approvals import policies
 from approvals.models import AuditEntry, Policy
 from approvals.simulator import NOT_LIFTED, RefusedArguments, simulate
 from catalog.errors import ParameterError
+from catalog.models import Source
 from tests.approvals.builders import ARGUMENTS, make_tool
 from tests.rest import Rest
 
@@ -30,6 +31,7 @@ def test_each_rule_before_says_why_it_does_not_decide(admin, ada):
     """Everything that does not fit, in words."""
     rows = [{"path": "size", "operator": "exists"}, {"path": "path", "operator": "starts_with", "value": "a/"}]
     of_tool = {"tool": "read_*", "category": "mail", "safety_level": "safe", "source": "shop"}
+    Source.objects.create(name="shop")
     of_call = {"requester": "group:viewer", "plan": "plan_1", "arguments": rows}
     make(admin, name="Far off", match=of_tool | of_call)
     found = simulate("write_note", ARGUMENTS | {"path": "b", "size": 1}, "ada")

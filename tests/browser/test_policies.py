@@ -1,5 +1,7 @@
 """A policy is written in the browser: its sentence follows what is typed, also on a phone and in the dark."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -10,7 +12,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, seria
 
 
 def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
-    """Then the policy is made, moved by keyboard, and asked about a call."""
+    """Then the policy is made, and moved by keyboard."""
     page = page_as(admin)
     page.goto("/policies/new/")
     page.get_by_label("Name of the policy").fill("Large payments")
@@ -28,10 +30,41 @@ def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
     expect(page.locator("#rules > li").first).to_contain_text("Large payments")
     page.get_by_role("button", name="Move down: Large payments").press("Enter")
     expect(page.locator("#rules > li").nth(1)).to_contain_text("Large payments")
+
+
+def test_a_policy_is_asked_for_by_a_call(admin, catalog, page_as: PageAs):
+    """What the tool does not take is said beside the arguments, and mended there."""
+    page = page_as(admin)
+    page.goto("/policies/")
     page.get_by_role("link", name="Which policy decides?").click()
     page.get_by_label("Tool").select_option("write_file")
     page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_label("Arguments")).to_have_accessible_description(re.compile("content: This is required"))
+    page.get_by_label("Arguments").fill('{"path": "a", "content": "x"}')
+    page.get_by_role("button", name="Ask").click()
     expect(page.locator("#found")).to_contain_text("Dangerous calls wait for a reviewer decides")
+
+
+def test_what_names_nothing_is_said_under_its_field_while_it_is_typed(admin, catalog, page_as: PageAs):
+    """And goes when it is mended; rows keep their own, also behind one that is empty."""
+    page = page_as(admin)
+    page.goto("/policies/new/")
+    page.get_by_role("button", name="Add a row").press("Enter")
+    tool, rows = page.get_by_label("Tool", exact=True), page.get_by_label(re.compile("^Argument [0-9]"))
+    tool.fill("write_fil")
+    expect(tool).to_have_accessible_description(re.compile("matches no tool today. Did you mean write_file"))
+    tool.fill("write_file")
+    expect(page.locator("#warn-tool")).to_be_hidden()
+    rows.nth(0).fill("path")
+    page.get_by_label("With what").nth(0).fill("a")
+    page.get_by_role("button", name="Add a row").press("Enter")
+    rows.nth(0).fill("")
+    page.get_by_label("With what").nth(0).fill("")
+    rows.nth(1).fill("contnt")
+    expect(rows.nth(1)).to_have_accessible_description(re.compile("names an argument contnt. Did you mean content"))
+    expect(rows.nth(0)).to_have_accessible_description("")
+    rows.nth(1).fill("content")
+    expect(page.locator("#warn-row-1")).to_be_hidden()
 
 
 def test_only_what_the_effect_asks_for_is_shown(admin, catalog, page_as: PageAs):

@@ -1,0 +1,149 @@
+"""What a policy names that nothing is today: allowed, since it may come, but more often misspelt. Never writes.
+
+Warnings are told at the fields of the editor: by the name of a field, or `row-0`, `stage-0`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.db.models import Q
+
+from approvals.models import PolicyRevision
+from approvals.policy import GROUP
+from catalog.access import ADMINISTRATOR, REVIEWER
+from catalog.models import Category, Tool, ToolVersion
+
+WILD = str.maketrans("", "", "*?")
+MOST_SCHEMAS = 100
+"""Of a policy that is about more tools than these nothing is said of its arguments."""
+
+Named = Callable[[str], bool]
+_plans: list[Named] = []
+
+
+def ask_of_plans(is_there: Named) -> None:
+    """Let `is_there` say whether there is a plan of an id: only the layer above knows."""
+    if is_there not in _plans:
+        _plans.append(is_there)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What rules ask of one tool that may be called."""
+
+    pk: int
+    name: str
+    level: str
+    source: str
+    version: int
+
+
+def warnings_about(columns: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is worth a second look in terms that may be saved, by field."""
+    return dict(
+        [
+            *_warnings_of_tools(columns),
+            *_warnings_of_people(columns),
+            *(_warnings_of_stages(columns) if columns["effect"] == PolicyRevision.Effect.HOLD else ()),
+        ]
+    )
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return a question that names what is there and looks like this; empty when nothing does."""
+    found = get_close_matches(name[:128], known, n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not any(columns[name] for name in ("tool", "category", "source", "conditions")):
+        return
+    tools = _tools()
+    alone = {name: [tool for tool in tools if fits(tool)] for name, fits in _tests(columns).items()}
+    for name, fitting in alone.items():
+        if not fitting:
+            yield name, _no_tool(name, columns[name], tools)
+    together = [tool for tool in tools if all(tool in fitting for fitting in alone.values())]
+    if not together and all(alone.values()):
+        first = next(iter(alone), "tool")
+        yield first, "Each of the fields named here fits a tool, but no tool fits them all today."
+    elif together and len(together) <= MOST_SCHEMAS:
+        yield from _warnings_of_rows(columns["conditions"], together)
+
+
+def _tools() -> list[_Row]:
+    called = Tool.objects.filter(registered=True, current_version__isnull=False)
+    wanted = ("pk", "name", "current_version__safety_level", "source__name", "current_version_id")
+    return [_Row(*row) for row in called.values_list(*wanted)]
+
+
+def _tests(columns: Mapping[str, Any]) -> dict[str, Callable[[_Row], bool]]:
+    """Return what each field that is filled in asks of a tool."""
+    named, category = columns["tool"], columns["category"]
+    within = set(Category.objects.filter(name=category).values_list("tools__pk", flat=True)) if category else set()
+    tests: dict[str, Callable[[_Row], bool]] = {
+        "tool": lambda tool: fnmatchcase(tool.name, named),
+        "category": lambda tool: tool.pk in within,
+        "source": lambda tool: tool.source == columns["source"],
+        "safety_level": lambda tool: tool.level == columns["safety_level"],
+    }
+    return {name: test for name, test in tests.items() if columns[name]}
+
+
+def _no_tool(field: str, value: str, tools: Sequence[_Row]) -> str:
+    if field == "tool":
+        return f"This matches no tool today.{nearest(value.translate(WILD), [tool.name for tool in tools])}"
+    if field == "category":
+        return (
+            f"No tool is in this category today.{nearest(value, list(Category.objects.values_list('name', flat=True)))}"
+        )
+    return "No tool comes from this source today." if field == "source" else "No tool has this level today."
+
+
+def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_Row]) -> Iterator[tuple[str, str]]:
+    if not rows:
+        return
+    versions = ToolVersion.objects.filter(pk__in=[tool.version for tool in tools])
+    schemas = list(versions.values_list("input_schema", flat=True))
+    if any("properties" not in schema for schema in schemas):  # what it takes is not said by names alone
+        return
+    names = {name for schema in schemas for name in schema["properties"]}
+    for number, row in enumerate(rows):
+        name = row["path"].partition(".")[0]
+        if name not in names:
+            yield (
+                f"row-{number}",
+                f"No tool that this policy is about names an argument {name}.{nearest(name, list(names))}",
+            )
+
+
+def _warnings_of_people(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    requester, plan = columns["requester"], columns["plan"]
+    if requester.startswith(GROUP):
+        if not User.objects.filter(groups__name=requester.removeprefix(GROUP), is_active=True).exists():
+            yield "requester", "Nobody is in this group today."
+    elif requester and not User.objects.filter(username=requester, is_active=True).exists():
+        yield "requester", "This account is switched off."
+    if plan and not any(is_there(plan) for is_there in _plans):
+        yield "plan", "There is no plan of this id today."
+
+
+def _warnings_of_stages(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for number, stage in enumerate(columns["stages"]):
+        count = _people_in(stage["group"])
+        if count < stage["count"]:
+            has = f"has {count} member{'' if count == 1 else 's'} today" if count else "has nobody in it today"
+            yield f"stage-{number}", f"{stage['group']} {has}: such a call would wait until its time is over."
+
+
+def _people_in(group: str) -> int:
+    """Return how many accounts in use count for a group: administrators also as reviewers, superusers as both."""
+    groups = Group.objects.filter(name__in=[group, ADMINISTRATOR] if group == REVIEWER else [group])
+    counted = Q(groups__in=groups)
+    if group in (REVIEWER, ADMINISTRATOR):
+        counted |= Q(is_superuser=True)
+    return User.objects.filter(counted, is_active=True).distinct().count()

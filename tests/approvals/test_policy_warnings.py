@@ -1,0 +1,131 @@
+"""What a policy names that nothing is: sources are refused, all else is told under its field and may be saved."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from approvals import policies
+from approvals.models import Policy
+from approvals.policy_terms import columns_of
+from approvals.policy_warnings import warnings_about
+from catalog.errors import ParameterError
+from catalog.models import Source, Tool
+from tests.approvals.builders import make_tool
+from tests.pages import Pages
+from tests.rest import Rest, wrong_paths
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("catalog")]
+FORM = {"name": "x", "effect": "deny", "on_expiry": "fail", "do": "save"}
+NOBODY = "finance has nobody in it today: such a call would wait until its time is over."
+
+
+def warned(match: dict[str, Any] | None = None, **terms: Any) -> dict[str, str]:
+    """Return the warnings about a policy with these terms."""
+    return warnings_about(columns_of({"effect": "deny", "match": match or {}} | terms))
+
+
+def of(path: str) -> list[dict[str, Any]]:
+    """Return conditions on one argument."""
+    return [{"path": path, "operator": "exists"}]
+
+
+@pytest.mark.parametrize(
+    ("match", "said"),
+    [
+        ({"tool": "wirte_file"}, {"tool": "This matches no tool today. Did you mean write_file"}),
+        ({"tool": "zzz*"}, {"tool": "This matches no tool today."}),
+        ({"tool": "Write_*"}, {"tool": "This matches no tool today."}),
+        ({"category": "filesytem"}, {"category": "No tool is in this category today. Did you mean filesystem?"}),
+        ({"tool": "write_file", "safety_level": "safe"}, {"tool": "Each of the fields named here fits a tool"}),
+        ({"plan": "plan_none"}, {"plan": "There is no plan of this id today."}),
+        ({"tool": "write_*", "arguments": of("contnt.0")}, {"row-0": "No tool that this policy is about names an"}),
+        ({"requester": "group:finance"}, {"requester": "Nobody is in this group today."}),
+        ({"requester": "gone"}, {"requester": "This account is switched off."}),
+    ],
+)
+def test_what_nothing_is_today(match, said):
+    """Said at its field, with what it may have meant."""
+    Group.objects.create(name="finance")
+    User.objects.create_user("gone", is_active=False)
+    found = warned(match)
+    assert found.keys() == said.keys()
+    assert all(found[name].startswith(begin) for name, begin in said.items())
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        {},
+        {"tool": "write_*", "safety_level": "dangerous", "category": "filesystem", "arguments": of("content.0")},
+        {"requester": "group:operator"},
+        {"requester": "ada"},
+        {"arguments": of("content")},
+    ],
+)
+def test_what_there_is_asks_for_no_second_look(match, ada):
+    """Also where a policy is about any tool."""
+    assert warned(match) == {}
+
+
+def test_tools_that_were_withdrawn_are_none(ada):
+    """Their rows are kept for the calls there were."""
+    assert warned({"tool": "write_note"}).keys() == {"tool"}
+    make_tool("write_note")
+    assert warned({"tool": "write_note"}) == {}
+    Tool.objects.filter(name="write_note").update(registered=False)
+    assert warned({"tool": "write_note"}).keys() == {"tool"}
+
+
+def test_a_plan_that_there_is(ada):
+    """Asked of the layer that knows plans."""
+    call = Rest(ada).post("calls/", {"tool": "write_file", "arguments": {"path": "a", "content": "x"}}).json()
+    assert warned({"plan": call["plan"]}) == {}
+
+
+def test_groups_too_small_to_agree_are_named(rosa, admin):
+    """Administrators count as reviewers, accounts that are switched off as nobody."""
+    stages = [{"group": "reviewer", "count": 2}, {"group": "finance", "count": 1}]
+    group = Group.objects.create(name="finance")
+    assert warned(effect="hold", stages=stages) == {"stage-1": NOBODY}
+    User.objects.create_user("gone", is_active=False).groups.add(group)
+    assert warned(effect="hold", stages=stages) == {"stage-1": NOBODY}
+    rosa.groups.add(group)
+    assert warned(effect="hold", stages=stages) == {}
+    stages[0]["count"] = 3
+    assert warned(effect="hold", stages=stages)["stage-0"].startswith("reviewer has 2 members today")
+    assert warned(stages=stages) == {}
+
+
+def test_an_unknown_source_is_refused_with_the_nearest(admin):
+    """Where a policy is made or changed, over REST as on the page; nothing is stored."""
+    body = {"name": "New tools", "effect": "deny", "match": {"source": "catalog.toolset.workspace"}}
+    answer = Rest(admin).post("policies/", body)
+    assert wrong_paths(answer) == ["match.source"]
+    assert "Did you mean catalog.toolsets.workspace" in answer.json()["errors"][0]["message"]
+    pages = Pages(admin)
+    pages.open("/policies/new/")
+    sent = FORM | {"source": "catalog.toolset.workspace"}
+    assert "There is no source of this name. Did you mean catalog." in pages.send("/policies/new/", sent, status=422)
+    assert Policy.objects.count() == 3
+
+
+def test_a_policy_keeps_a_source_that_is_gone(admin):
+    """It can still be changed, switched off and ended; no other unknown one is taken."""
+    source = Source.objects.create(name="shop")
+    policy = policies.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
+    source.delete()
+    policies.change(policy, {"enabled": False, "message": "No.", "match": {"source": "shop"}}, by=admin)
+    with pytest.raises(ParameterError):
+        policies.change(policy, {"match": {"source": "shopp"}}, by=admin)
+
+
+def test_what_is_worth_a_second_look_may_be_saved(admin):
+    """The editor says it again when the policy is opened."""
+    pages = Pages(admin)
+    pages.open("/policies/new/")
+    pages.send(
+        "/policies/new/", {"name": "x", "effect": "deny", "tool": "wirte_file", "on_expiry": "fail", "do": "save"}
+    )
+    policy = Policy.objects.get(name="x")
+    assert "This matches no tool today. Did you mean write_file" in pages.open(f"/policies/{policy.public_id}/")
