@@ -132,6 +132,40 @@ def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page
     expect(page.locator("#note")).to_be_focused()
 
 
+def test_a_key_pressed_before_the_next_request_is_there_answers_nothing(ada, rosa, page_as: PageAs):
+    """The list marks the next one, the pane still holds the one before: neither may be approved unseen."""
+    first, second, page, asked = ask(ada), ask(ada), page_as(rosa), []
+    open_inbox(page)
+    page.route(f"**/approvals/?item={second.public_id}", lambda route: asked.append(route))
+    with page.expect_request(f"**/approvals/?item={second.public_id}"):
+        page.keyboard.press("j")
+    page.keyboard.press("a")
+    page.locator("form[data-decide] [value=approve]").click()
+    expect(page.locator("#announce")).to_contain_text("being opened")
+    asked.pop().continue_()
+    page.wait_for_selector(f"#detail[data-shown=q-{second.public_id}]")
+    assert not Review.objects.exists()
+    page.keyboard.press("a")
+    becomes(second, "approved")
+    becomes(first, "pending")
+
+
+def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, rosa, page_as: PageAs):
+    """What comes back finds its place: the list without what was answered, the next request and the way back."""
+    first, second, _third, page, sent = ask(ada), ask(ada), ask(ada), page_as(rosa), []
+    open_inbox(page)
+    page.route("**/decision/", lambda route: sent.append(route))
+    with page.expect_request("**/decision/"):
+        page.keyboard.press("a")
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    expect(page.locator("[data-item][aria-current]")).to_have_id(f"q-{first.public_id}")
+    sent.pop().continue_()
+    expect(page.locator("#toasts")).to_contain_text("Approved. It starts in")
+    expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
+    expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
+
+
 def test_j_and_k_walk_through_the_list(ada, rosa, page_as: PageAs):
     """The address follows, and a reload shows the same."""
     requests = [ask(ada) for _ in range(3)]

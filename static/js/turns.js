@@ -1,0 +1,36 @@
+/* One thing at a time in the pane. While a request is on its way into it, nothing of the one before is answered: what is
+   marked in the list is not what stands there. While an answer is on its way, no other request is opened: what comes back
+   says which is next and offers to undo. */
+
+import { answer } from "./announce.js";
+
+const opening = new Set();
+const sending = new Set();
+
+/** Say whether an answer is on its way. */
+export function isSending() {
+  return sending.size > 0;
+}
+
+function intoThePane(event) {
+  return event.detail.target?.id === "pane";
+}
+
+function reads(event) {
+  return event.detail.requestConfig.verb === "get";
+}
+
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (!intoThePane(event)) return;
+  const early = opening.size > 0 && event.detail.elt.closest("#pane") !== null;
+  if (early) answer("The request is being opened. Press again when it is there.");
+  if (early || (isSending() && reads(event))) event.preventDefault();
+});
+
+document.addEventListener("htmx:beforeSend", (event) => {
+  if (!intoThePane(event)) return;
+  const { xhr } = event.detail;
+  const turn = reads(event) ? opening : sending;
+  turn.add(xhr);
+  xhr.addEventListener("loadend", () => turn.delete(xhr));   // the end of whatever happens to it
+});
