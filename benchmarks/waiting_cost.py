@@ -1,14 +1,18 @@
 """`waiting_cost`, `waiting_threads`: what 10,000 calls that wait for people add to the process that holds them.
 
-The server has served before; then plans are posted to it, it claims their steps and holds each call.
+The server has served before, as much at once as it can; then plans are posted to it, it claims their steps and holds
+each call.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
+from django.conf import settings
+
 from benchmarks.client import Client
-from benchmarks.decide_to_start import let_wait
+from benchmarks.decide_to_start import STEPS, let_wait
 from benchmarks.ground import Served, prepare, serving, token_for
 
 WAITING = 10_000
-WARM_UP = 100
 
 
 def measure(runs: int) -> list[float]:
@@ -25,12 +29,21 @@ def _added() -> tuple[float, float]:
     """Return the memory in MiB and the threads that the waiting calls added."""
     asks = token_for(prepare(), "plans:write")
     with serving() as served:
-        client = Client(served.port, asks)
-        let_wait(client, WARM_UP)
+        waiting = _warm_up(served.port, asks)
         before = _taken(served)
-        let_wait(client, WARM_UP + WAITING)
+        let_wait(Client(served.port, asks), WAITING, besides=waiting)
         after = _taken(served)
     return max(after[0] - before[0], 0.0), max(after[1] - before[1], 0.0)
+
+
+def _warm_up(port: int, token: str) -> int:
+    """Post so many plans at once that each thread which serves is there; return how many of their calls wait."""
+    clients = [Client(port, token) for _ in range(settings.WEB_THREADS)]
+    with ThreadPoolExecutor(len(clients)) as askers:
+        list(askers.map(lambda client: let_wait(client, STEPS), clients))
+    waiting = STEPS * len(clients)
+    let_wait(clients[0], 0, besides=waiting)
+    return waiting
 
 
 def _taken(served: Served) -> tuple[float, float]:
