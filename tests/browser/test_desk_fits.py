@@ -26,23 +26,24 @@ ROOM = """(note) => { const pen = document.createElement("canvas").getContext("2
 MOVING = "document.getAnimations().filter((each) => each.playState === 'running').length"
 
 
-@pytest.mark.parametrize("width", [320, 390, 1440])
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.usefixtures("catalog", "workspace")
-def test_every_state_is_whole(ada, rosa, page_as: PageAs, state, width):
+def test_every_state_is_whole(ada, rosa, page_as: PageAs, state):
     """No sideways scroll, large targets, ids once, every control has a name, every name leads somewhere."""
     set_rule(typed_target=True)
     request = request_of(work_off(make_plan(ada, write_step(1, "note.txt", "hello\n"))))
-    page = page_as(rosa, viewport={"width": width, "height": 800})
-    open_inbox(page, f"?item={request.public_id}{state}")
-    look(page, f"state{state.replace('&view=', '-')}-{width}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for rule in (SMALL_TARGETS, DOUBLE_IDS, LOST_NAMES, NAMELESS):
-        assert page.evaluate(rule) == [], rule[:60]
-    if not state:
-        page.locator("details.menu > summary").click()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(SMALL_TARGETS) == []
+    page = page_as(rosa)
+    for width in (320, 390, 1440):
+        page.set_viewport_size({"width": width, "height": 800})
+        open_inbox(page, f"?item={request.public_id}{state}")
+        look(page, f"state{state.replace('&view=', '-')}-{width}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, width
+        for rule in (SMALL_TARGETS, DOUBLE_IDS, LOST_NAMES, NAMELESS):
+            assert page.evaluate(rule) == [], (width, rule[:60])
+        if not state:
+            page.locator("details.menu > summary").click()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, width
+            assert page.evaluate(SMALL_TARGETS) == [], width
 
 
 def test_the_page_around_the_desk_does_not_scroll(ada, rosa, page_as: PageAs):
@@ -54,30 +55,33 @@ def test_the_page_around_the_desk_does_not_scroll(ada, rosa, page_as: PageAs):
         assert page.evaluate("document.documentElement.scrollHeight - innerHeight") <= 0, state
 
 
-@pytest.mark.parametrize("width", [390, 1280, 1440])
-def test_the_bar_has_room_for_what_the_note_asks(ada, rosa, page_as: PageAs, width):
+def test_the_bar_has_room_for_what_the_note_asks(ada, rosa, page_as: PageAs):
     """Its words are whole; More stands beside Reject."""
-    page = page_as(rosa, viewport={"width": width, "height": 800})
-    open_inbox(page, f"?item={ask(ada).public_id}")
-    room, words = page.locator("#note").evaluate(ROOM)
-    assert words <= room
-    tops = [page.locator(f".decide {part}").bounding_box() for part in (".stop", ".menu > summary")]
-    assert tops[0] and tops[1] and tops[0]["y"] == tops[1]["y"]
+    page = page_as(rosa)
+    request = ask(ada)
+    for width in (390, 1280, 1440):
+        page.set_viewport_size({"width": width, "height": 800})
+        open_inbox(page, f"?item={request.public_id}")
+        room, words = page.locator("#note").evaluate(ROOM)
+        assert words <= room, width
+        tops = [page.locator(f".decide {part}").bounding_box() for part in (".stop", ".menu > summary")]
+        assert tops[0] and tops[1] and tops[0]["y"] == tops[1]["y"], width
 
 
-@pytest.mark.parametrize("width", [740, 800, 905, 1100, 1180, 1241, 1301])
-def test_no_answer_drops_into_another_row(ada, rosa, page_as: PageAs, width):
+def test_no_answer_drops_into_another_row(ada, rosa, page_as: PageAs):
     """What can be pressed beside Approve stands in one line between phone and desk, also while Approve asks again."""
-    wipes = make_tool("wipe_note", reversibility="irreversible")
-    page = page_as(rosa, viewport={"width": width, "height": 800})
-    open_inbox(page, f"?item={ask(ada, wipes).public_id}")
-    for _ in range(2):
-        boxes = [page.locator(f".decide {part}").bounding_box() for part in (".desk", ".stop", ".menu > summary")]
-        rows = {round(box["y"] + box["height"] / 2) for box in boxes if box}
-        assert len(rows) == 1 and len(boxes) == 3
-        assert page.locator(".decide").evaluate("bar => bar.scrollWidth <= bar.clientWidth")
-        page.keyboard.press("a")
-        expect(page.locator(".btn.go.armed")).to_be_visible()
+    request = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
+    page = page_as(rosa)
+    for width in (740, 800, 905, 1100, 1180, 1241, 1301):
+        page.set_viewport_size({"width": width, "height": 800})
+        open_inbox(page, f"?item={request.public_id}")
+        for _ in range(2):
+            boxes = [page.locator(f".decide {part}").bounding_box() for part in (".desk", ".stop", ".menu > summary")]
+            rows = {round(box["y"] + box["height"] / 2) for box in boxes if box}
+            assert len(rows) == 1 and len(boxes) == 3, width
+            assert page.locator(".decide").evaluate("bar => bar.scrollWidth <= bar.clientWidth"), width
+            page.keyboard.press("a")
+            expect(page.locator(".btn.go.armed")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [390, 800, 1280, 1440])

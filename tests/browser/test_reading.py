@@ -29,6 +29,8 @@ LOST_NAMES = """[...document.querySelectorAll("[aria-controls], [aria-describedb
     .flatMap((part) => ["aria-controls", "aria-describedby", "aria-labelledby"].map((name) => part.getAttribute(name)))
     .filter((id) => id && !document.getElementById(id))"""
 
+HEADINGS = "[...document.querySelectorAll('h1')].filter((part) => part.checkVisibility()).length"
+
 
 def test_filters_live_in_the_address(rosa, catalog, page_as: PageAs):
     """Choosing adds to the history, typing does not; Back goes through the states."""
@@ -87,20 +89,50 @@ def test_an_audit_entry_opens_and_the_chain_is_checked(admin, page_as: PageAs):
     expect(page.locator("#chain")).to_contain_text("Chain intact")
 
 
-@pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("width", [320, 1440])
 @pytest.mark.usefixtures("catalog")
-def test_every_page_fits_and_is_whole(admin, ada, page_as: PageAs, path, width):
+def test_every_page_fits_and_is_whole(admin, ada, page_as: PageAs, width):
     """No sideways scroll, targets large enough, one heading, ids once, every name leads somewhere."""
     ask(ada, make_tool("wipe_note", reversibility="irreversible"))
     make_agent()
     page = page_as(admin, viewport={"width": width, "height": 800})
-    page.goto(path)
+    for path in PAGES:
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        for rule in (SMALL_TARGETS, DOUBLE_IDS, LOST_NAMES):
+            assert page.evaluate(rule) == [], (path, rule[:60])
+        assert page.evaluate(HEADINGS) == 1, path
+
+
+@pytest.mark.parametrize("width", [721, 900, 1000, 1100, 1180])
+def test_the_audit_log_fits_between_phone_and_desk(admin, ada, page_as: PageAs, width):
+    """With long names, plans and ids in its rows."""
+    ada.first_name, ada.last_name = "Wilhelmina", "Featherstonehaugh"
+    ada.save()
+    held = ask(ada, make_tool("send_registration_email"))
+    append(Line(action="approval.requested", by=ada, tool_name="send_registration_email", object_ref=held.public_id))
+    page = page_as(admin, viewport={"width": width, "height": 800})
+    page.goto("/audit/")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate(SMALL_TARGETS) == []
-    assert page.evaluate(DOUBLE_IDS) == []
-    assert page.evaluate(LOST_NAMES) == []
-    assert page.evaluate("[...document.querySelectorAll('h1')].filter((part) => part.checkVisibility()).length") == 1
+
+
+@pytest.mark.parametrize("width", [320, 721, 1100, 1180, 1440])
+def test_nothing_of_the_queues_head_and_foot_is_cut_off(ada, rosa, page_as: PageAs, width):
+    """Every view and every link of the list is on the screen."""
+    ask(ada)
+    page = page_as(rosa, viewport={"width": width, "height": 800})
+    page.goto("/approvals/")
+    cut = "parts => parts.filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.className)"
+    assert page.locator(".inbox-l .views, .inbox-l .foot").evaluate_all(cut) == []
+
+
+@pytest.mark.usefixtures("catalog")
+def test_filters_are_low_chips_on_a_phone(rosa, page_as: PageAs):
+    """Whatever the tallest of them holds."""
+    page = page_as(rosa, viewport={"width": 390, "height": 844})
+    page.goto("/tools/")
+    heights = page.locator(".facets .check").evaluate_all("chips => chips.map((chip) => chip.offsetHeight)")
+    assert heights and max(heights) <= 44
 
 
 OVERLAPPING = """[...document.querySelectorAll(".tabs a")].map((part) => [part, document.createRange()])
