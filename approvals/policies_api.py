@@ -115,7 +115,7 @@ class PolicySimulate(PolicyEndpoint):
         """Say which rule would decide about a call, and why none before it does. Nothing is stored."""
         self.for_people_with_a_role()
         body = self.body(SimulateBody)
-        return Response(_simulated(simulate(body["tool"], body["arguments"], body["requester"])))
+        return Response(_simulated(simulate(body["tool"], body["arguments"], body["requester"], body["at"])))
 
 
 class PolicyBackTest(PolicyEndpoint):

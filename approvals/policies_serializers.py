@@ -7,6 +7,7 @@ from rest_framework import serializers
 from approvals.addresses import MOST_LETTERS
 from approvals.back_test import MAX_DAYS
 from approvals.conditions import MAX_ROWS
+from approvals.desk_serializers import MomentField
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import MAX_NOTIFY
 from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS, document_of
@@ -90,6 +91,7 @@ class SimulateBody(StrictSerializer):
     tool = Text(max_length=MAX_ID)
     arguments = JsonObject()
     requester = Text(required=False, max_length=150, default="", help_text="A username.")
+    at = MomentField(required=False, default=None, help_text="When it is made; left out: now.")
 
 
 class BackTestBody(StrictSerializer):

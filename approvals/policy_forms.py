@@ -83,6 +83,7 @@ class PolicyForm:
 def form_of(policy: Policy, revision: PolicyRevision) -> PolicyForm:
     """Return the form of stored terms, or of a policy that is to be made."""
     fields = {"name": policy.name, "order": str(policy.order), "message": revision.message}
+    fields["policy"] = policy.public_id if policy.pk else ""
     fields |= {name: getattr(revision, name) for name in (*TEXTS, *CHOICES)}
     fields |= {name: "yes" if getattr(revision, name) else "" for name in FLAGS}
     fields |= {named: _in_units(getattr(revision, name), size) for name, (named, size) in UNITS.items()}

@@ -1,24 +1,28 @@
 """The pages of policies: the list in its order, one with its editor and history, and what rules would say of a call."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import Group
 from django.http import Http404
+from django.utils.dateparse import parse_datetime
 
 from approvals import policies
 from approvals.back_test import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of
-from approvals.policy_warnings import warnings_about
+from approvals.policy_warnings import levels_of, warnings_about
 from approvals.sentences import frictions_of, sentence_of
 from approvals.simulator import RefusedArguments, Simulation, simulate
 from catalog.access import NotAllowed, sees_all
 from catalog.canonical import parse_json
 from catalog.errors import MalformedJSON, ParameterError
 from catalog.models import Category, Source, Tool
+from catalog.schemas import Problem, refuse
 from catalog.selectors import LEVELS
 
 if TYPE_CHECKING:
@@ -31,11 +35,15 @@ MOST_CHOICES = 500
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Terms in words: the sentence, what else they ask of people, and a warning; empty while they are not complete."""
+    """Terms in words: the sentence, what else they ask of people, and a warning; empty while they are not complete.
+
+    `place` says between which other policies it is asked.
+    """
 
     sentence: str
     frictions: Sequence[str] = ()
     warning: str = ""
+    place: str = ""
 
 
 def list_page(viewer: "User") -> dict[str, Any]:
@@ -119,13 +127,33 @@ def said_of(form: PolicyForm) -> Said:
         return Said("")
     draft = PolicyRevision(**columns)
     form.warnings = warnings_about(columns)
-    return Said(sentence_of(draft), frictions_of(draft), _warning(draft))
+    return Said(sentence_of(draft), frictions_of(draft), _warning(columns), _place(form))
 
 
-def _warning(draft: PolicyRevision) -> str:
-    if draft.effect == PolicyRevision.Effect.ALLOW and draft.safety_level in ("", "dangerous"):
+def _warning(columns: Mapping[str, Any]) -> str:
+    if columns["effect"] != PolicyRevision.Effect.ALLOW:
+        return ""
+    levels = levels_of(columns)
+    if levels == {"dangerous"}:
+        return (
+            "All that this is about is dangerous, and no policy lets dangerous calls run without people: it lets none."
+        )
+    if "dangerous" in levels or not levels:
         return "No policy lets dangerous calls run without people: for them, the next rules are asked."
     return ""
+
+
+def _place(form: PolicyForm) -> str:
+    """Say after and before which others a policy is asked: of those with one number, the older first."""
+    public_id = form.fields.get("policy", "").replace("\x00", "")[:40]
+    own = Policy.objects.filter(public_id=public_id).values_list("pk", flat=True) if public_id else []
+    here = (order_in(form), next(iter(own), math.inf))
+    rows = Policy.objects.filter(ended_at=None).order_by("order", "pk").values_list("order", "pk", "name")
+    before = [name for order, pk, name in rows if (order, pk) < here]
+    after = [name for order, pk, name in rows if (order, pk) > here]
+    if not before:
+        return f"Asked first, before “{after[0]}”." if after else ""
+    return f"Asked after “{before[-1]}”, before “{after[0]}”." if after else f"Asked last, after “{before[-1]}”."
 
 
 def order_in(form: PolicyForm) -> int:
@@ -149,7 +177,18 @@ def _simulated(asked: Mapping[str, str]) -> Simulation:
         raise ParameterError(f"The arguments are no JSON: {problem.message}") from None
     if not isinstance(arguments, dict):
         raise ParameterError("The arguments must be a JSON object, such as " + json.dumps({"path": "a.txt"}) + ".")
-    return simulate(asked["tool"], arguments, asked.get("requester", "").strip())
+    return simulate(asked["tool"], arguments, asked.get("requester", "").strip(), _moment(asked.get("at", "").strip()))
+
+
+def _moment(text: str) -> datetime | None:
+    """Return the moment that was typed, in UTC; None for none. Raises ParameterError."""
+    try:
+        moment = parse_datetime(text)
+    except ValueError:  # well written, but on no calendar
+        moment = None
+    if text and moment is None:
+        refuse([Problem("at", "invalid", "Write a day and a time, such as 2030-01-31 18:30.")])
+    return moment.replace(tzinfo=UTC) if moment else None
 
 
 def _for_roles(viewer: "User") -> None:

@@ -53,6 +53,12 @@ def warnings_about(columns: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
+def levels_of(columns: Mapping[str, Any]) -> set[str]:
+    """Return the safety levels of the tools that terms are about today."""
+    tests = _tests(columns).values()
+    return {tool.level for tool in _tools() if all(fits(tool) for fits in tests)}
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return a question that names what is there and looks like this; empty when nothing does."""
     found = get_close_matches(name[:128], known, n=3, cutoff=0.5)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from approvals.models import Policy, PolicyRevision
@@ -17,6 +18,7 @@ from catalog.problems import problem_of, sentence_of
 from catalog.schemas import Problem, refuse, validate_tool_args
 
 NOT_LIFTED = "it fits, but no policy lets dangerous calls run without people"
+EARLIEST, LATEST = 1970, 3000
 BEFORE_POLICIES = "A call with these arguments is refused before any policy is asked"
 
 
@@ -77,18 +79,22 @@ def effect_of(verdict: Verdict) -> str:
     return "hold" if isinstance(verdict, Hold) else "deny"
 
 
-def simulate(tool_name: str, arguments: Mapping[str, Any], requester: str = "") -> Simulation:
-    """Ask the rules in their order, keeping why each says nothing.
+def simulate(
+    tool_name: str, arguments: Mapping[str, Any], requester: str = "", at: datetime | None = None
+) -> Simulation:
+    """Ask the rules in their order, keeping why each says nothing; of a call that is made at that moment, or now.
 
-    Raises ParameterError for a tool or a person that there is not, and RefusedArguments for arguments that a call of
-    the tool is refused for.
+    Raises ParameterError for a tool or a person that there is not, and for a moment that hours cannot be reckoned of;
+    RefusedArguments for arguments that a call of the tool is refused for.
     """
-    return simulate_among(_facts(tool_name, arguments, requester), revisions_in_force())
+    if at is not None and not EARLIEST <= at.year < LATEST:
+        refuse([Problem("at", "invalid", f"The year must be {EARLIEST} to {LATEST - 1}.")])
+    return simulate_among(_facts(tool_name, arguments, requester), revisions_in_force(), at)
 
 
-def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision]) -> Simulation:
+def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: datetime | None = None) -> Simulation:
     """Ask these rules, in the order given."""
-    revisions, at = list(revisions), clock.now()
+    revisions, at = list(revisions), at or clock.now()
     people = people_named(revisions)
     passed: list[Asked] = []
     for revision in revisions:

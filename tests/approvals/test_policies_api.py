@@ -278,6 +278,15 @@ def test_a_simulation_names_the_rule_and_why_no_other(rest, rosa):
 
 
 @pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize(("at", "effect"), [("2030-02-02T12:00:00Z", "deny"), ("2030-02-04T12:00:00Z", "hold")])
+def test_a_simulation_of_another_time(rest, at, effect):
+    """A Saturday, and a Monday."""
+    rest.post("policies/", {"name": "Not now", "order": 1, "effect": "deny", "match": {"hours": "Sat,Sun 00:00-24:00"}})
+    answer = rest.post("policies/simulate/", {"tool": "write_file", "arguments": WRITTEN, "at": at})
+    assert answer.json()["effect"] == effect
+
+
+@pytest.mark.usefixtures("catalog")
 def test_arguments_that_a_call_is_refused_for_come_to_no_policy(rest):
     """422 as for the call, which says that no policy is asked."""
     answer = rest.post("policies/simulate/", {"tool": "write_file", "arguments": {"path": "a", "mode": 1}})
@@ -300,6 +309,8 @@ def test_the_words_that_are_taken_are_named(rest):
         ({"tool": "write_file", "arguments": []}, "arguments"),
         ({"tool": "write_file", "arguments": WRITTEN, "requester": "nobody"}, "requester"),
         ({"tool": "write_file", "arguments": {}, "plan": "x"}, "plan"),
+        ({"tool": "write_file", "arguments": {}, "at": "soon"}, "at"),
+        ({"tool": "write_file", "arguments": {}, "at": "0001-01-01T00:00:00Z"}, "at"),
     ],
 )
 def test_what_cannot_be_simulated(rest, body, path):

@@ -219,6 +219,9 @@ def test_the_simulator_says_which_and_why_no_other(pages, vera):
         ({"arguments": '{"path": 5}'}, "arguments", "content : This is required."),
         ({"requester": "nobody"}, "requester", "There is nobody of this username."),
         ({"tool": "gone"}, "tool", "There is no tool of this name."),
+        ({"at": "Friday"}, "at", "Write a day and a time"),
+        ({"at": "2030-02-31T12:00"}, "at", "Write a day and a time"),
+        ({"at": "9999-12-31T23:59"}, "at", "The year must be 1970 to 2999."),
     ],
 )
 def test_what_cannot_be_asked_is_said_beside_its_field(pages, asked, field, said):
@@ -226,10 +229,49 @@ def test_what_cannot_be_asked_is_said_beside_its_field(pages, asked, field, said
     pages.open("/policies/simulator/")
     page = pages.send("/policies/simulator/", {"tool": "write_file", "arguments": WRITTEN} | asked, status=422)
     assert said in page
-    marked = re.findall(r'<(?:textarea|input|select)[^>]*aria-invalid="true" aria-describedby="err-(\w+)"', pages.html)
+    marked = re.findall(r'<(?:textarea|input|select)[^>]*aria-describedby="(?:h-at )?err-(\w+)"', pages.html)
     assert marked == [field]
     assert ("refused before any policy is asked" in page) == ("path" in asked.get("arguments", ""))
     assert "decides:" not in page
+
+
+@pytest.mark.usefixtures("catalog")
+def test_the_simulator_is_asked_about_another_time(pages):
+    """In UTC, and what was typed stays."""
+    make(pages, **{"hours": "Fri 18:00-24:00", "effect": "deny", "tool": "", "row-0-path": "", "row-0-value": ""})
+    pages.open("/policies/simulator/")
+    asked = {"tool": "write_file", "arguments": WRITTEN}
+    assert "It is refused" in pages.send("/policies/simulator/", asked | {"at": "2030-02-01T18:00"})
+    assert 'value="2030-02-01T18:00"' in pages.html
+    assert "it is outside its hours" in pages.send("/policies/simulator/", asked | {"at": "2030-02-01T17:59"})
+
+
+def test_the_editor_says_between_which_others_a_policy_is_asked(pages):
+    """Of those with one number the older comes first."""
+    pages.open("/policies/new/")
+
+    def placed(**fields: str) -> str:
+        return words(pages.swap("/policies/sentence/", "said", FORM | fields).content.decode())
+
+    first, second, third = Policy.objects.order_by("order")
+    assert f"Asked first, before “{first.name}”." in placed(order="9")
+    assert f"Asked after “{first.name}”, before “{second.name}”." in placed(order="10")
+    assert f"Asked last, after “{third.name}”." in placed(order="31")
+    assert f"Asked last, after “{second.name}”." in placed(order="30", policy=third.public_id)
+    assert f"Asked last, after “{second.name}”." in pages.open(f"/policies/{third.public_id}/")
+
+
+@pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [("write_file", "it lets none"), ("*_file", "for them, the next rules are asked"), ("read_file", "")],
+)
+def test_an_allowing_policy_says_what_it_does_not_let_run(pages, tool, said):
+    """By the tools it is about, not where none of them is dangerous."""
+    pages.open("/policies/new/")
+    shown = words(pages.swap("/policies/sentence/", "said", FORM | {"effect": "allow", "tool": tool}).content.decode())
+    assert said in shown
+    assert ("No policy lets" in shown or "no policy lets" in shown) == bool(said)
 
 
 @pytest.mark.usefixtures("catalog")

@@ -1,5 +1,6 @@
 """The simulator: it says what the gate says, names the rule, and why none before it."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -74,6 +75,15 @@ def test_numbers_are_judged_as_they_are_when_a_call_is_made(admin):
     """2.0 is the integer 2."""
     make(admin, name="Two", match={"arguments": [{"path": "n", "operator": "in", "value": [2]}]})
     assert simulate("read_note", ARGUMENTS | {"n": 2.0}).effect == "deny"
+
+
+def test_another_time_can_be_asked_about(admin):
+    """A rule for Friday evenings is tried on any day."""
+    make(admin, name="Weekend", match={"hours": "Fri 18:00-24:00 Europe/Berlin"})
+    friday = datetime(2030, 2, 1, 17, 30, tzinfo=UTC)
+    assert simulate("read_note", ARGUMENTS, at=friday).effect == "deny"
+    earlier = simulate("read_note", ARGUMENTS, at=friday - timedelta(hours=1))
+    assert earlier.passed[0].reasons == ("it is outside its hours",)
 
 
 def test_nothing_is_written(django_assert_num_queries):

@@ -23,7 +23,7 @@ def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
     expect(page.locator("#sentence")).to_contain_text("This must be a number.")
     page.get_by_label("With what").first.fill("1000")
     page.get_by_label("How many").first.fill("2")
-    expect(page.locator("#sentence")).to_have_text(
+    expect(page.locator("#sentence .saying")).to_have_text(
         "Calls of send_* where amount is more than 1000 wait for 2 reviewers, 24 h at most."
     )
     page.get_by_role("button", name="Make the policy").click()
