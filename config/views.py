@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 from django.views.defaults import server_error
 
 from approvals.selectors import waiting_count
-from catalog.access import REVIEWER, has_role
+from catalog.access import ADMINISTRATOR, REVIEWER, has_role
 from catalog.doors import PageRequest, signed_in
 from catalog.problems import AWAY
 from catalog.retries import is_away
@@ -28,8 +28,8 @@ class SignIn(LoginView):
 
 @signed_in
 def home(request: PageRequest) -> HttpResponse:
-    """Lead reviewers to what waits for them, everyone else to the plans."""
-    is_needed = has_role(request.user, REVIEWER) and waiting_count(request.user)
+    """Lead who may decide to what waits for them, everyone else to the plans."""
+    is_needed = has_role(request.user, REVIEWER, ADMINISTRATOR) and waiting_count(request.user)
     return redirect("approvals" if is_needed else "/plans/")
 
 

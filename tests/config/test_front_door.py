@@ -55,7 +55,13 @@ def test_signing_out_takes_a_form(rosa):
 
 
 @pytest.mark.parametrize(
-    ("name", "waits", "leads"), [("rosa", True, "/approvals/"), ("rosa", False, "/plans/"), ("ada", True, "/plans/")]
+    ("name", "waits", "leads"),
+    [
+        ("rosa", True, "/approvals/"),
+        ("rosa", False, "/plans/"),
+        ("ada", True, "/plans/"),
+        ("admin", True, "/approvals/"),
+    ],
 )
 def test_home_is_where_one_is_needed(name, waits, leads, ben, request):
     """Reviewers come to what waits, everyone else to the plans."""
