@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from django.db.models import Prefetch
+
 from approvals import desk
 from approvals.checkpoints import synced_together
 from approvals.decisions import decide
 from approvals.friction import needs_a_closer_look
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.selectors import requests_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision, refused
@@ -21,6 +23,7 @@ from approvals.witness import refuse_to_begin
 from catalog.access import NotAllowed
 from catalog.definitions import Reversibility
 from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.models import ToolVersion
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -122,8 +125,13 @@ def _held(by: "User", items: Sequence[Item]) -> dict[str, ApprovalRequest]:
         twice = next(public_id for public_id in ids if ids.count(public_id) > 1)
         raise refused("items", "duplicate", f"{twice} is named twice; name each request once.")
     found = requests_for(by).filter(public_id__in=ids)
-    related = ("call", "tool_version__tool", "policy_revision__policy")
-    return {request.public_id: request for request in found.select_related(*related)}
+    asked = found.select_related("call__requested_by")
+    # A tool or a rule, which many of them share, is read once for all.
+    shared = (
+        Prefetch("tool_version", ToolVersion.objects.select_related("tool")),
+        Prefetch("policy_revision", PolicyRevision.objects.select_related("policy")),
+    )
+    return {request.public_id: request for request in asked.prefetch_related(*shared)}
 
 
 def _result(item: Item, held: dict[str, ApprovalRequest], act: Callable[[Item], ApprovalRequest]) -> ItemResult:

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Prefetch, prefetch_related_objects
 
 from approvals import outcomes
 from approvals.edits import Edit, check_edit, edit, narrowing_of, take_back
 from approvals.eligibility import decided_for, editor_counts, is_enough, may_decide, may_revoke, remarks_on
 from approvals.expiry import expire_if_due, window_end
 from approvals.friction import see_that_the_session_is_fresh
-from approvals.models import ApprovalRequest, Comment, Review
+from approvals.models import ApprovalRequest, Comment, Review, Round
 from approvals.outcomes import Refusal
 from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, last_review, status_sentence
@@ -66,6 +67,7 @@ def _record_answer(request: ApprovalRequest, by: "User", decision: Decision, mad
             edit(current, made, by=by, comment=decision.comment)
         if decision.verdict == Verdict.APPROVE:
             see_that_the_session_is_fresh(current.policy_revision, by)
+        prefetch_related_objects([current], Prefetch("rounds", Round.objects.defer("arguments", "preview")))
         if editor_counts(current, by):
             review = _keep(current, by, decision)
             if _is_enough(review):
@@ -244,7 +246,7 @@ def apply_due(now: datetime, limit: int = 100) -> int:
 
 def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review | None = None) -> bool:
     """Carry one decision to its call, once; say whether that happened now. `decided_by`: its review, where known."""
-    with transaction.atomic():
+    with transaction.atomic(savepoint=False):
         announce(request.call)
         decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)
         if not decided.filter(applied_at=None, effective_at__lte=now).update(applied_at=now):

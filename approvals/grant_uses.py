@@ -15,7 +15,7 @@ from django.db.models import F, QuerySet
 from approvals import stages
 from approvals.grant_rows import covers
 from approvals.grants import by_scope, digests_in_use, end_all, in_force, matching_scope, scopes_of
-from approvals.models import ApprovalRequest, Grant, GrantUse, Instance
+from approvals.models import Grant, GrantUse, Instance
 from approvals.policy import Rule
 from approvals.states import Verdict
 from approvals.witness import refuse_if_restored
@@ -150,10 +150,10 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def _end_covering(call: Call, because: str) -> None:
-    request = ApprovalRequest.objects.select_related("call__requested_by", "call__version").get(call=call)
+    request = call.approval  # in the hand of who decided it, and read already
     grants = Grant.objects.filter(in_force(clock.now()), matching_scope(scopes_of(request)))
-    grants = grants.filter(tool=request.call.version.tool_id).order_by("pk")
-    found = [grant for grant in grants if covers(grant.conditions, request.call.arguments_json)]
+    grants = grants.filter(tool=request.tool_version.tool_id).order_by("pk")
+    found = [grant for grant in grants if covers(grant.conditions, call.arguments_json)]
     if found:
         end_all(found, because)
 

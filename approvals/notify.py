@@ -36,6 +36,8 @@ OF_REQUESTS = {
 UNKNOWN = "step.outcome_unknown"
 TO_REVIEWERS = {"approval.opened", "approval.reminded", "approval.escalated"}
 CHANGES = "approval.changes_requested"
+IN_HAND = {"approval.opened", "approval.decided"}
+"""What is told by who has just written the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
         _take_back(str(fact.data.get("approval")))
     if (fact.kind not in OF_REQUESTS and fact.kind != UNKNOWN) or fact.call is None:
         return
-    request = _request_of(fact.call, opening=fact.kind == "approval.opened")
+    request = _request_of(fact.call, in_hand=fact.kind in IN_HAND)
     if request is None and fact.kind in OF_REQUESTS:
         return
     event = _event(fact, request)
@@ -64,9 +66,9 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     Delivery.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def _request_of(call: Call, *, opening: bool) -> ApprovalRequest | None:
-    """Return the call's request as it is stored; one that is being opened is what its call has."""
-    if opening:
+def _request_of(call: Call, *, in_hand: bool) -> ApprovalRequest | None:
+    """Return the call's request as it is stored; one that is being opened or decided is what its call has."""
+    if in_hand:
         return getattr(call, "approval", None)
     return ApprovalRequest.objects.filter(call=call).select_related("policy_revision__policy").first()
 

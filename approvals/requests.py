@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
+from django.db.models import Model
 from pydantic_core import to_jsonable_python
 
 from approvals.audit import NOBODY
@@ -42,6 +43,8 @@ ASKED_AGAIN = "asked_again"
 """The kind of error of a call that was asked about early and came to nothing: its step asks when it is ready."""
 GOES_ON: dict[str, Any] = {"asks_again": True}
 """What a fact says of such a call: its step is not ended with it."""
+WRITTEN_ONCE = {"tool_version": "tool_version", "policy_revision": "policy_revision__policy"}
+"""Rows of a request that never change, and what is read with them: one who has read them needs not read them again."""
 
 
 def open_request(call: Call, *, rule: Rule, preview: Preview | None, early_by: "User | None" = None) -> ApprovalRequest:
@@ -127,10 +130,21 @@ def _first_round(request: ApprovalRequest, binding: Binding, rule: Rule, preview
 def locked(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request as it is now, its plan and itself locked until the caller's transaction ends."""
     announce(request.call)
-    related = ("call", "tool_version", "policy_revision__policy")
-    rows = ApprovalRequest.objects.select_for_update(of=("self",)).select_related(*related)
+    related = [path for name, path in WRITTEN_ONCE.items() if name not in request._state.fields_cache]
+    rows = ApprovalRequest.objects.select_for_update(of=("self",)).select_related("call", *related)
     # Who asked is written with the request and never changed: read once, however often four eyes are asked for.
-    return rows.prefetch_related("call__requesters").get(pk=request.pk)
+    current = rows.prefetch_related("call__requesters").get(pk=request.pk)
+    _take_over(request, current, *WRITTEN_ONCE)
+    _take_over(request.call, current.call, "requested_by")
+    return current
+
+
+def _take_over(known: Model, current: Model, *names: str) -> None:
+    """Let a row that was read again refer to the rows that were read with it before, where those are the same."""
+    for name in names:
+        row = known._state.fields_cache.get(name)
+        if row is not None and getattr(current, f"{name}_id") == row.pk:
+            setattr(current, name, row)
 
 
 def withdraw(request: ApprovalRequest, *, by: "User", reason: str) -> None:

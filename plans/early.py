@@ -150,7 +150,8 @@ def take_back_needing(batch: Recording, step: Claimed) -> None:
 def take_back_after(batch: Recording, step_id: int) -> None:
     """Withdraw what is asked early about the steps that cannot become ready since this one has failed."""
     waiting = Step.objects.filter(plan=batch.plan_pk, status=StepStatus.PENDING, call__isnull=False)
-    asked = calls_of(waiting)
+    # Nearly always there is none, which the steps alone tell.
+    asked = calls_of(waiting) if waiting.exists() else []
     if not asked:
         return
     arrows = StepDependency.objects.filter(step__plan=batch.plan_pk)
