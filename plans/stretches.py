@@ -52,11 +52,15 @@ class _Wait:
 
 
 def _wait_of(step: Step) -> _Wait | None:
-    """Return when people were waited for; None when nobody was."""
-    if step.waiting_for and step.waiting_since is not None:
-        return _Wait(step.waiting_since, None)
+    """Return when people were waited for; None when nobody was.
+
+    Of a call that never began and was sent back, first its reviewers were waited for, then whoever has to change it.
+    """
     call = step.call
     request = getattr(call, "approval", None) if call is not None else None
+    if step.waiting_for and step.waiting_since is not None:
+        was_held = request is not None and call is not None and call.started_at is None
+        return _Wait(min(step.waiting_since, request.opened_at) if was_held else step.waiting_since, None)
     if call is None or request is None:
         return None
     return _Wait(request.opened_at, call.started_at)

@@ -1,11 +1,15 @@
 """What was sent back goes on with what its person gives, or with a call that takes the place of the old one."""
 
+from datetime import timedelta
+
 import pytest
+from django.db.models import F
 
 from approvals.models import ApprovalRequest
 from catalog.errors import Conflict
 from plans.inputs import give_input
 from plans.models import Plan
+from plans.picture import draw
 from plans.services import Requester
 from tests.approvals.deciding import send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off, write_step
@@ -40,6 +44,16 @@ def test_the_step_asks_again_with_what_it_was_given(plan, stage, ada, rosa):
     approve(plan, rosa)
     assert (work_off(plan).status, stage.values("dangerous")) == ("completed", ["less"])
     assert_invariants()
+
+
+def test_what_reviewers_took_before_they_sent_it_back_is_no_work(plan):
+    """It is drawn as one wait for people, from the first of them to the last."""
+    ApprovalRequest.objects.update(opened_at=F("opened_at") - timedelta(minutes=20))
+    plan.steps.update(started_at=F("started_at") - timedelta(minutes=20))
+    Plan.objects.update(started_at=F("started_at") - timedelta(minutes=20))
+    picture = draw(Plan.objects.get(pk=plan.pk))
+    assert picture.working_ms < 60_000
+    assert "human" in [stroke.look for stroke in picture.steps[0].strokes]
 
 
 def test_what_is_given_is_taken_as_it_stands(plan, stage, ada, rosa):
