@@ -26,6 +26,23 @@ AS_TYPED = frozenset({"starts_with", "ends_with", "matches"})
 LISTS = frozenset({"in", "not_in"})
 WARNED = ("tool", "category", "source", "safety_level", "requester", "plan")
 SENT = {"row": "path", "stage": "group"}
+LABELS = {
+    "match.arguments": "Arguments",
+    "stages": "Who must agree",
+    "requester": "Asked for by",
+    "plan": "In the plan",
+    "hours": "During",
+    "effect": "What becomes of them",
+    "message": "What the agent is told",
+    "expires_minutes": "Minutes to answer",
+    "on_expiry": "When nobody answers",
+    "escalate_to": "Which other group",
+    "min_review_seconds": "Seconds on screen",
+    "fresh_sign_in_minutes": "Minutes since they signed in",
+    "min_role_age_days": "Days in the group",
+    "notify": "Also tell",
+}
+"""How the form calls its fields, where that is not their name."""
 UNITS = {
     "expires_seconds": ("expires_minutes", 60),
     "min_review_seconds": ("min_review_seconds", 1),
@@ -72,12 +89,26 @@ class PolicyForm:
         return [(n, stage, self._problem_of(f"stages.{n}.")) for n, stage in enumerate(shown[:MAX_STAGES])]
 
     @property
+    def told(self) -> list[str]:
+        """The problems one after the other, each with the label of its field."""
+        return [f"{_label_of(path)}: {message}" if path else message for path, message in self.problems.items()]
+
+    @property
     def others(self) -> list[str]:
         """The problems that belong to no field shown here."""
         return [message for path, message in self.problems.items() if path == ""]
 
     def _problem_of(self, start: str) -> str:
         return " ".join(message for path, message in self.problems.items() if path.startswith(start))
+
+
+def _label_of(path: str) -> str:
+    """Return how the form calls the field of a problem; rows and groups are counted from 1."""
+    number = next((int(part) + 1 for part in path.split(".") if part.isdecimal()), 0)
+    for start, label in (("match.arguments", "Argument"), ("stages", "Group")):
+        if path.startswith(start):
+            return f"{label} {number}" if number else LABELS[start]
+    return LABELS.get(path, path.replace("_", " ").capitalize())
 
 
 def form_of(policy: Policy, revision: PolicyRevision) -> PolicyForm:

@@ -194,7 +194,7 @@ def test_the_sentence_is_said_while_the_form_is_filled_in(pages):
     said = words(pages.swap("/policies/sentence/", "said", FORM | {"effect": "allow"}).content.decode())
     assert "No policy lets dangerous calls run without people" in said
     said = words(pages.swap("/policies/sentence/", "said", FORM | {"stage-0-count": "0"}).content.decode())
-    assert "The rule is not complete yet: This must be 1 to 20." in said
+    assert "The rule is not complete yet: Group 1: This must be 1 to 20." in said
     assert Policy.objects.count() == 3
 
 
@@ -244,6 +244,24 @@ def test_the_simulator_is_asked_about_another_time(pages):
     assert "It is refused" in pages.send("/policies/simulator/", asked | {"at": "2030-02-01T18:00"})
     assert 'value="2030-02-01T18:00"' in pages.html
     assert "it is outside its hours" in pages.send("/policies/simulator/", asked | {"at": "2030-02-01T17:59"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"hours": "Friday"}, "During: Write days and hours"),
+        ({"row-0-value": "much"}, "Argument 1: This must be a number."),
+        ({"tool": "a b"}, "Tool: Write a tool's name"),
+        ({"stage-0-group": ""}, "Who must agree: Say who must agree"),
+        ({"expires_minutes": "soon"}, "Minutes to answer: Write a number"),
+        ({"min_role_age_days": "900"}, "Days in the group: This must be 0 to"),
+    ],
+)
+def test_what_is_not_complete_is_named_by_its_field(pages, fields, said):
+    """Beside the sentence, far from the field itself."""
+    pages.open("/policies/new/")
+    shown = words(pages.swap("/policies/sentence/", "said", FORM | fields).content.decode())
+    assert shown.startswith(f"The rule is not complete yet: {said}")
 
 
 def test_the_editor_says_between_which_others_a_policy_is_asked(pages):

@@ -8,6 +8,10 @@ from playwright.sync_api import expect
 from approvals.models import Policy
 from tests.browser.conftest import PageAs
 
+UNDER_THE_BAR = """() => {
+  const bar = document.querySelector(".said-bar"), field = document.activeElement.getBoundingClientRect();
+  return !bar.contains(document.activeElement) && field.bottom > bar.getBoundingClientRect().top;
+}"""
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 
 
@@ -96,6 +100,28 @@ def test_the_pages_fit_a_phone(admin, catalog, page_as: PageAs, width):
         page.goto(address)
         wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wider == 0, address
+
+
+def test_the_way_back_is_not_covered_on_a_phone(admin, page_as: PageAs):
+    """However long the name of the policy is: the link to the list keeps its width."""
+    page = page_as(admin, viewport={"width": 390, "height": 800})
+    Policy.objects.filter(order=10).update(name="Payments over five hundred need two people of finance")
+    page.goto(f"/policies/{Policy.objects.get(order=10).public_id}/")
+    assert page.locator(".crumbs a").evaluate("link => link.scrollWidth > link.clientWidth") is False
+
+
+@pytest.mark.parametrize("height", [600, 800])
+def test_no_field_that_has_the_focus_lies_under_the_sentence(admin, catalog, page_as: PageAs, height):
+    """Also when the bar at the bottom says all it has to say; by Tab through the whole form."""
+    page = page_as(admin, viewport={"width": 1280, "height": height})
+    page.goto("/policies/new/")
+    for label, wrong in (("Tool", "a b"), ("Source", "x"), ("Asked for by", "x"), ("During", "x"), ("How many", "0")):
+        page.get_by_label(label, exact=True).first.fill(wrong)
+    expect(page.locator("#sentence li")).to_have_count(5)
+    page.get_by_label("Name of the policy").focus()
+    for _ in range(28):
+        page.keyboard.press("Tab")
+        assert not page.evaluate(UNDER_THE_BAR), page.evaluate("document.activeElement.name")
 
 
 def test_a_policy_is_ended_in_two_presses(admin, page_as: PageAs):
