@@ -59,8 +59,9 @@ def _wait_of(step: Step) -> _Wait | None:
     call = step.call
     request = getattr(call, "approval", None) if call is not None else None
     if step.waiting_for and step.waiting_since is not None:
-        was_held = request is not None and call is not None and call.started_at is None
-        return _Wait(min(step.waiting_since, request.opened_at) if was_held else step.waiting_since, None)
+        if request is None or call is None or call.started_at is not None:
+            return _Wait(step.waiting_since, None)
+        return _Wait(min(step.waiting_since, request.opened_at), None)
     if call is None or request is None:
         return None
     return _Wait(request.opened_at, call.started_at)

@@ -8,6 +8,7 @@ from approvals.models import AuditEntry
 from catalog.models import Tool
 from tests.approvals.builders import ask, make_tool
 from tests.browser.conftest import PageAs
+from tests.builders import act, make_plan
 from tests.plans.agents.scripted import make_agent
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -124,6 +125,15 @@ def test_nothing_of_the_queues_head_and_foot_is_cut_off(ada, rosa, page_as: Page
     page.goto("/approvals/")
     cut = "parts => parts.filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.className)"
     assert page.locator(".inbox-l .views, .inbox-l .foot").evaluate_all(cut) == []
+
+
+@pytest.mark.parametrize("width", [1081, 1181, 1241, 1321])
+def test_the_timeline_has_room_for_its_scale(stage, ada, page_as: PageAs, width):
+    """Between phone and desk, with the step beside or above it."""
+    plan = make_plan(ada, act(1, "x"))
+    page = page_as(ada, viewport={"width": width, "height": 800})
+    page.goto(f"/plans/{plan.public_id}/")
+    assert page.locator("#axis .ax").evaluate("scale => scale.getBoundingClientRect().width") >= 120
 
 
 @pytest.mark.usefixtures("catalog")
