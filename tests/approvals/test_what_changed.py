@@ -61,11 +61,11 @@ def test_what_a_reviewer_changed_is_shown_to_the_next(plan, tomas, rosa):
     """It is theirs, not the agent's; beside it stands what was asked for."""
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     pages = Pages(rosa)
-    assert "Arguments, as the agent gave them" in pages.open(path_of(request_of(plan)))
+    assert "Arguments, as they were asked for" in pages.open(path_of(request_of(plan)))
     edit(plan, tomas, "edited")
     page = pages.open(path_of(request_of(plan)))
     assert "What Tomas changed" in page and "Arguments, as Tomas changed them" in page
-    assert "as the agent gave them" not in page
+    assert "as they were asked for" not in page
     changed = pages.html.partition('id="revised"')[2].partition("</section>")[0]
     assert "asked" in changed and "edited" in changed
 
