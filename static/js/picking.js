@@ -4,13 +4,23 @@
 import { answer } from "./announce.js";
 import { changed, onChange } from "./changes.js";
 import { onKey, visible } from "./keys.js";
-import { release } from "./swaps.js";
+import { holds, release } from "./swaps.js";
+import { isSending } from "./turns.js";
 
 const picked = new Set();
 let last = "";
+let coming = [];
 
 function boxes() {
   return [...document.querySelectorAll("[data-pick]")];
+}
+
+function itemsOf(list) {
+  return [...list.querySelectorAll("[data-item]")];
+}
+
+function idsOf(list) {
+  return itemsOf(list).map((item) => item.id);
 }
 
 function pick(box, on) {
@@ -78,15 +88,22 @@ function showTheNew() {
 document.addEventListener("toolgate:held", (event) => {
   if (event.detail.root.hasAttribute("data-gone") && event.detail.old.matches("[data-item]")) event.detail.old.dataset.over = "";
   if (event.detail.old.id !== "queue") return;
-  const now = new Set([...event.detail.root.querySelectorAll("[data-item]")].map((item) => item.id));
-  const old = [...event.detail.old.querySelectorAll("[data-item]")];
-  for (const item of old) item.toggleAttribute("data-over", !now.has(item.id));
-  const fresh = now.size - old.filter((item) => now.has(item.id)).length;
-  const news = document.getElementById("news");
-  if (!news) return;
-  news.hidden = false;
-  news.firstElementChild.textContent = fresh ? `${fresh} new, press` : "The list has changed, press";
+  coming = idsOf(event.detail.root);
+  for (const item of itemsOf(event.detail.old)) item.toggleAttribute("data-over", !coming.includes(item.id));
+  tellNews();
 });
+
+/** Say what waits to come into the list. One's own answer is no news: the list lets go of it when the answer is back. */
+function tellNews() {
+  const [news, list] = [document.getElementById("news"), document.getElementById("queue")];
+  if (!news || !list) return;
+  const shown = idsOf(list);
+  const fresh = coming.filter((id) => !shown.includes(id)).length;
+  news.hidden = isSending() || !holds("queue") || coming.join() === shown.join();
+  news.firstElementChild.textContent = fresh ? `${fresh} new, press` : "The list has changed, press";
+}
+
+document.addEventListener("htmx:afterRequest", () => setTimeout(tellNews));   // after the end of what was on its way
 
 onKey("x", (event) => toggle(event.shiftKey));
 onChange(() => {

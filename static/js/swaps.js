@@ -35,6 +35,11 @@ function hold(old, root) {
   document.dispatchEvent(new CustomEvent("toolgate:held", { detail: { old, root } }));
 }
 
+/** Say whether a fragment waits until its element is let go. */
+export function holds(id) {
+  return held.has(id);
+}
+
 /** Put a held fragment into the page although its element is being used. */
 export function release(id) {
   const root = held.get(id);

@@ -18,6 +18,11 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 
+NOTE_NEWS = """window.news = []; new MutationObserver(() => {
+    const news = document.getElementById("news");
+    if (!news.hidden) window.news.push(news.firstElementChild.textContent);
+}).observe(document.getElementById("news"), { attributes: true, childList: true, subtree: true })"""
+
 
 def asked(author: User, path: str) -> ApprovalRequest:
     """Start a plan and return its request, once the server has asked for it."""
@@ -60,6 +65,20 @@ def test_a_row_never_moves_under_the_pointer(ada, rosa, window_of: PageAs):
     page.keyboard.press(".")
     expect(page.locator(f"#q-{second.public_id}")).to_be_visible()
     expect(page.locator("#news")).to_be_hidden()
+
+
+def test_ones_own_answer_is_no_news(ada, rosa, window_of: PageAs):
+    """The list has let go of it already; the next one that is announced is really new."""
+    first, second = asked(ada, "one.txt"), asked(ada, "two.txt")
+    page = watch(window_of(rosa), f"?item={first.public_id}")
+    page.evaluate(NOTE_NEWS)
+    page.locator(f"#q-{second.public_id}").hover()
+    page.keyboard.press("a")
+    expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
+    expect(page.locator("#waiting-side")).to_contain_text("1")
+    asked(ada, "three.txt")
+    expect(page.locator("#news")).to_contain_text("1 new, press")
+    assert page.evaluate("[...new Set(window.news)]") == ["1 new, press"]
 
 
 def test_what_leaves_under_the_pointer_is_struck_out_first(ada, rosa, tomas, window_of: PageAs):

@@ -1,5 +1,7 @@
 """Signing in and out, and where the front door leads."""
 
+import re
+
 import pytest
 from django.conf import settings
 
@@ -76,3 +78,22 @@ def test_pages_are_kept_by_nobody(rosa):
     response = Pages(rosa).client.get("/tools/")
     assert "no-store" in response["Cache-Control"]
     assert "HX-Target" in response["Vary"]
+
+
+def links_of(pages: Pages, path: str, *, navigation: bool) -> set[str]:
+    """Return where a page's sidebar leads, or everything else on it: the sidebar is not there on phones."""
+    pages.open(path)
+    before, _, rest = pages.html.partition('<nav class="side"')
+    sidebar, _, after = rest.partition("</nav>")
+    return set(re.findall(r'href="(/[a-z/]*/)"', sidebar if navigation else before + after))
+
+
+@pytest.mark.parametrize("name", ["ada", "admin"])
+def test_phones_lead_everywhere_too(request, name):
+    """What the sidebar leads to is in the bar at the foot, or one page further."""
+    pages = Pages(request.getfixturevalue(name))
+    near = links_of(pages, "/approvals/", navigation=False)
+    further = {link for path in near for link in links_of(pages, path, navigation=False)}
+    sidebar = links_of(pages, "/approvals/", navigation=True)
+    assert len(sidebar) > 4
+    assert sidebar <= near | further
