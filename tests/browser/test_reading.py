@@ -28,6 +28,7 @@ DOUBLE_IDS = """[...document.querySelectorAll("[id]")].map((part) => part.id)
     .filter((id, place, all) => all.indexOf(id) !== place)"""
 LOST_NAMES = """[...document.querySelectorAll("[aria-controls], [aria-describedby], [aria-labelledby]")]
     .flatMap((part) => ["aria-controls", "aria-describedby", "aria-labelledby"].map((name) => part.getAttribute(name)))
+    .flatMap((ids) => ids?.split(" "))
     .filter((id) => id && !document.getElementById(id))"""
 
 HEADINGS = "[...document.querySelectorAll('h1')].filter((part) => part.checkVisibility()).length"
