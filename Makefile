@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 MANAGE := $(BIN)/python manage.py
 PYTEST := $(BIN)/python -m pytest
+# Tests wait for processes and browsers as long as they compute; the slow ones stand last, and go to whoever is free.
+SPREAD := -n 3 --dist worksteal
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 EMBEDDED := env DATABASE_URL= REDIS_URL=
@@ -36,13 +38,13 @@ migrate: .venv/runtime.stamp ## set up and bring the database up to date
 	$(MANAGE) migrate --verbosity 0
 
 test: .venv/dev.stamp ## the whole suite on the embedded default (SQLite, one process)
-	$(EMBEDDED) $(PYTEST) -n 2 $(ARGS)
+	$(EMBEDDED) $(PYTEST) $(SPREAD) $(ARGS)
 
 services: ## start PostgreSQL and Redis unless they answer on localhost already
 	scripts/services.sh
 
 test-services: .venv/dev.stamp services ## the suite again on PostgreSQL and Redis, without what only looks at pages
-	$(SERVICES) $(PYTEST) -n 2 -m "not page" $(ARGS)
+	$(SERVICES) $(PYTEST) $(SPREAD) -m "not page" $(ARGS)
 
 chaos: .venv/dev.stamp services ## kills, cuts, lost Redis and races at full count, on both databases; an hour or two
 	$(EMBEDDED) $(CHAOS) $(ARGS); embedded=$$?; $(SERVICES) $(CHAOS) $(ARGS) && exit $$embedded
