@@ -32,9 +32,10 @@ HOW_TO_GO_ON = (
     "Nothing more is started on it. If it was restored from a backup, stop what runs, run "
     "`manage.py new_epoch --reason …` and start again; if not, keep it as it is and run `manage.py verify_audit`."
 )
-
+START_AGAIN = "This server was started while the database was set back, and executes nothing: start it again."
 
 _last_fault = ""
+_stays_shut = False
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
@@ -142,8 +143,19 @@ def last_fault() -> str:
 def look() -> str:
     """Return what `restored` does, and let this process's doors and pages know it."""
     global _last_fault
-    _last_fault = restored()
+    _last_fault = restored() or shut()
     return _last_fault
+
+
+def shut() -> str:
+    """Say why this process takes nothing although the database is itself again; empty when it does."""
+    return START_AGAIN if _stays_shut else ""
+
+
+def stay_shut() -> None:
+    """Keep this process's doors shut until it is started again: whatever it would take, nothing here would execute."""
+    global _stays_shut
+    _stays_shut = True
 
 
 class Watch:

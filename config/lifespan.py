@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from approvals.witness import look
+from approvals.witness import look, stay_shut
 from catalog.registry import initialize_tools
 from catalog.sync import sync_tools
 from plans.executing import collect_rarely, living
@@ -39,14 +39,14 @@ class Lifespan:
     @asynccontextmanager
     async def _living(self) -> AsyncIterator[None]:
         """Bring the catalog up to date, then run everything."""
-        executes = await asyncio.to_thread(_prepare) and self._executes
+        executes = await asyncio.to_thread(_prepare, executes=self._executes)
         collect_rarely()
         async with living(Executor(settings.TOOLGATE_THREADS) if executes else None):
             yield
 
 
-def _prepare() -> bool:
-    """Bring the catalog up to the code of this process; False where nothing may be started or written.
+def _prepare(*, executes: bool) -> bool:
+    """Bring the catalog up to the code of this process; say whether it executes, where it was meant to.
 
     A database that was set back is still read, with the tools that there are: people see what happened and what to do.
     """
@@ -54,8 +54,10 @@ def _prepare() -> bool:
         if fault := look():
             log.error(fault)
             initialize_tools()
+            if executes:
+                stay_shut()
             return False
         sync_tools()
-        return True
+        return executes
     finally:
         connection.close()

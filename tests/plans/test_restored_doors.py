@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from approvals import witness
 from approvals.models import AuditEntry
 from catalog.models import Call
-from config import lifespan
+from config import health, lifespan
 from plans.controls import pause_plan
 from plans.models import Plan
 from plans.services import Requester
@@ -44,7 +44,7 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     transaction.savepoint_rollback(backup)
     monkeypatch.setattr(connection, "close", lambda: None)  # it would lose the test's transaction
     monkeypatch.setattr(witness, "_last_fault", "")
-    assert not lifespan._prepare()
+    assert not lifespan._prepare(executes=False)
     return World(waiting, new, paused)
 
 
@@ -114,7 +114,7 @@ def test_a_server_that_starts_there_loads_the_tools(world, ada, monkeypatch):
     loaded: list[bool] = []
     monkeypatch.setattr(lifespan, "initialize_tools", lambda: loaded.append(True))
     monkeypatch.setattr(lifespan, "sync_tools", lambda: pytest.fail("wrote"))
-    assert not lifespan._prepare() and loaded
+    assert not lifespan._prepare(executes=False) and loaded
 
 
 def test_pages_say_it_where_it_is_pressed(world, ada, rosa, admin):
@@ -137,3 +137,14 @@ def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, chec
     assert Rest(ada).post("calls/", CALL).status_code == 201
     path, body = REVIEWERS["reject"](world)
     assert Rest(rosa).post(path, body).status_code == 201
+
+
+def test_a_server_that_executes_nothing_takes_nothing(world, ada, checkpoints, monkeypatch):
+    """It was started on the backup; what it took would wait until it is started again."""
+    monkeypatch.setattr(witness, "_stays_shut", False)
+    assert not lifespan._prepare(executes=True)
+    checkpoints.unlink()
+    assert "start it again" in witness.look()
+    response = Rest(ada).post("calls/", CALL)
+    assert (response.status_code, response.json()["type"]) == (503, "urn:toolgate:restored")
+    assert "start it again" in health._audit()
