@@ -152,6 +152,12 @@ def document_in(form: PolicyForm) -> dict[str, Any]:
     return document | {name: _seconds(fields.get(named, ""), size, named) for name, (named, size) in UNITS.items()}
 
 
+def policy_in(form: PolicyForm) -> Policy | None:
+    """Return the policy that a form changes; None where it makes one."""
+    public_id = form.fields.get("policy", "").replace("\x00", "")[:40]
+    return Policy.objects.filter(public_id=public_id).select_related("revision").first() if public_id else None
+
+
 def checked(form: PolicyForm) -> tuple[PolicyForm, dict[str, Any]]:
     """Return the form with what is wrong with it, and the columns of a draft; none when something is.
 
@@ -160,7 +166,8 @@ def checked(form: PolicyForm) -> tuple[PolicyForm, dict[str, Any]]:
     try:
         document = document_in(form)
         notify = document.pop("notify")
-        return form, columns_of(document) | {"notify": notify}
+        stored = policy_in(form)
+        return form, columns_of(document, stored.revision if stored else None) | {"notify": notify}
     except ParameterError as error:
         return refused(form, error), {}
 

@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 from approvals import policies
 from approvals.back_test import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
 from approvals.models import Policy, PolicyRevision
-from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of
+from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of, policy_in
 from approvals.policy_warnings import levels_of, warnings_about
 from approvals.sentences import frictions_of, sentence_of
 from approvals.simulator import RefusedArguments, Simulation, simulate
@@ -145,9 +145,8 @@ def _warning(columns: Mapping[str, Any]) -> str:
 
 def _place(form: PolicyForm) -> str:
     """Say after and before which others a policy is asked: of those with one number, the older first."""
-    public_id = form.fields.get("policy", "").replace("\x00", "")[:40]
-    own = Policy.objects.filter(public_id=public_id).values_list("pk", flat=True) if public_id else []
-    here = (order_in(form), next(iter(own), math.inf))
+    own = policy_in(form)
+    here = (order_in(form), own.pk if own else math.inf)
     rows = Policy.objects.filter(ended_at=None).order_by("order", "pk").values_list("order", "pk", "name")
     before = [name for order, pk, name in rows if (order, pk) < here]
     after = [name for order, pk, name in rows if (order, pk) > here]

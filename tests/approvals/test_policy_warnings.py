@@ -120,6 +120,32 @@ def test_a_policy_keeps_a_source_that_is_gone(admin):
         policies.change(policy, {"match": {"source": "shopp"}}, by=admin)
 
 
+def test_the_page_of_a_policy_whose_source_is_gone_says_what_it_means(admin):
+    """As it may be saved: nothing is wrong with it, on its page and while it is filled in."""
+    source = Source.objects.create(name="shop")
+    policy = policies.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
+    source.delete()
+    pages = Pages(admin)
+    opened = pages.open(f"/policies/{policy.public_id}/")
+    said = pages.send("/policies/sentence/", FORM | {"source": "shop", "policy": policy.public_id})
+    for shown in (opened, said):
+        assert "There is no source of this name" not in shown
+        assert "No tool comes from this source today." in shown and "are refused. Asked last" in shown
+
+
+def test_names_that_others_chose_are_shown_with_what_does_not_show(admin):
+    """Arguments are named by whoever offers the tool."""
+    version = make_tool("write_note").current_version
+    assert version is not None
+    version.input_schema = {"type": "object", "properties": {"cont\u202eent": {}}}
+    version.save()
+    pages = Pages(admin)
+    pages.open("/policies/new/")
+    row = {"row-0-path": "content", "row-0-operator": "exists", "row-0-value": ""}
+    said = pages.send("/policies/sentence/", FORM | {"tool": "write_note"} | row)
+    assert "Did you mean cont U+202E ent?" in said
+
+
 def test_what_is_worth_a_second_look_may_be_saved(admin):
     """The editor says it again when the policy is opened."""
     pages = Pages(admin)
