@@ -64,6 +64,7 @@ onKey("Enter", enter);
 document.addEventListener("click", (event) => {
   const item = event.target.closest(`[data-list] ${ITEM}`);
   if (!item || !event.target.closest("a[href]")) return;
+  if (item.closest("[data-list]").dataset.list === "follow" && isSending()) return;   // it is not opened either
   choose(item);
 });
 

@@ -159,6 +159,7 @@ def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, ro
         page.keyboard.press("a")
     page.keyboard.press("j")
     page.keyboard.press("e")
+    page.locator(f"#q-{second.public_id} a").click()
     expect(page.locator("[data-item][aria-current]")).to_have_id(f"q-{first.public_id}")
     sent.pop().continue_()
     expect(page.locator("#toasts")).to_contain_text("Approved. It starts in")
