@@ -20,10 +20,15 @@ function reads(event) {
   return event.detail.requestConfig.verb === "get";
 }
 
+/** Say whether a person asked for it: the pane asks for its own part too, when a request was looked at for a while. */
+function isPressed(event) {
+  return ["click", "submit"].includes(event.detail.requestConfig.triggeringEvent?.type);
+}
+
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!intoThePane(event)) return;
   const early = opening.size > 0 && event.detail.elt.closest("#pane") !== null;
-  if (early) answer("The request is being opened. Press again when it is there.");
+  if (early && isPressed(event)) answer("The request is being opened. Press again when it is there.");
   if (early || (isSending() && reads(event))) event.preventDefault();
 });
 
