@@ -80,7 +80,7 @@ def test_a_default_is_taken_just_when_the_schema_of_its_type_takes_it(data):
 
 
 def closed(schema: dict[str, Any]) -> Any:
-    """Return the validator of a schema whose records take only the fields they name, and no floats for integers."""
+    """Return the validator of a schema whose records take only the fields they name."""
     text = json.dumps(schema).replace('"properties":', '"additionalProperties": false, "properties":')
     return compile_schema(json.loads(text))
 
