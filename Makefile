@@ -22,6 +22,9 @@ CHAOS := TOOLGATE_CHAOS=full $(PYTEST) -q tests/chaos tests/races tests/cluster/
 	$(addprefix tests/approvals/,test_mutations.py test_queues.py test_grant_races.py test_reminders.py) \
 	tests/plans/test_room.py tests/plans/test_canaries.py
 
+# New examples of what the suite checks with the same ones each time.
+DRAWN := TOOLGATE_CHAOS=full $(PYTEST) -q -m hypothesis tests
+
 # More for pytest or the benchmarks, such as: make test ARGS="tests/plans -x"
 ARGS ?=
 
@@ -47,7 +50,8 @@ test-services: .venv/dev.stamp services ## the suite again on PostgreSQL and Red
 	$(SERVICES) $(PYTEST) $(SPREAD) -m "not page" $(ARGS)
 
 chaos: .venv/dev.stamp services ## kills, cuts, lost Redis and races at full count, on both databases; an hour or two
-	$(EMBEDDED) $(CHAOS) $(ARGS); embedded=$$?; $(SERVICES) $(CHAOS) $(ARGS) && exit $$embedded
+	$(EMBEDDED) $(DRAWN); drawn=$$?; $(EMBEDDED) $(CHAOS) $(ARGS); embedded=$$?; \
+		$(SERVICES) $(CHAOS) $(ARGS) && exit $$((drawn | embedded))
 
 check: .venv/dev.stamp ## formatter, linter, types, migrations, deploy check, house rules
 	$(BIN)/ruff format --check --output-format concise .
