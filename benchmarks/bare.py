@@ -4,6 +4,7 @@ The driver alone writes what the engine writes for each step of a chain: no Djan
 The ratios say how many times as long the engine takes, with all that.
 """
 
+import sqlite3
 from datetime import timedelta
 from functools import cache
 from time import perf_counter
@@ -16,9 +17,11 @@ from benchmarks import chain, fanout
 from benchmarks.ground import prepare
 from catalog.models import Call, Tool, new_call_id
 from catalog.states import CallStatus
+from config.postgresql.base import Left
 from plans import claims
 from plans.claims import CallEnding, Claimed, Lease
-from plans.events import LOCK_PLAN, Recording, write_rows
+from plans.dialect import on_sqlite
+from plans.events import LOCK_PLAN, Locked, Recording, write_rows
 from plans.models import Plan
 from plans.services import Requester, create_plan, start_plan
 from plans.spec import PlanDocument
@@ -46,11 +49,12 @@ def fanout_ratio(runs: int) -> list[float]:
 
 
 class Bare:
-    """The driver's own cursor, which takes statements as `plans.claims` writes them."""
+    """The driver's own cursor, which takes statements as `plans.claims` writes them, and its transactions."""
 
     def __init__(self) -> None:
+        self._connection: Any = connection
         connection.ensure_connection()
-        self._cursor = connection.connection.cursor()
+        self._cursor = connection.create_cursor()
         self.fetchone, self.fetchall = self._cursor.fetchone, self._cursor.fetchall
 
     @property
@@ -60,7 +64,22 @@ class Bare:
 
     def execute(self, statement: str, parameters: Any = ()) -> None:
         """Execute one statement."""
-        self._cursor.execute(_in_sqlites_words(statement) if claims.on_sqlite() else statement, parameters)
+        if on_sqlite():
+            sqlite3.Cursor.execute(self._cursor, _in_sqlites_words(statement), parameters)
+        else:
+            self._cursor.execute(statement, parameters)
+
+    def leave(self, statement: str, parameters: Any) -> Any:
+        """Leave one statement to the next."""
+        return Left(self._connection, statement, parameters)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._connection._start_transaction_under_autocommit()
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._connection._commit()
 
 
 @cache
@@ -83,18 +102,23 @@ def _timed(plan: Plan, by: Requester) -> float:
 
 def _write(cursor: Any, plan: Plan, call: Call, step: Claimed | None) -> Claimed | None:
     """End one step and begin the next in one transaction; return that one, None when there is none."""
-    cursor.execute("BEGIN IMMEDIATE" if claims.on_sqlite() else "BEGIN")
-    if not claims.on_sqlite():
-        cursor.execute(LOCK_PLAN, [plan.pk])
-    batch = Recording(plan.pk, plan.public_id, timezone.now(), cursor)
+    cursor.begin()
+    batch = Recording(plan.pk, plan.public_id, _lock(cursor, plan), cursor)
     if step is not None:
         _end(batch, call, step)
     following = claims.claim_next(cursor, plan.pk, Lease("bare", batch.now, batch.now + timedelta(seconds=30)))
     if following is not None:
         _begin(batch, call, following)
     write_rows(batch)
-    cursor.execute("COMMIT")
+    cursor.commit()
     return following
+
+
+def _lock(cursor: Any, plan: Plan) -> Locked:
+    if on_sqlite():
+        return Locked(timezone.now())
+    cursor.execute(LOCK_PLAN, [plan.pk])
+    return Locked(*cursor.fetchone())
 
 
 def _end(batch: Recording, call: Call, step: Claimed) -> None:
@@ -105,5 +129,5 @@ def _end(batch: Recording, call: Call, step: Claimed) -> None:
 def _begin(batch: Recording, call: Call, step: Claimed) -> None:
     call.public_id, call.step_ref, call.status = new_call_id(), str(step.step_id), CallStatus.RUNNING
     call.attempt, call.fence, call.created_at, call.started_at = 1, step.attempt, batch.now, batch.now
-    claims.give_new_call(batch.cursor, step, call)
+    claims.give_new_call(batch.cursor, step, call, just_claimed=True)
     batch.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in STARTED)

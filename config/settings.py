@@ -48,6 +48,7 @@ if ON_SQLITE:
         ),
     }
 else:
+    DATABASES["default"]["ENGINE"] = "config.postgresql"
     # A connection for each thread there can be: of the web, of the executor and as many written off, or back from a
     # wait; the rest are the feed's readers, the previews' and the probes' threads, the ticker, and who renews leases.
     DATABASES["default"]["OPTIONS"] = database.options(

@@ -14,7 +14,8 @@ from django.db import transaction
 from django.db.backends.utils import CursorWrapper
 
 from plans import carriers, claims
-from plans.claims import Claimed, Lease, on_sqlite, stamp
+from plans.claims import Claimed, Lease
+from plans.dialect import on_sqlite, stamp
 
 EVERY_TOOL = "*"
 """The name under which the settings keep the limit of tools that have none of their own."""

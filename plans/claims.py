@@ -4,21 +4,26 @@ Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.
 `catalog.transitions` this is the only module that writes statuses; both take their conditions from the MOVES tables.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cache, lru_cache
+from datetime import datetime
+from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
-from catalog.errors import Conflict
+from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
 from catalog.transitions import Moves, sources
+from plans.dialect import leave, on_sqlite, stamp
 from plans.states import STEP_MOVES, StepStatus
+
+
+class LeaseLost(ToolgateError):
+    """What was to be ended is not this worker's any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Claimed:
     """Of a step just claimed: since when it was ready, as the driver reads it."""
     deadline_at: datetime | str | None = None
     """Of a step just claimed: its plan's deadline, which moves when the plan is retried, as the driver reads it."""
+    new_call_pk: int | None = None
+    """Of a step just claimed on PostgreSQL: the key for a new call of it, which is not to be read after storing it."""
 
 
 STEP_COLUMNS = (
@@ -61,13 +68,14 @@ def _may(moves: Moves, to: str) -> str:
 
 
 NOT_PAUSED = "NOT EXISTS (SELECT 1 FROM plans_plan AS plan WHERE plan.id = plan_id AND plan.paused_at IS NOT NULL)"
+NEW_CALL_KEY = "nextval('catalog_call_id_seq')"
 DEADLINE = "(SELECT plan.deadline_at FROM plans_plan AS plan WHERE plan.id = plan_id)"
 CLAIM = (
     f"UPDATE plans_step SET status = '{StepStatus.IN_PROGRESS}', claimed_by = %s, lease_until = %s, "
     "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = ready_at, "
     "started_at = COALESCE(started_at, %s) "
     f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED}{{limit}} "
-    f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}, {DEADLINE}"
+    f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}, {DEADLINE}{{more}}"
 )
 NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
 NOT_FULL = (
@@ -90,20 +98,29 @@ RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.I
 INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
 GIVE_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 # Both in one statement, where each is a way to another process and back.
+INSERT_KEYED_CALL = (
+    f"INSERT INTO catalog_call (id, {CALL_COLUMNS}) "
+    f"VALUES (COALESCE(%s::bigint, {NEW_CALL_KEY}), {', '.join(['%s'] * 23)}) RETURNING id"
+)
 GIVE_NEW_CALL = (
-    f"WITH stored AS ({INSERT_CALL}) UPDATE plans_step SET call_id = stored.id FROM stored "
+    f"WITH stored AS ({INSERT_KEYED_CALL}) UPDATE plans_step SET call_id = stored.id FROM stored "
     f"WHERE plans_step.id = %s AND claimed_by = %s AND attempt = %s AND status = '{StepStatus.IN_PROGRESS}' "
     "RETURNING stored.id"
 )
 READY_DEPENDENTS = (
     "UPDATE plans_step SET dependencies_left = dependencies_left - 1, ready_at = CASE WHEN dependencies_left = 1 "
     f"AND status = '{StepStatus.PENDING}' THEN {{now}} ELSE ready_at END "
-    "WHERE id {those} RETURNING id, dependencies_left"
+    "{those} RETURNING id, dependencies_left"
 )
-THOSE = "IN (SELECT step_id FROM plans_stepdependency WHERE needs_id = %s)"
-# PostgreSQL joins two tables it has no statistics of by reading them whole; an array it looks up by the key.
-THOSE_ON_POSTGRESQL = "= ANY (ARRAY(SELECT step_id FROM plans_stepdependency WHERE needs_id = {step}))"
-READY_ON_POSTGRESQL = READY_DEPENDENTS.format(now="%s::timestamptz", those=THOSE_ON_POSTGRESQL)
+DEPENDENTS = "SELECT step_id FROM plans_stepdependency WHERE needs_id = {step}"
+READY_ON_SQLITE = READY_DEPENDENTS.format(now="%s", those=f"WHERE id IN ({DEPENDENTS.format(step='%s')})")
+# PostgreSQL reads a table whole that it has no statistics of, and keeps to that plan while the table grows. Of a limit
+# that it cannot know it expects few rows, and looks each up by its key.
+READY_ON_POSTGRESQL = READY_DEPENDENTS.format(
+    now="%s::timestamptz",
+    those=f"FROM (SELECT unnest(ARRAY({DEPENDENTS})) AS dependent LIMIT (SELECT NULL::bigint)) AS those "
+    "WHERE id = dependent",
+)
 START_CALL = (
     f"UPDATE catalog_call SET status = '{CallStatus.RUNNING}', started_at = %s, fence = %s, attempt = attempt + 1 "
     f"WHERE id = %s AND {_may(CALL_MOVES, CallStatus.RUNNING)}"
@@ -125,23 +142,6 @@ WRITE_MEMORY = (
     "ON CONFLICT (plan_id, key) WHERE type = 'value' DO UPDATE SET value = excluded.value, "
     "step_id = excluded.step_id, at = excluded.at"
 )
-
-
-@cache
-def on_sqlite() -> bool:
-    """Say whether this process works on SQLite; a process never changes its database."""
-    return connection.vendor == "sqlite"
-
-
-def stamp(moment: datetime) -> Any:
-    """Return `moment` as the database's driver wants it bound."""
-    return _stamp(moment) if on_sqlite() else moment
-
-
-@lru_cache(maxsize=256)
-def _stamp(moment: datetime) -> Any:
-    """Adapt a moment once: one transaction binds the same one many times."""
-    return str(moment.astimezone(UTC).replace(tzinfo=None))
 
 
 def _won(cursor: CursorWrapper) -> bool:
@@ -168,12 +168,16 @@ def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | N
 @cache
 def _next_statement(limit: int) -> str:
     skip = "" if on_sqlite() else " FOR UPDATE SKIP LOCKED"
-    return CLAIM.format(which=NEXT_READY.format(skip=skip), limit=NOT_FULL if limit else "")
+    return _claiming(NEXT_READY.format(skip=skip), limit=NOT_FULL if limit else "")
 
 
 def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> Claimed | None:
     """Claim this very step; None when it is not ready, or its plan is paused."""
-    return _claim(cursor, CLAIM.format(which="%s", limit=""), [step_pk], lease)
+    return _claim(cursor, _claiming("%s"), [step_pk], lease)
+
+
+def _claiming(which: str, *, limit: str = "") -> str:
+    return CLAIM.format(which=which, limit=limit, more="" if on_sqlite() else f", {NEW_CALL_KEY}")
 
 
 def _claim(cursor: CursorWrapper, statement: str, parameters: list[Any], lease: Lease) -> Claimed | None:
@@ -229,7 +233,7 @@ def park_step(cursor: CursorWrapper, step: Claimed, parking: Parking) -> bool:
 
 def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> int:
     """Count one dependency less for each dependent; return how many became ready."""
-    statement = READY_DEPENDENTS.format(now="%s", those=THOSE) if on_sqlite() else READY_ON_POSTGRESQL.format(step="%s")
+    statement = READY_ON_SQLITE if on_sqlite() else READY_ON_POSTGRESQL.format(step="%s")
     cursor.execute(statement, [stamp(now), step_pk])
     return sum(1 for _, left in cursor.fetchall() if left == 0)
 
@@ -240,13 +244,21 @@ def insert_call(cursor: CursorWrapper, call: Call) -> None:
     call.pk = cursor.fetchone()[0]
 
 
-def give_new_call(cursor: CursorWrapper, step: Claimed, call: Call) -> bool:
-    """Store a new call as it stands and make it the step's; False when the step's lease was lost."""
+def give_new_call(cursor: CursorWrapper, step: Claimed, call: Call, *, just_claimed: bool = False) -> bool:
+    """Store a new call as it stands and make it the step's; False when the step's lease was lost.
+
+    A step that was `just_claimed`, in this very transaction, nobody else can have: there is nothing to wait for.
+    """
     if on_sqlite():
         insert_call(cursor, call)
         cursor.execute(GIVE_CALL, [call.pk, step.pk, step.claimed_by, step.attempt])
         return _won(cursor)
-    cursor.execute(GIVE_NEW_CALL, [*_call_row(call), step.pk, step.claimed_by, step.attempt])
+    parameters = [step.new_call_pk, *_call_row(call), step.pk, step.claimed_by, step.attempt]
+    if just_claimed and step.new_call_pk:
+        leave(cursor, GIVE_NEW_CALL, parameters)
+        call.pk = step.new_call_pk
+        return True
+    cursor.execute(GIVE_NEW_CALL, parameters)
     row = cursor.fetchone()
     call.pk = row[0] if row else None
     return row is not None
@@ -309,26 +321,32 @@ def _end_row(call: Call, ending: CallEnding) -> list[Any]:
     return [*told, stamp(ending.now), call.pk, call.fence]
 
 
-def end_step(cursor: CursorWrapper, step: Claimed, call: Call, ending: CallEnding) -> int | None:
-    """End the running call and complete its step; return how many steps became ready, None when it runs no more.
+def end_step(cursor: CursorWrapper, step: Claimed, call: Call, ending: CallEnding) -> Callable[[], int]:
+    """End the running call and complete its step; return what says how many steps became ready.
 
-    Raises Conflict when the step alone is not this worker's: nothing may stay of what was written then.
+    It need not be asked before the next step is claimed. Asked, it raises LeaseLost when the call runs no more, and
+    Conflict when the step alone is not this worker's: nothing may stay of what the transaction wrote then.
     """
     if on_sqlite():
         ended = end_call(cursor, call, ending)
         completed = ended and complete_step(cursor, step, now=ending.now, skipped=False)
         ready = ready_dependents(cursor, step.pk, now=ending.now) if completed else 0
-    else:
-        cursor.execute(END_STEP, [*_end_row(call, ending), *_complete_row(step, ending.now), ending.now])
-        ended, completed, ready = cursor.fetchone()
-    if ended and not completed:
+        return lambda: _ready(ended, completed, ready)
+    left = leave(cursor, END_STEP, [*_end_row(call, ending), *_complete_row(step, ending.now), ending.now])
+    return lambda: _ready(*left.fetchone())
+
+
+def _ready(ended: int, completed: int, ready: int) -> int:
+    if not ended:
+        raise LeaseLost("The call runs no more.")
+    if not completed:
         raise Conflict("The step was taken over before its call could end.")
-    return ready if ended else None
+    return ready
 
 
 def write_memory(cursor: CursorWrapper, step: Claimed, key: str, value: str, *, now: datetime) -> None:
     """Store JSON text under a key of the plan's memory, replacing what was there."""
-    cursor.execute(WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, stamp(now)])
+    leave(cursor, WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, stamp(now)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,36 +382,7 @@ def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
     return cursor.fetchone() is not None
 
 
-def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[Claimed]:
-    """Return steps whose lease has expired."""
-    cursor.execute(
-        f"SELECT {STEP_COLUMNS} FROM plans_step WHERE lease_until < %s ORDER BY lease_until LIMIT %s",
-        [stamp(now), limit],
-    )
-    return [Claimed(*row) for row in cursor.fetchall()]
-
-
 def look_at(cursor: CursorWrapper, step_pk: int) -> Claimed:
     """Return the step as it stands, for changes under its present fence."""
     cursor.execute(f"SELECT {STEP_COLUMNS} FROM plans_step WHERE id = %s", [step_pk])
     return Claimed(*cursor.fetchone())
-
-
-def is_lost(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
-    """Say whether the step's lease is still the expired one, and keep it so until the transaction ends."""
-    lock = "" if on_sqlite() else " FOR UPDATE"
-    cursor.execute(
-        f"SELECT 1 FROM plans_step {FENCED}lease_until < %s{lock}",
-        [step.pk, step.claimed_by, step.attempt, stamp(now)],
-    )
-    return cursor.fetchone() is not None
-
-
-def take_back(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
-    """Make a step whose lease was lost claimable again; False when it has ended."""
-    cursor.execute(
-        "UPDATE plans_step SET lease_until = NULL, claimed_by = '', ready_at = %s, crashes = crashes + 1 "
-        f"{FENCED}status = '{StepStatus.IN_PROGRESS}'",
-        [stamp(now), step.pk, step.claimed_by, step.attempt],
-    )
-    return _won(cursor)

@@ -31,6 +31,7 @@ from plans import (
     claims,
     contexts,
     drift,
+    fences,
     finishing,
     granted_starts,
     limits,
@@ -39,9 +40,9 @@ from plans import (
     starting,
 )
 from plans.answers import found_again, patiently
-from plans.claims import Parking
+from plans.claims import LeaseLost, Parking
 from plans.events import Recording, recording, tell
-from plans.fences import is_ours, may_undo
+from plans.finishing import Ready
 from plans.granted import people_of
 from plans.late import come_back
 from plans.room import lacks_room
@@ -99,13 +100,14 @@ def claim(plan_pk: int, *, owner: str, turn: Turn | None = None) -> Work | None:
         return _claim(batch, plan, owner)
 
 
-def _next(batch: Recording, plan: PlanFacts, turn: Turn, *, ready: int = 1) -> Work | None:
+def _next(batch: Recording, plan: PlanFacts, turn: Turn, *, ready: Ready = lambda: 1) -> Work | None:
     """Claim the next step while the turn goes on, and tell others of the rest of what has just become `ready`."""
     if turn.goes_on():
-        carriers.hint(plan.pk, ready - 1)
-        return _claim(batch, plan, turn.owner)
+        work = _claim(batch, plan, turn.owner)
+        carriers.hint(plan.pk, ready() - 1)
+        return work
     finishing.settle_plan(batch)
-    carriers.hint(plan.pk, max(1, ready))
+    carriers.hint(plan.pk, max(1, ready()))
     return None
 
 
@@ -139,25 +141,36 @@ def _advance(work: Work, turn: Turn) -> Work | None:
 
 def perform(run: Run) -> dispatch.Outcome:
     """Run the handler, outside every transaction, unless the lease was lost since the start."""
-    if not is_ours(run):
+    if not fences.is_ours(run):
         return dispatch.too_late(run.order.target.tool)
     with reports.calling(run):
         order = run.order
         return dispatch.run(
-            order.target.tool, order.arguments, contexts.for_handler(run), partial(may_undo, run), secrets=order.secrets
+            order.target.tool,
+            order.arguments,
+            contexts.for_handler(run),
+            partial(fences.may_undo, run),
+            secrets=order.secrets,
         )
+
+
+def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
+    """Finish a step and claim the next one in one transaction; hint at what else became ready."""
+    try:
+        return _end(run, outcome, turn)
+    except LeaseLost:
+        return _end(run, outcome, turn, is_ours=False)
 
 
 @found_again
 @retried_patiently
-def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
-    """Finish a step and claim the next one in one transaction; hint at what else became ready."""
+def _end(run: Run, outcome: dispatch.Outcome, turn: Turn, *, is_ours: bool = True) -> Work | None:
     with recording(run.plan.pk, run.plan.ref) as batch:
         if turn.abandoned and come_back(batch, run, outcome):
             return None
         if run.plan.has_budget and claims.renew_lease(batch.cursor, run.step, until=batch.now):
             budgets.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
-        ready = finishing.finish(batch, run, outcome)
+        ready = finishing.finish(batch, run, outcome, is_ours=is_ours)
         caps.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
         return _next(batch, run.plan, turn, ready=ready)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
@@ -21,7 +21,7 @@ from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
 from catalog.keyed import note_done
 from catalog.models import Call
-from plans.claims import on_sqlite, stamp
+from plans.dialect import leave, on_sqlite, stamp
 from plans.models import Plan
 
 EVENT_TYPES = frozenset(
@@ -48,13 +48,24 @@ STEP_ENDS = frozenset(f"step.{word}" for word in ("completed", "skipped", "faile
 COUNT = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq, has_agents"
 # The moment is told once the lock is held: told beside the lock it would be that of the wait's beginning.
 LOCK_PLAN = (
-    "WITH locked AS MATERIALIZED (SELECT id FROM plans_plan WHERE id = %s FOR NO KEY UPDATE) "
-    "SELECT clock_timestamp() FROM locked"
+    "WITH locked AS MATERIALIZED (SELECT last_seq, has_agents FROM plans_plan WHERE id = %s FOR NO KEY UPDATE) "
+    "SELECT clock_timestamp(), last_seq, has_agents FROM locked"
 )
 Listener = Callable[[str, int], None]
 _open = threading.local()
 _listeners: list[Listener] = []
 _at_ends: list[Callable[["Recording"], None]] = []
+
+
+class Locked(NamedTuple):
+    """A plan as it was locked: the moment, the number of its last event, whether an agent has begun one of its steps.
+
+    SQLite locks without looking at it: there the last two are read with the events.
+    """
+
+    now: datetime
+    last_seq: int = 0
+    has_agents: bool = False
 
 
 @dataclass(slots=True)
@@ -63,14 +74,21 @@ class Recording:
 
     plan_pk: int
     plan_ref: str
-    now: datetime
+    locked: Locked
     cursor: CursorWrapper
+    outer: "Recording | None" = None
+    """The open recording of another plan in whose transaction this one is."""
     rows: list[tuple[str, int | None, str]] = field(default_factory=list)
     last_seq: int = 0
     """The number of its last event, once that is written."""
     leads_to: object = None
     """What the transaction hands on once it is committed, for who finds out later that it was."""
     _after: list[Callable[[], object]] = field(default_factory=list)
+
+    @property
+    def now(self) -> datetime:
+        """The moment of all its events."""
+        return self.locked.now
 
     def add(self, kind: str, step_id: int | None = None, **data: Any) -> None:
         """Append one event. Raises KeyError for a type that docs/api.md does not name."""
@@ -111,10 +129,8 @@ def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
     if outer is not None:
         yield outer
         return
-    with transaction.atomic():
-        now = lock_plan(plan_pk)
-        with _gathering(plan_pk, plan_ref, now) as batch:
-            yield batch
+    with transaction.atomic(), _gathering(plan_pk, plan_ref, lock_plan(plan_pk)) as batch:
+        yield batch
 
 
 @contextmanager
@@ -122,22 +138,21 @@ def recording_new(plan: Plan) -> Iterator[Recording]:
     """Store a new plan and open its first recording."""
     with transaction.atomic():
         plan.save(force_insert=True)
-        with _gathering(plan.pk, plan.public_id, clock.now()) as batch:
+        with _gathering(plan.pk, plan.public_id, Locked(clock.now())) as batch:
             yield batch
 
 
 @contextmanager
-def _gathering(plan_pk: int, plan_ref: str, now: datetime) -> Iterator[Recording]:
+def _gathering(plan_pk: int, plan_ref: str, locked: Locked) -> Iterator[Recording]:
     with connection.cursor() as cursor:
-        batch = Recording(plan_pk, plan_ref, now, cursor)
-        before: Recording | None = getattr(_open, "batch", None)
+        batch = Recording(plan_pk, plan_ref, locked, cursor, outer=getattr(_open, "batch", None))
         _open.batch = batch
-        if before is None:
+        if batch.outer is None:
             _open.latest = batch
         try:
             yield batch
         finally:
-            _open.batch = before
+            _open.batch = batch.outer
         if batch.rows:
             _flush(batch)
 
@@ -150,24 +165,23 @@ def tell(batch: Recording, kind: str, call: Call, *, level: str, **data: Any) ->
         facts.record(kind, call=call, level=level, **data)
 
 
-def lock_plan(plan_pk: int) -> datetime:
-    """Take the plan's row first: plan → step → call → request → audit head; return the moment it was taken.
+def lock_plan(plan_pk: int) -> Locked:
+    """Take the plan's row first: plan → step → call → request → audit head; return it as it was taken.
 
     SQLite's BEGIN IMMEDIATE has the lock already.
     """
     if on_sqlite():
-        return clock.now()
+        return Locked(clock.now())
     with connection.cursor() as cursor:
         cursor.execute(LOCK_PLAN, [plan_pk])
         row = cursor.fetchone()
-    return row[0] if row else clock.now()
+    return Locked(*row) if row else Locked(clock.now())
 
 
 def _flush(batch: Recording) -> None:
     """Number and write what `batch` holds, and poke the listeners once it is committed."""
-    last, has_agents = write_rows(batch)
-    batch.last_seq = last
-    if has_agents and any(kind in STEP_ENDS for kind, _, _ in batch.rows):
+    last = batch.last_seq = write_rows(batch)
+    if batch.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in batch.rows):
         for act in _at_ends:
             act(batch)
     note_done(batch.plan_ref)
@@ -175,45 +189,47 @@ def _flush(batch: Recording) -> None:
         transaction.on_commit(lambda listener=listener: listener(batch.plan_ref, last), robust=True)  # type: ignore[misc]
 
 
-def write_rows(batch: Recording) -> tuple[int, bool]:
-    """Number and write the events of an open transaction; return the last number, and whether the plan has agents."""
+def write_rows(batch: Recording) -> int:
+    """Number and write the events of an open transaction; return the last number."""
     return _write_on_sqlite(batch) if on_sqlite() else _write_on_postgresql(batch)
 
 
-def _write_on_sqlite(batch: Recording) -> tuple[int, bool]:
+def _write_on_sqlite(batch: Recording) -> int:
     """Write the counter, then the rows."""
     batch.cursor.execute(COUNT, [len(batch.rows), batch.plan_pk])
     last, has_agents = batch.cursor.fetchone()
+    batch.locked = Locked(batch.now, last - len(batch.rows), bool(has_agents))
     at = stamp(batch.now)
     parameters: list[Any] = []
-    for seq, (kind, step_id, data) in enumerate(batch.rows, last - len(batch.rows) + 1):
+    for seq, (kind, step_id, data) in enumerate(batch.rows, batch.locked.last_seq + 1):
         parameters += (batch.plan_pk, seq, kind, at, step_id, data)
     values = ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(batch.rows))
     batch.cursor.execute(f"INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES {values}", parameters)
-    return last, bool(has_agents)
+    return int(last)
 
 
-def _write_on_postgresql(batch: Recording) -> tuple[int, bool]:
-    """Write both in one statement, for each is a way to the server and back."""
+def _write_on_postgresql(batch: Recording) -> int:
+    """Write both in one statement, which goes with COMMIT: each way to the server and back is one under the lock."""
     parameters: list[Any] = [len(batch.rows), batch.plan_pk, batch.plan_pk, batch.now]
     for before_last, (kind, step_id, data) in zip(range(len(batch.rows) - 1, -1, -1), batch.rows, strict=True):
         parameters += (before_last, kind, step_id, data)
     values = ", ".join(["(%s::int, %s::text, %s::int, %s::text)"] * len(batch.rows))
-    batch.cursor.execute(
+    leave(
+        batch.cursor,
         f"WITH counted AS ({COUNT}) INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) "
         f"SELECT %s::bigint, counted.last_seq - row.before_last, row.type, %s::timestamptz, row.step_id, row.data "
-        f"FROM counted, (VALUES {values}) AS row(before_last, type, step_id, data) "
-        "RETURNING seq, (SELECT has_agents FROM counted)",
+        f"FROM counted, (VALUES {values}) AS row(before_last, type, step_id, data)",
         parameters,
     )
-    written: list[tuple[int, bool]] = batch.cursor.fetchall()
-    return max(written)
+    return batch.locked.last_seq + len(batch.rows)
 
 
 def current(plan_ref: str) -> Recording | None:
-    """Return this thread's open recording of the plan, if there is one."""
+    """Return this thread's open recording of the plan, if there is one, also inside of another plan's."""
     batch: Recording | None = getattr(_open, "batch", None)
-    return batch if batch is not None and batch.plan_ref == plan_ref else None
+    while batch is not None and batch.plan_ref != plan_ref:
+        batch = batch.outer
+    return batch
 
 
 def latest() -> Recording | None:

@@ -21,7 +21,7 @@ from catalog.problems import log_unexpected
 from catalog.runners.python import wait_inside
 from catalog.tracing import told
 from plans import carriers, engine, measures, recovery
-from plans.claims import on_sqlite
+from plans.dialect import on_sqlite
 from plans.hints import Hints
 from plans.reports import ids_of
 from plans.work import Run, Work

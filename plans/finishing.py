@@ -6,8 +6,10 @@ nothing.
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from approvals import requests
@@ -34,6 +36,8 @@ from plans.spec import extract_value
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.work import Order, Run
 
+Ready = Callable[[], int]
+"""Says how many steps became ready, once that is needed: the answer may not have come yet."""
 RELEASED: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
 SETTLED = "settled"
 """The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
@@ -43,23 +47,31 @@ CRASHES = 3
 """A call that loses its worker this often is parked for a person."""
 
 
-def finish(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
-    """Write down how a call went; return how many steps became ready. Nothing changes when the lease was lost."""
+def finish(batch: Recording, run: Run, outcome: dispatch.Outcome, *, is_ours: bool = True) -> Ready:
+    """Write down how a call went; return what says how many steps became ready. Nothing changes for a lost lease.
+
+    Of a lease that is taken to be ours what is returned raises LeaseLost when it was not: nothing may stay then.
+    """
     if outcome.late is not None:
         late.keep_as_evidence(run.call, late.evidence_of(run, outcome, outcome.late))
     if outcome.left_running:
         late.note_left(batch, run)
     delay = _delay_of_retry(batch, run, outcome)
     if delay is not None:
-        return late.left_to_others(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
+        return _left(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
     if _is_unknown(run, outcome):
         parked = park_as_unknown(batch, run.step, run.call)
-        return late.left_to_others(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
+        return _left(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
     outcome = session_writes.taken_in(run, outcome) if run.sent else outcome
-    return _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome)
+    return _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome, is_ours=is_ours)
 
 
-def _end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
+def _left(run: Run, outcome: dispatch.Outcome, told: str) -> Ready:
+    late.left_to_others(run, outcome, told)
+    return lambda: 0
+
+
+def _end(batch: Recording, run: Run, outcome: dispatch.Outcome, *, is_ours: bool) -> Ready:
     """End the call as its handler ended, and the step with it: in one go where nothing is to be done in between."""
     response = dispatch.standard_response(run.order.target.tool, run.order.shown, outcome)
     ending = CallEnding(
@@ -69,22 +81,30 @@ def _end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> int:
         error_kind=outcome.error_kind or "",
         now=batch.now,
     )
-    at_once = _went_well(outcome) and not meanings.has_meaning(run.step.tool)
-    ready = claims.end_step(batch.cursor, run.step, run.call, ending) if at_once else None
-    if ready is None and (at_once or not claims.end_call(batch.cursor, run.call, ending)):
-        return late.left_to_others(run, outcome, reports.LATE)
+    if is_ours and _went_well(outcome) and not meanings.has_meaning(run.step.tool):
+        ready = claims.end_step(batch.cursor, run.step, run.call, ending)
+        _tell_end(batch, run, outcome)
+        _tell_completed(batch, run.step, response, run.call)
+        return partial(_reported, run, ending.status, ready)
+    if not claims.end_call(batch.cursor, run.call, ending):
+        return _left(run, outcome, reports.LATE)
     _tell_end(batch, run, outcome)
     reports.attempt_ended(run, ending.status)
-    if ready is not None:
-        _tell_completed(batch, run.step, response, run.call)
-        return ready
+    count = 0
     if _went_well(outcome):
-        return complete(batch, run.step, response, call=run.call)
-    if outcome.error_kind in WAS_STOPPED:
+        count = complete(batch, run.step, response, call=run.call)
+    elif outcome.error_kind in WAS_STOPPED:
         _cancel(batch, run, outcome)
     else:
         fail(batch, run.step, outcome.message, call=run.call)
-    return 0
+    return lambda: count
+
+
+def _reported(run: Run, status: CallStatus, ready: Ready) -> int:
+    """Report the end of an attempt once it is known to be one. Raises LeaseLost."""
+    count = ready()
+    reports.attempt_ended(run, status)
+    return count
 
 
 def _marked(outcome: dispatch.Outcome, edited: Edited) -> dispatch.Outcome:

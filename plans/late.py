@@ -18,12 +18,11 @@ from plans.work import Run
 as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def left_to_others(run: Run, outcome: dispatch.Outcome, told: str) -> int:
-    """Tell of an attempt that did not end its call, and keep what it gave when its lease was lost; readies no step."""
+def left_to_others(run: Run, outcome: dispatch.Outcome, told: str) -> None:
+    """Tell of an attempt that did not end its call, and keep what it gave when its lease was lost."""
     if told == reports.LATE and not outcome.left_running:  # else it has not given anything yet
         keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
     reports.attempt_ended(run, told)
-    return 0
 
 
 def come_back(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:

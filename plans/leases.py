@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 from catalog import clock
 from catalog.problems import log_unexpected
-from plans.claims import on_sqlite, stamp
+from plans.dialect import on_sqlite, stamp
 from plans.executor import Executor
 
 TIMES = 3

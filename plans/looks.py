@@ -5,7 +5,8 @@ from datetime import datetime
 
 from django.db.backends.utils import CursorWrapper
 
-from plans.claims import NOT_PAUSED, stamp
+from plans.claims import NOT_PAUSED
+from plans.dialect import stamp
 from plans.states import PLAN_TERMINAL
 
 

@@ -12,7 +12,7 @@ from catalog.problems import log_unexpected
 from catalog.retries import retried
 from catalog.states import CallStatus
 from catalog.transitions import try_move
-from plans import budgets, carriers, claims, endings, finishing, reports
+from plans import budgets, carriers, claims, endings, finishing, lost_leases, reports
 from plans.claims import Claimed, Parking
 from plans.events import Recording, recording
 from plans.models import Step
@@ -24,7 +24,7 @@ BATCH = 100
 def take_back_lost_steps(now: datetime) -> int:
     """Take back the steps whose lease has expired; return how many were."""
     with connection.cursor() as cursor:
-        lost = claims.lost_steps(cursor, now=now, limit=BATCH)
+        lost = lost_leases.lost_steps(cursor, now=now, limit=BATCH)
     return do_each(_take_back, lost)
 
 
@@ -37,7 +37,7 @@ def _take_back(lost: Claimed) -> bool:
     """Decide about one step, in its plan's transaction; False when it was not lost after all."""
     plan = plan_facts(lost.plan_pk)
     with recording(plan.pk, plan.ref) as batch:
-        is_lost = claims.is_lost(batch.cursor, lost, now=batch.now)
+        is_lost = lost_leases.is_lost(batch.cursor, lost, now=batch.now)
         if is_lost:
             reports.lease_lost(lost, plan.ref)
             _give_on(batch, plan, lost)
@@ -102,7 +102,7 @@ def _may_run_again(call: Call) -> bool:
 
 def _try_again(batch: Recording, lost: Claimed, running: Call | None) -> None:
     """Let another worker claim the step, and the call that was running start once more."""
-    if not claims.take_back(batch.cursor, lost, now=batch.now):
+    if not lost_leases.take_back(batch.cursor, lost, now=batch.now):
         return
     if running is not None:
         try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)

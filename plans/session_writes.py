@@ -23,7 +23,7 @@ from catalog.registry import RESERVED_PREFIX
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
 from catalog.transitions import try_move
-from plans.claims import on_sqlite
+from plans.dialect import on_sqlite
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
 from plans.planning_tools.documents import Command, PlanStep, SetupPlan

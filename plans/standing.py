@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from django.db import connection
 
 from catalog import clock
-from plans.claims import stamp
+from plans.dialect import stamp
 
 # The conditions are spelled as those of the indexes: SQLite would not use them otherwise.
 STATEMENT = """

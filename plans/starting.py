@@ -59,6 +59,8 @@ class Start:
     batch: Recording
     plan: PlanFacts
     step: Claimed
+    just_claimed: bool = False
+    """The step was claimed in this very transaction."""
 
 
 def next_work(batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
@@ -67,7 +69,7 @@ def next_work(batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
         step = caps.claim_next(batch.cursor, plan.pk, lease(owner, batch))
         if step is None:
             return None
-        work = _begin(Start(batch, plan.as_of(step), step))
+        work = _begin(Start(batch, plan.as_of(step), step, just_claimed=True))
         if work is not None:
             return work
     carriers.hint(plan.pk, Step.objects.filter(plan=plan.pk, ready_at__lte=batch.now).count())
@@ -269,7 +271,7 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
     call = new_call(start.plan, start.step.step_id, order, status=CallStatus.RUNNING)
     call.fence, call.attempt = start.step.attempt, 1
     call.created_at = call.started_at = start.batch.now
-    if not claims.give_new_call(start.batch.cursor, start.step, call):
+    if not claims.give_new_call(start.batch.cursor, start.step, call, just_claimed=start.just_claimed):
         raise Conflict("The step was taken over before its call could start.")
     keep_secrets(order, start.plan.ref, start.step.step_id)
     return _started(start, call, order)

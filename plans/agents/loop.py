@@ -90,6 +90,7 @@ def begin(batch: Recording, facts: PlanFacts, step: Claimed) -> None:
     run.settings, run.agent = document.model_dump_json(), agent
     run.ended_at, run.stopped_for = None, ""
     Plan.objects.filter(pk=plan.pk, has_agents=False).update(has_agents=True)
+    batch.locked = batch.locked._replace(has_agents=True)
     _ask_next(walk)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from approvals.outcomes import SENT_BACK
 from catalog.states import CallStatus
-from plans.claims import stamp
+from plans.dialect import stamp
 from plans.invariants.base import Finding, World, each, invariant, rows, steps
 from plans.models import Plan
 from plans.states import PlanStatus, StepStatus, WaitingFor

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.db import connection
 
-from plans.claims import on_sqlite, stamp
+from plans.dialect import on_sqlite, stamp
 from plans.finishing import CRASHES, TRIES
 from plans.invariants.base import Finding, World, each, invariant, rows, steps
 from plans.models import Step

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from django.db import connection, transaction
 
-from plans.claims import on_sqlite
+from plans.dialect import on_sqlite
 
 
 @contextmanager

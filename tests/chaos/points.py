@@ -107,7 +107,7 @@ ACTIONS: dict[str, Callable[[], object]] = {
     "sleep": lambda: threading.Event().wait(SLEEP_SECONDS),
 }
 
-_commit, _rollback = BaseDatabaseWrapper._commit, BaseDatabaseWrapper._rollback  # type: ignore[attr-defined]
+_commit, _rollback = BaseDatabaseWrapper.commit, BaseDatabaseWrapper.rollback
 
 
 def _watch(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
@@ -118,8 +118,8 @@ def _watch(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 def install() -> None:
     """Watch every connection of this process from now on."""
     connection_created.connect(_watch, weak=False)
-    BaseDatabaseWrapper._commit = commit  # type: ignore[attr-defined]
-    BaseDatabaseWrapper._rollback = rollback  # type: ignore[attr-defined]
+    BaseDatabaseWrapper.commit = commit  # type: ignore[method-assign]
+    BaseDatabaseWrapper.rollback = rollback  # type: ignore[method-assign]
 
 
 if os.environ.get("TOOLGATE_CHAOS_POINTS") or os.environ.get("TOOLGATE_CHAOS_ANNOUNCE"):

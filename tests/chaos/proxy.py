@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 ANNOUNCED = re.compile(rb"chaos:([a-z,-]+):")
 COMMIT = b"COMMIT\x00"
+DONE = b"C\x00\x00\x00\x0bCOMMIT\x00"
+"""The server's CommandComplete; before it may stand the answers to what went with the COMMIT."""
 CHUNK = 65536
 PROTOCOL_3 = 196608
 
@@ -90,9 +92,11 @@ class Link:
     async def _to_client(self) -> None:
         while True:
             data = await self.server.reader.read(CHUNK)
+            while data and self._is_deaf and DONE not in data:
+                more = await self.server.reader.read(CHUNK)
+                data = data + more if more else b""
             if not data or self._is_deaf:
-                # Deaf: this is the answer to the COMMIT, so it is done; the client never hears of it.
-                return
+                return  # deaf: the COMMIT is done, and the client never hears of it
             await self.client.send(data)
 
 

@@ -1,7 +1,9 @@
 """The end of a step's call and of the step: both, or neither, for the worker that has the lease and nobody else."""
 
+import re
 import threading
 from datetime import timedelta
+from itertools import count
 
 import pytest
 from django.db import connection, transaction
@@ -11,7 +13,7 @@ from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans import claims, engine
-from plans.claims import CallEnding
+from plans.claims import CallEnding, LeaseLost
 from plans.events import Recording, recording
 from plans.models import Plan, Step
 from plans.work import Run
@@ -28,10 +30,10 @@ def started(plan: Plan) -> Run:
     return run
 
 
-def end(batch: Recording, run: Run) -> int | None:
-    """End the call well, and its step."""
+def end(batch: Recording, run: Run) -> int:
+    """End the call well, and its step; return how many steps became ready."""
     ending = CallEnding(CallStatus.COMPLETED, "{}", "Done.", "", batch.now)
-    return claims.end_step(batch.cursor, run.step, run.call, ending)
+    return claims.end_step(batch.cursor, run.step, run.call, ending)()
 
 
 def standing(plan: Plan) -> tuple[str, str, int, bool]:
@@ -58,8 +60,8 @@ def test_a_call_that_is_no_longer_this_workers_leaves_its_step_alone(stage, ada,
     run = started(plan)
     Call.objects.filter(pk=run.call.pk).update(**change)
     before = standing(plan)
-    with recording(plan.pk, plan.public_id) as batch:
-        assert end(batch, run) is None
+    with pytest.raises(LeaseLost), recording(plan.pk, plan.public_id) as batch:
+        end(batch, run)
     assert standing(plan) == before
 
 
@@ -75,9 +77,9 @@ def test_a_step_that_is_no_longer_this_workers_keeps_its_call(stage, ada, change
     assert standing(plan) == before
 
 
-def ended_while_another_writes(plan: Plan, run: Run, **change: object) -> int | None:
+def ended_while_another_writes(plan: Plan, run: Run, **change: object) -> int:
     """End the step while another transaction changes its row, as renewals do without the plan's lock."""
-    written, found = threading.Event(), list[int | None]()
+    written, found = threading.Event(), list[int]()
 
     def write() -> None:
         with transaction.atomic():
@@ -112,3 +114,24 @@ def test_a_step_that_is_taken_meanwhile_is_lost(stage, ada):
     with pytest.raises(Conflict):
         ended_while_another_writes(plan, run, claimed_by="theirs")
     assert standing(plan) == ("in_progress", "running", 1, False)
+
+
+@pytest.mark.service
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite uses an index wherever there is one")
+def test_dependents_are_looked_up_by_key_in_a_database_nobody_has_analysed(stage, ada):
+    """The plan that a connection keeps of the statement is made while the tables are small and nothing is known."""
+    make_plan(ada, act(1))
+    with connection.cursor() as cursor:
+        cursor.execute("SET plan_cache_mode = force_generic_plan")
+        cursor.execute("PREPARE ended AS " + numbered(claims.END_STEP))
+        cursor.execute(f"EXPLAIN EXECUTE ended ({', '.join(['NULL'] * claims.END_STEP.count('%s'))})")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+        cursor.execute("DEALLOCATE ended")
+        cursor.execute("RESET plan_cache_mode")
+    assert "Index Scan using plans_step_pkey" in plan and "Seq Scan on plans_step " not in plan
+
+
+def numbered(statement: str) -> str:
+    """Return a statement with PostgreSQL's placeholders."""
+    numbers = count(1)
+    return re.sub("%s", lambda _: f"${next(numbers)}", statement)

@@ -18,7 +18,7 @@ from approvals import expiry
 from approvals.models import ApprovalRequest
 from catalog.idempotency import HOURS_KEPT
 from catalog.models import Call, IdempotencyKey
-from plans import carriers, claims, endings, engine, recovery
+from plans import carriers, endings, engine, lost_leases, recovery
 from plans.calls import CallOrder, create_call
 from plans.executor import Executor
 from plans.models import Plan
@@ -83,7 +83,7 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
     later, fails = timezone.now() + timedelta(seconds=61), iter([True, False, True, False])
     for module, name in ((recovery, "_give_on"), (endings, "end_plan")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
-    monkeypatch.setattr(claims, "is_lost", lambda *arguments, **options: True)
+    monkeypatch.setattr(lost_leases, "is_lost", lambda *arguments, **options: True)
     assert (recovery.take_back_lost_steps(later), endings.end_overdue_plans(later)) == (1, 1)
 
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime
 
 import psycopg
 import pytest
@@ -103,7 +102,7 @@ def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkey
     plan, tries = make_plan(ada, act(1, tool="cautious")), []
     lock = events.lock_plan
 
-    def lock_again(plan_pk: int) -> datetime:
+    def lock_again(plan_pk: int) -> events.Locked:
         tries.append(plan_pk)
         return lock(plan_pk)
 

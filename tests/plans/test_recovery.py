@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from approvals.models import AuditEntry, PolicyRevision
 from catalog.errors import Conflict
-from plans import carriers, claims, engine, recovery
+from plans import carriers, engine, lost_leases, recovery
 from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.executor import Executor
@@ -202,14 +202,14 @@ def test_a_lease_that_was_renewed_is_not_taken(stage, ada, monkeypatch):
     """Also when it was seen expired a moment before."""
     plan = make_plan(ada, act(1))
     claimed(plan)
-    seen = claims.lost_steps
+    seen = lost_leases.lost_steps
 
     def seen_before_it_was_renewed(cursor: Any, **fields: Any) -> Any:
         lost = seen(cursor, **fields)
         Step.objects.update(lease_until=timezone.now() + timedelta(seconds=30))
         return lost
 
-    monkeypatch.setattr(claims, "lost_steps", seen_before_it_was_renewed)
+    monkeypatch.setattr(lost_leases, "lost_steps", seen_before_it_was_renewed)
     take_back()
     assert (call_of(plan).status, step_of(plan).claimed_by) == ("running", "lost")
 

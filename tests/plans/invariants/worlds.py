@@ -22,8 +22,8 @@ from catalog.models import Call
 from catalog.tokens import SCOPES, create_token
 from plans import engine, recovery, slices
 from plans.calls import CallOrder, create_call
-from plans.claims import stamp
 from plans.controls import cancel_plan
+from plans.dialect import stamp
 from plans.engine import Turn
 from plans.inputs import give_input
 from plans.models import Plan, Step

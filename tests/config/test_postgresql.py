@@ -1,0 +1,158 @@
+"""The database backend for PostgreSQL: what goes with another statement keeps its place, and its errors are heard."""
+
+import pytest
+from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from psycopg.pq import TransactionStatus
+
+from catalog.models import Category
+
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="This backend is PostgreSQL's."),
+]
+
+INSERT = "INSERT INTO catalog_category (name) VALUES (%s)"
+
+
+def leave(name: str) -> None:
+    """Leave the insertion of a category to the next statement."""
+    with connection.cursor() as cursor:
+        cursor.leave(INSERT, [name])
+
+
+def names() -> list[str]:
+    """Return the names of all categories."""
+    return sorted(Category.objects.values_list("name", flat=True))
+
+
+def status() -> TransactionStatus:
+    """Return where the server's transaction stands, as far as the driver was told."""
+    return TransactionStatus(connection.connection.pgconn.transaction_status)
+
+
+def test_a_transaction_begins_with_its_first_statement():
+    """And one without any costs no way to the server."""
+    names()
+    with transaction.atomic():
+        assert status() == TransactionStatus.IDLE
+        names()
+        assert status() == TransactionStatus.INTRANS
+    assert status() == TransactionStatus.IDLE
+
+
+def test_what_is_left_is_there_for_the_next_statement():
+    with transaction.atomic():
+        leave("left")
+        assert status() == TransactionStatus.IDLE
+        assert names() == ["left"]
+
+
+def test_what_is_left_is_committed():
+    with transaction.atomic():
+        leave("first")
+        leave("second")
+    assert names() == ["first", "second"]
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_what_is_left_is_rolled_back(sent):
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        leave("left")
+        names() if sent else None
+        raise ZeroDivisionError
+    assert names() == []
+
+
+def test_outside_of_a_transaction_nothing_is_left():
+    leave("at once")
+    with connection.connection.cursor() as beside:
+        assert beside.execute("SELECT name FROM catalog_category").fetchall() == [("at once",)]
+
+
+def test_an_error_is_heard_at_the_next_statement():
+    """Nothing of the transaction stays, and the next is a new one."""
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Category.objects.create(name="twice")
+        leave("twice")
+        Category.objects.create(name="later")
+    assert names() == []
+    Category.objects.create(name="after")
+    assert names() == ["after"]
+
+
+def test_an_error_is_heard_at_the_commit():
+    """What was to be done after it is not done."""
+    told: list[str] = []
+    with pytest.raises(IntegrityError), transaction.atomic():
+        transaction.on_commit(lambda: told.append("committed"))
+        leave("twice")
+        leave("twice")
+    assert (names(), told) == ([], [])
+
+
+def test_what_the_commit_itself_refuses_is_heard():
+    """What is checked when a transaction ends: a row that names another which is not there."""
+    with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.leave("INSERT INTO catalog_tool_categories (tool_id, category_id) VALUES (%s, %s)", [0, 0])
+    assert status() == TransactionStatus.IDLE
+
+
+def test_a_broken_transaction_takes_nothing_more():
+    with pytest.raises(transaction.TransactionManagementError), transaction.atomic():
+        with pytest.raises(ProgrammingError), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT nothing FROM nowhere", [])
+        transaction.set_rollback(True)
+        leave("left")
+
+
+def test_a_savepoint_undoes_what_was_left_inside_of_it():
+    """And nothing that was left before it."""
+    with transaction.atomic():
+        leave("outside")
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            leave("inside")
+            raise ZeroDivisionError
+    assert names() == ["outside"]
+
+
+def test_a_cursor_of_the_server_sees_what_was_left():
+    with transaction.atomic():
+        leave("left")
+        assert [each.name for each in Category.objects.iterator(chunk_size=1)] == ["left"]
+
+
+def test_a_script_goes_alone():
+    """Several statements in one text, which no pipeline takes; and one statement many times."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        leave("left")
+        cursor.execute("INSERT INTO catalog_category (name) VALUES ('one'); SELECT 1")
+        leave("between")
+        cursor.executemany(INSERT, [("two",), ("three",)])
+    assert names() == ["between", "left", "one", "three", "two"]
+
+
+def test_nothing_is_left_to_the_next_who_has_the_connection():
+    """A transaction that ended with its connection closed begins nothing in another one."""
+    with pytest.raises(OperationalError), transaction.atomic():
+        leave("left")
+        connection.close()
+        raise OperationalError
+    assert (names(), status()) == ([], TransactionStatus.IDLE)
+
+
+def test_who_watches_the_statements_sees_what_was_left_where_it_was_left():
+    """And a transaction begin and end."""
+    seen: list[str] = []
+
+    def watch(execute, sql, *more):
+        seen.append(sql)
+        return execute(sql, *more)
+
+    with CaptureQueriesContext(connection) as captured, connection.execute_wrapper(watch), transaction.atomic():
+        leave("left")
+        names()
+    statements = [query["sql"] for query in captured.captured_queries]
+    assert (statements[0], statements[1], statements[-1]) == ("BEGIN", INSERT, "COMMIT")
+    assert (seen[0], len(seen)) == (INSERT, 2)
