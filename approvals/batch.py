@@ -86,6 +86,7 @@ def standing(by: "User", items: Sequence[Item]) -> list[ItemResult]:
 
 def snooze_many(by: "User", until: datetime, items: Sequence[Item]) -> list[ItemResult]:
     """Put many requests off for oneself; raises what `decide_many` raises."""
+    refuse_to_begin()
     held = _held(by, items)
     return [_result(item, held, lambda each: desk.snooze(held[each.id], by=by, until=until)) for item in items]
 

@@ -173,6 +173,7 @@ def undo(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
 
     Raises Conflict when there is nothing to undo (any more), NotAllowed when someone else decided.
     """
+    refuse_to_begin()
     with transaction.atomic():
         current = locked(request)
         review = last_review(current)
@@ -206,6 +207,7 @@ def revoke(request: ApprovalRequest, *, by: "User", comment: str = "") -> Approv
     Raises NotAllowed for who may not revoke it, Conflict when there is no approval to revoke (any more), and
     ParameterError for the comment.
     """
+    refuse_to_begin()
     check_text(comment)
     comment = scrub_words(comment)
     expire_if_due(request, clock.now())

@@ -1,6 +1,7 @@
 """The desk over a request: who looks after it, who wants it later, who answers in whose place, and what is said of it.
 
-Nothing here decides anything. A claim is a lease that others are shown: it stops nobody from deciding.
+Nothing here decides anything. A claim is a lease that others are shown: it stops nobody from deciding. On a database
+that was set back all of it raises RestoredDatabase: it would be said of requests that may have been answered since.
 """
 
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from approvals.requests import locked
 from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
 from approvals.verdicts import check_text, refused
+from approvals.witness import refuse_to_begin
 from catalog import clock
 from catalog.access import NotAllowed, agent_token_of, name_of
 from catalog.canonical import time_text
@@ -43,6 +45,7 @@ def claim(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
 
     Raises NotAllowed for who may not decide it, Conflict when it is answered or someone else's.
     """
+    refuse_to_begin()
     _see_that_time_is_left(request)
     return _claim(request, by)
 
@@ -64,6 +67,7 @@ def _claim(request: ApprovalRequest, by: "User") -> ApprovalRequest:
 @retried
 def release(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
     """Give one's claim back. Raises Conflict when it is not one's own (any more)."""
+    refuse_to_begin()
     with transaction.atomic():
         current = locked(request)
         if not _rows(current).filter(claimed_by=by).update(claimed_by=None, claimed_until=None):
@@ -79,6 +83,7 @@ def extend(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
 
     Raises NotAllowed for who may not decide it, Conflict when it is answered, has time left, or had enough of it.
     """
+    refuse_to_begin()
     _see_that_time_is_left(request)
     return _extend(request, by)
 
@@ -127,6 +132,7 @@ def snooze(request: ApprovalRequest, *, by: "User", until: datetime) -> Approval
 
     Raises ParameterError for another time, Conflict when it waits no longer, NotAllowed for agents' tokens.
     """
+    refuse_to_begin()
     if agent_token_of(by) is not None:
         raise NotAllowed("Agents' tokens have no list to keep a request out of.")
     _see_that_time_is_left(request)
@@ -149,6 +155,7 @@ def _snooze(request: ApprovalRequest, by: "User", until: datetime) -> ApprovalRe
 
 def wake(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
     """Take a request back into one's lists; it may have been there all along."""
+    refuse_to_begin()
     Snooze.objects.filter(request=request, person=by).delete()
     return request
 
@@ -159,6 +166,7 @@ def delegate(request: ApprovalRequest, *, by: "User", to: "User | None") -> Appr
     Raises NotAllowed for who may not decide it by their own right, ParameterError for someone who cannot answer it,
     Conflict when it is answered, or there is nothing to take back.
     """
+    refuse_to_begin()
     _see_that_time_is_left(request)
     return _take_back(request, by) if to is None or to.pk == by.pk else _delegate(request, by, to)
 
@@ -207,6 +215,7 @@ def comment(request: ApprovalRequest, *, by: "User", text: str) -> Comment:
     Known shapes of secrets are cut out of it.
     Raises ParameterError for a text that is blank, too long or cannot be stored, Conflict when the thread is full.
     """
+    refuse_to_begin()
     _check_text(text)
     return _comment(request, by, scrub_words(text))
 

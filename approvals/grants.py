@@ -19,6 +19,7 @@ from approvals.errors import GrantRefused
 from approvals.grant_rows import check_grant_rows
 from approvals.models import ApprovalRequest, Grant, Instance, Review
 from approvals.states import RequestStatus, Verdict
+from approvals.witness import refuse_to_begin
 from catalog import clock
 from catalog.access import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
 from catalog.canonical import canonical_text, digest, time_text
@@ -56,8 +57,9 @@ def make(
 ) -> Grant:
     """Make a grant. `as_administrator` False: by a token that does not carry that right.
 
-    Raises NotAllowed with the rule, and GrantRefused (a ParameterError) naming the field.
+    Raises NotAllowed with the rule, GrantRefused (a ParameterError) naming the field, and RestoredDatabase.
     """
+    refuse_to_begin()
     administers = has_role(by, ADMINISTRATOR) if as_administrator is None else as_administrator
     _judge_maker(by, terms, created_from, administers=administers)
     rows = check_grant_rows(terms.rows)
@@ -257,7 +259,8 @@ def may_revoke(user: User) -> bool:
 
 @retried
 def revoke(grant: Grant, *, by: User) -> Grant:
-    """End a grant now. Raises NotAllowed, and Conflict when it has ended already."""
+    """End a grant now. Raises NotAllowed, and Conflict when it has ended already or the database was set back."""
+    refuse_to_begin()
     if not may_revoke(by) and grant.created_by_id != by.pk:
         raise NotAllowed("Only a reviewer or an administrator may revoke a grant.")
     with transaction.atomic():

@@ -22,6 +22,7 @@ from approvals.reminding import first_reminder
 from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
 from approvals.verdicts import check_text
+from approvals.witness import refuse_to_begin
 from catalog import clock
 from catalog.access import NotAllowed, name_of
 from catalog.canonical import time_text
@@ -151,8 +152,9 @@ def withdraw(request: ApprovalRequest, *, by: "User", reason: str) -> None:
     """Take one's own open request back: its call is cancelled.
 
     Raises NotAllowed for who did not ask for the call, ParameterError for the reason, and Conflict when the request is
-    no longer open.
+    no longer open, or the database was set back.
     """
+    refuse_to_begin()
     if not is_own(request, by):
         raise NotAllowed("Only who asked for the call may withdraw its request.")
     check_text(reason)

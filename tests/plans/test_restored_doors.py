@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ from django.db import connection, transaction
 
 from approvals import witness
 from approvals.models import AuditEntry
+from approvals.states import Verdict
+from catalog import clock
+from catalog.canonical import time_text
 from catalog.models import Call
 from config import health, lifespan
 from plans.controls import pause_plan
 from plans.models import Plan
 from plans.services import Requester
+from tests.approvals.deciding import answer
 from tests.builders import act, approve, make_plan, request_of, work_off
 from tests.pages import Pages
 from tests.rest import Rest
@@ -24,11 +29,12 @@ PLAN = {"goal": "Try", "steps": [act(1, "x")]}
 
 @dataclass
 class World:
-    """Plans as the backup knows them: one waits for people, one has not started, one is paused."""
+    """Plans as the backup knows them: one waits for people, one has not started, one is paused, one was approved."""
 
     waiting: Plan
     new: Plan
     paused: Plan
+    approved: Plan
 
 
 @pytest.fixture
@@ -37,7 +43,10 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     waiting, paused = make_plan(ada, act(1, "w", "dangerous")), make_plan(ada, act(1, "p"))
     new = make_plan(ada, act(1, "n"), start=False)
     pause_plan(paused, by=Requester(ada))
-    work_off(waiting)
+    approved = make_plan(ada, act(1, "a", "dangerous"))
+    for plan in (approved, waiting):
+        work_off(plan)
+    answer(approved, rosa, Verdict.APPROVE, channel="page")
     backup = transaction.savepoint()
     approve(waiting, rosa)
     assert witness.note()
@@ -45,7 +54,7 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     monkeypatch.setattr(connection, "close", lambda: None)  # it would lose the test's transaction
     monkeypatch.setattr(witness, "_last_fault", "")
     assert not lifespan._prepare(executes=False)
-    return World(waiting, new, paused)
+    return World(waiting, new, paused, approved)
 
 
 def review(world: World, verdict: str = "reject") -> dict[str, str]:
@@ -59,6 +68,21 @@ def item(world: World) -> dict[str, str]:
     return {"id": request.public_id, "seen_digest": request.digest}
 
 
+def batch(world: World, **answer: str) -> dict[str, Any]:
+    """Return an answer to the request that waits, as to one of many."""
+    return {**answer, "items": [item(world)]}
+
+
+def later() -> str:
+    """Return a time before the request expires."""
+    return time_text(clock.now() + timedelta(minutes=5))
+
+
+def about(plan: Plan, do: str) -> str:
+    """Return the path under which something is done about the request of a plan."""
+    return f"approvals/{request_of(plan).public_id}/{do}/"
+
+
 Door = Callable[[World], tuple[str, Any]]
 ASKERS: dict[str, Door] = {
     "call": lambda _: ("calls/", CALL),
@@ -68,38 +92,52 @@ ASKERS: dict[str, Door] = {
     "resume": lambda world: (f"plans/{world.paused.public_id}/resume/", {}),
     "retry": lambda world: (f"plans/{world.waiting.public_id}/retry/", {}),
     "skip": lambda world: (f"plans/{world.waiting.public_id}/steps/1/skip/", {"reason": "No."}),
+    "withdraw": lambda world: (about(world.waiting, "withdraw"), {}),
 }
 REVIEWERS: dict[str, Door] = {
-    "approve": lambda world: (f"approvals/{request_of(world.waiting).public_id}/reviews/", review(world, "approve")),
-    "reject": lambda world: (f"approvals/{request_of(world.waiting).public_id}/reviews/", review(world)),
+    "approve": lambda world: (about(world.waiting, "reviews"), review(world, "approve")),
+    "reject": lambda world: (about(world.waiting, "reviews"), review(world)),
     "batch": lambda world: ("approvals/batch/", {"verdict": "reject", "comment": "No.", "items": [item(world)]}),
+    "batch put off": lambda world: (
+        "approvals/batch/",
+        {"verdict": "snooze", "until": later(), "items": [item(world)]},
+    ),
     "slice": lambda world: ("approvals/slice/", {"plan": world.waiting.public_id, "items": [item(world)]}),
+    "undo": lambda world: (about(world.approved, "undo"), {}),
+    "revoke": lambda world: (about(world.approved, "revoke"), {}),
+    "claim": lambda world: (about(world.waiting, "claim"), {}),
+    "release": lambda world: (about(world.waiting, "release"), {}),
+    "extend": lambda world: (about(world.waiting, "extend"), {}),
+    "snooze": lambda world: (about(world.waiting, "snooze"), {"until": later()}),
+    "wake": lambda world: (about(world.waiting, "snooze"), {"until": None}),
+    "delegate": lambda world: (about(world.waiting, "delegate"), {"to": "ada"}),
+    "comment": lambda world: (about(world.waiting, "comments"), {"text": "Look."}),
 }
 
 
-def assert_refused(rest: Rest, path: str, body: Any) -> None:
+def assert_refused(rest: Rest, door: str, path: str, body: Any) -> None:
     """Assert that the door says what the matter is, with a key and without, and that nothing was written."""
     before = AuditEntry.objects.count(), Call.objects.count(), Plan.objects.count()
-    for key in (None, "once"):
+    for key in (None, f"once {door}".replace(" ", "-")):
         response = rest.post(path, body, key=key)
-        assert (response.status_code, response["Content-Type"]) == (503, "application/problem+json"), response.content
+        assert (response.status_code, response["Content-Type"]) == (503, "application/problem+json"), door
         told = response.json()
         assert told["type"] == "urn:toolgate:restored"
         assert "restored from a backup" in told["detail"] and "manage.py new_epoch" in told["detail"]
-    assert (AuditEntry.objects.count(), Call.objects.count(), Plan.objects.count()) == before
+    assert (AuditEntry.objects.count(), Call.objects.count(), Plan.objects.count()) == before, door
 
 
-@pytest.mark.parametrize("door", ASKERS.values(), ids=list(ASKERS))
-def test_who_asks_is_told(world, ada, door):
+def test_who_asks_is_told(world, ada):
     """Whatever would start something, also before it is looked at."""
-    assert_refused(Rest(ada), *door(world))
+    for name, door in ASKERS.items():
+        assert_refused(Rest(ada), name, *door(world))
 
 
-@pytest.mark.parametrize("door", REVIEWERS.values(), ids=list(REVIEWERS))
-def test_who_decides_is_told(world, rosa, door):
-    """A review there would be lost, or would answer what was answered."""
-    assert_refused(Rest(rosa), *door(world))
-    assert request_of(world.waiting).status == "pending"
+def test_who_decides_is_told(world, rosa):
+    """A review there would be lost, or would answer what was answered; so would what is done about a request beside."""
+    for name, door in REVIEWERS.items():
+        assert_refused(Rest(rosa), name, *door(world))
+    assert [request_of(plan).status for plan in (world.waiting, world.approved)] == ["pending", "approved"]
 
 
 def test_reading_stays_possible(world, ada, rosa):
@@ -128,6 +166,27 @@ def test_pages_say_it_where_it_is_pressed(world, ada, rosa, admin):
     owner.open(f"/plans/{world.new.public_id}/")
     assert "manage.py new_epoch" in owner.send(f"/plans/{world.new.public_id}/start/", {}, 409)
     assert "Nothing is started." in Pages(admin).open("/plans/")
+
+
+def test_pages_say_it_of_what_is_done_beside_deciding(world, rosa):
+    """The request is shown as it was, with why."""
+    pages, fields = Pages(rosa), {"until": later(), "to": "ada", "comment": "So."}
+    done = {world.approved: ("undo", "revoke"), world.waiting: ("claim", "extend", "snooze", "delegate", "comment")}
+    for plan, does in done.items():
+        request = request_of(plan)
+        pages.open(f"/approvals/?item={request.public_id}")
+        for do in does:
+            said = pages.send(f"/approvals/{request.public_id}/{do}/", fields, 409)
+            assert "manage.py new_epoch" in said, do
+        assert request_of(plan).status == request.status
+
+
+def test_who_asked_withdraws_nothing_there(world, ada):
+    """On their page of it."""
+    request, pages = request_of(world.waiting), Pages(ada)
+    pages.open(f"/approvals/?item={request.public_id}")
+    assert "manage.py new_epoch" in pages.send(f"/approvals/{request.public_id}/withdraw/", {}, 409)
+    assert request_of(world.waiting).status == "pending"
 
 
 def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, checkpoints):
