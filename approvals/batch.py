@@ -22,7 +22,7 @@ from approvals.verdicts import Decision, refused
 from approvals.witness import refuse_to_begin
 from catalog.access import NotAllowed
 from catalog.definitions import Reversibility
-from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.errors import Conflict, ParameterError, RestoredDatabase, ToolgateError
 from catalog.models import ToolVersion
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ MOST_ITEMS = 100
 SNOOZE = "snooze"
 VERDICTS = (Verdict.APPROVE.value, Verdict.REJECT.value, SNOOZE)
 NOT_THERE = "There is no such request, or it is not yours to see."
-WORDS = {Conflict: "conflict", NotAllowed: "forbidden", ParameterError: "invalid"}
-"""What an item that was not recorded is said to be, by what its own review would have raised."""
+WORDS = {RestoredDatabase: "restored", Conflict: "conflict", NotAllowed: "forbidden", ParameterError: "invalid"}
+"""What is said of an item that was not recorded, by what its own review would have raised, the nearest kind first."""
 
 
 @dataclass(frozen=True, slots=True)

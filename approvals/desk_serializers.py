@@ -68,7 +68,7 @@ class BatchBody(StrictSerializer):
 
 
 class ItemResultSerializer(serializers.Serializer[Any]):
-    """What became of one item: the request's status, or one of `conflict`, `forbidden`, `invalid`, `not_found`."""
+    """What became of an item: the request's status, or `conflict`, `forbidden`, `invalid`, `not_found`, `restored`."""
 
     id = serializers.CharField()
     status = serializers.CharField()

@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group
 
+from approvals import batch, witness
 from approvals import checkpoints as file_of_checkpoints
 from approvals.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
-from approvals.decisions import undo
+from approvals.decisions import decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review, Snooze
 from catalog import clock
 from catalog.errors import ParameterError
@@ -69,6 +70,21 @@ def test_one_that_fails_holds_nobody_up(batchable, ada, ben, rosa, tomas):
     assert statuses(results) == ["approved", "conflict", "conflict", "forbidden", "not_found"]
     assert [bool(each.detail) for each in results] == [False, True, True, True, True]
     assert "Tomas rejected this" in results[1].detail
+
+
+def test_a_fault_that_is_seen_meanwhile_is_named(batchable, ada, rosa, monkeypatch):
+    """What follows is told that the database was set back, and what to do: no other answer came first."""
+    requests = [ask(ada) for _ in range(3)]
+
+    def decided(*given, **more):
+        answered = decide(*given, **more)
+        monkeypatch.setattr(witness, "_last_fault", "It was set back. Begin a new epoch.")
+        return answered
+
+    monkeypatch.setattr(batch, "decide", decided)
+    first, *others = decide_many(rosa, "reject", "No.", items_of(*requests))
+    assert first.status == "rejected"
+    assert [(each.status, each.detail) for each in others] == [("restored", "It was set back. Begin a new epoch.")] * 2
 
 
 def test_rejecting_needs_its_reason_item_by_item(ada, rosa):
