@@ -180,14 +180,14 @@ def _simulated(asked: Mapping[str, str]) -> Simulation:
 
 
 def _moment(text: str) -> datetime | None:
-    """Return the moment that was typed, in UTC; None for none. Raises ParameterError."""
+    """Return the moment that was typed, in UTC unless it says otherwise; None for none. Raises ParameterError."""
     try:
         moment = parse_datetime(text)
     except ValueError:  # well written, but on no calendar
         moment = None
     if text and moment is None:
         refuse([Problem("at", "invalid", "Write a day and a time, such as 2030-01-31 18:30.")])
-    return moment.replace(tzinfo=UTC) if moment else None
+    return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
 
 def _for_roles(viewer: "User") -> None:

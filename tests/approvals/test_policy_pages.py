@@ -237,13 +237,15 @@ def test_what_cannot_be_asked_is_said_beside_its_field(pages, asked, field, said
 
 @pytest.mark.usefixtures("catalog")
 def test_the_simulator_is_asked_about_another_time(pages):
-    """In UTC, and what was typed stays."""
+    """In UTC where it names no offset, and what was typed stays."""
     make(pages, **{"hours": "Fri 18:00-24:00", "effect": "deny", "tool": "", "row-0-path": "", "row-0-value": ""})
     pages.open("/policies/simulator/")
     asked = {"tool": "write_file", "arguments": WRITTEN}
     assert "It is refused" in pages.send("/policies/simulator/", asked | {"at": "2030-02-01T18:00"})
     assert 'value="2030-02-01T18:00"' in pages.html
     assert "it is outside its hours" in pages.send("/policies/simulator/", asked | {"at": "2030-02-01T17:59"})
+    assert "it is outside its hours" in pages.send("/policies/simulator/", asked | {"at": "2030-02-01T18:00+02:00"})
+    assert "It is refused" in pages.send("/policies/simulator/", asked | {"at": "2030-02-01T16:00-02:00"})
 
 
 @pytest.mark.parametrize(
