@@ -21,7 +21,7 @@ from plans.models import AGENT_TURN, Event, MemoryItem, Plan, Step, StepDependen
 from plans.private import MEETS_PRIVATE, PrivateParts, parts_beyond
 from plans.selectors import why_failed
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
-from plans.stretches import stretches, working_seconds
+from plans.stretches import stretches, telling, working_seconds
 from plans.timeline import Bar, Timeline, draw_timeline
 
 EVENTS_SHOWN = 300
@@ -189,10 +189,10 @@ def draw(plan: Plan) -> Picture:
     sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # by _steps
     private = parts_beyond(plan, sources)
     needs = _needs(plan, steps)
-    retries: dict[int, list[Event]] = defaultdict(list)
-    for event in plan.events.filter(type="step.retrying").order_by("seq"):
-        retries[event.step_id or 0].append(event)
-    intervals = stretches(steps, retries)
+    told: dict[int, list[Event]] = defaultdict(list)
+    for event in telling(plan):
+        told[event.step_id or 0].append(event)
+    intervals = stretches(steps, told)
     until = plan.completed_at or now
     timeline = draw_timeline(
         intervals, start=plan.started_at or plan.created_at, until=until, running=plan.status == PlanStatus.IN_PROGRESS

@@ -1,38 +1,74 @@
-"""When a plan's steps worked, waited and tried again, as intervals for the timeline. Reads rows, asks for none."""
+"""When a plan's steps worked, waited and tried again, as intervals for the timeline.
+
+How long a step waits now is read from its row and its call's; what was before, from the events that are telling of it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
-from plans.models import Event, Step
+from plans.models import Event, Plan, Step
+from plans.states import WaitingFor
 from plans.timeline import IDLE, Interval
 
-
-def stretches(steps: Iterable[Step], retries: Mapping[int, Sequence[Event]]) -> list[Interval]:
-    """Return the intervals of all steps; `retries` has the step.retrying events of each step, oldest first."""
-    return [each for step in steps for each in _of_step(step, retries.get(step.step_id, ()))]
+RETRYING, WAITING, GIVEN = "step.retrying", "step.waiting", "input.received"
+FOR_PEOPLE = (WaitingFor.APPROVAL.value, WaitingFor.INPUT.value)
 
 
-def _of_step(step: Step, retries: Sequence[Event]) -> list[Interval]:
-    found = [each for retry in retries for each in _earlier_try(retry)]
+def telling(plan: Plan) -> QuerySet[Event]:
+    """Return the events that tell of tries that failed, and of waits that ended with what a person gave; in order."""
+    given = plan.events.filter(type=GIVEN).values("step_id")
+    return plan.events.filter(Q(type=RETRYING) | Q(type__in=(WAITING, GIVEN), step_id__in=given)).order_by("seq")
+
+
+def stretches(steps: Iterable[Step], events: Mapping[int, Sequence[Event]]) -> list[Interval]:
+    """Return the intervals of all steps; `events` has what is `telling` of each step, oldest first."""
+    return [each for step in steps for each in _of_step(step, events.get(step.step_id, ()))]
+
+
+def _of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
+    found = [each for event in events if event.type == RETRYING for each in _earlier_try(event)]
     if step.started_at is None or step.skipped:
         return found
-    begun = step.started_at
-    for retry in retries:
-        if retry.at < begun:
-            continue
-        found.append(Interval(step.step_id, "retry", begun, retry.at))
-        begun = retry.at + timedelta(seconds=float(retry.data_json.get("seconds", 0)))
+    past, begun = _past(step, step.started_at, events)
     if step.agent:  # it waits for what it asked and called, which have rows of their own
-        return [*found, Interval(step.step_id, "agent", begun, step.completed_at)]
+        return [*found, *past, Interval(step.step_id, "agent", begun, step.completed_at)]
     wait = _wait_of(step)
+    if wait is not None and past and past[-1].kind == "waiting":  # nothing ran since: it is one wait
+        begun = past.pop().start
+        wait = _Wait(begun, wait.end)
+    found += past
     if wait is None or wait.begin < begun:
         return [*found, *_stretch(step, begun, step.completed_at)]
     found += _stretch(step, begun, wait.begin)
     found.append(Interval(step.step_id, "waiting", wait.begin, wait.end or step.completed_at))
     return found if wait.end is None else [*found, *_stretch(step, wait.end, step.completed_at)]
+
+
+def _past(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[Interval], datetime]:
+    """Return the tries and the waits for people that are over since the step began, and when it went on after them.
+
+    A step that asks again with what it was given has not run meanwhile: that is one wait.
+    """
+    found: list[Interval] = []
+    since: datetime | None = None
+    for event in events:
+        if event.at < begun:
+            continue
+        if event.type == WAITING and event.data_json.get("waiting_for") in FOR_PEOPLE:
+            since = since or event.at
+        elif event.type == GIVEN and since is not None:
+            if found and found[-1].kind == "waiting":
+                since = found.pop().start
+            found += [*_stretch(step, begun, since), Interval(step.step_id, "waiting", since, event.at)]
+            begun, since = event.at, None
+        elif event.type == RETRYING:
+            found.append(Interval(step.step_id, "retry", begun, event.at))
+            begun, since = event.at + timedelta(seconds=float(event.data_json.get("seconds", 0))), None
+    return found, begun
 
 
 def _earlier_try(retry: Event) -> list[Interval]:

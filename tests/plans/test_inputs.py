@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.db.models import F
+from django.utils import timezone
 
 from approvals.models import ApprovalRequest
 from catalog.errors import Conflict
@@ -11,6 +12,7 @@ from plans.inputs import give_input
 from plans.models import Plan
 from plans.picture import draw
 from plans.services import Requester
+from plans.stretches import stretches, telling
 from tests.approvals.deciding import send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off, write_step
 from tests.invariants import assert_invariants
@@ -46,14 +48,42 @@ def test_the_step_asks_again_with_what_it_was_given(plan, stage, ada, rosa):
     assert_invariants()
 
 
+def let_minutes_pass(plan: Plan, minutes: int = 20) -> None:
+    """Let all of it have been so many minutes earlier."""
+    ago = timedelta(minutes=minutes)
+    ApprovalRequest.objects.update(opened_at=F("opened_at") - ago)
+    plan.steps.update(started_at=F("started_at") - ago)
+    plan.events.update(at=F("at") - ago)
+    Plan.objects.update(started_at=F("started_at") - ago)
+
+
+def assert_waited(plan: Plan, minutes: int) -> None:
+    """Assert that so long is drawn as one wait for people, and next to nothing as work."""
+    plan = Plan.objects.get(pk=plan.pk)
+    assert draw(plan).working_ms < 60_000
+    waits = [each for each in stretches([step_of(plan)], {1: list(telling(plan))}) if each.kind == "waiting"]
+    assert [((each.end or timezone.now()) - each.start) // timedelta(minutes=1) for each in waits] == [minutes]
+
+
 def test_what_reviewers_took_before_they_sent_it_back_is_no_work(plan):
     """It is drawn as one wait for people, from the first of them to the last."""
-    ApprovalRequest.objects.update(opened_at=F("opened_at") - timedelta(minutes=20))
-    plan.steps.update(started_at=F("started_at") - timedelta(minutes=20))
-    Plan.objects.update(started_at=F("started_at") - timedelta(minutes=20))
-    picture = draw(Plan.objects.get(pk=plan.pk))
-    assert picture.working_ms < 60_000
-    assert "human" in [stroke.look for stroke in picture.steps[0].strokes]
+    let_minutes_pass(plan)
+    assert_waited(plan, 20)
+    assert "human" in [stroke.look for stroke in draw(plan).steps[0].strokes]
+
+
+def test_what_they_took_is_no_work_either_once_it_goes_on_with_what_was_given(plan, ada, rosa):
+    """However often it is sent back, and also when it is done."""
+    let_minutes_pass(plan)
+    give(plan, ada, "less")
+    let_minutes_pass(plan)
+    send_back(plan, rosa)
+    let_minutes_pass(plan)
+    assert_waited(plan, 60)
+    give(plan, ada, "lesser")
+    approve(plan, rosa)
+    assert work_off(plan).status == "completed"
+    assert_waited(plan, 60)
 
 
 def test_what_is_given_is_taken_as_it_stands(plan, stage, ada, rosa):

@@ -15,6 +15,7 @@ from plans.retrying import retry_plan
 from plans.selectors import memory_of
 from plans.services import Requester
 from plans.skipping import skip_step
+from plans.stretches import stretches, telling
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.rest import Rest, wrong_paths
@@ -57,6 +58,14 @@ def test_the_answer_is_its_result(plan, stage, ada):
     assert events_of(plan).count("1 input.received") == 1
     assert_gapless(plan)
     assert_invariants()
+
+
+def test_what_it_waited_for_its_answer_is_drawn_as_waiting(plan, ada):
+    """Also when it was answered."""
+    before = step_of(plan).waiting_since
+    say(plan, "red", ada)
+    waits = [each for each in stretches([step_of(plan)], {1: list(telling(plan))}) if each.kind == "waiting"]
+    assert [each.start for each in waits] == [before]
 
 
 def test_events_say_nothing_of_what_was_asked_and_answered(plan, ada):
