@@ -34,6 +34,7 @@ class ChoicePage:
 
     choice: NotificationChoice
     addresses: Sequence[str]
+    mail_reaches: bool
     sends_mail: bool
     mail: str
     sent: Sequence[Delivery]
@@ -48,7 +49,13 @@ def choice_page(person: "User") -> ChoicePage:
     """Return what the page of a person's notifications shows."""
     choice = choice_of(person)
     shown = [str(kept["shown"]) for kept in choice.addresses]
-    return ChoicePage(choice, shown, settings.TOOLGATE_SENDS_MAIL, person.email, list(own_deliveries(person)[:SHOWN]))
+    mail = (mail_reaches(person), settings.TOOLGATE_SENDS_MAIL, person.email)
+    return ChoicePage(choice, shown, *mail, list(own_deliveries(person)[:SHOWN]))
+
+
+def mail_reaches(person: "User") -> bool:
+    """Say whether a mail would reach someone: this installation sends them, and the account has an address."""
+    return bool(settings.TOOLGATE_SENDS_MAIL and person.email)
 
 
 @contextmanager
@@ -65,9 +72,13 @@ def _changing(person: "User") -> Iterator[NotificationChoice]:
 
 @retried
 def change_choice(person: "User", form: Mapping[str, Any], removed: Sequence[str]) -> None:
-    """Store what a form says; `removed` are the positions of addresses to be given up. Raises ParameterError."""
+    """Store what a form says; `removed` are the positions of addresses to be given up. Raises ParameterError.
+
+    Where no mail can reach the person the form does not ask whether one should: what they chose before stays.
+    """
     with _changing(person) as choice:
-        choice.by_mail = bool(form.get("by_mail"))
+        if mail_reaches(person):
+            choice.by_mail = bool(form.get("by_mail"))
         choice.quiet_from, choice.quiet_until = _hours(form)
         choice.time_zone = _zone(str(form.get("time_zone", "")).strip() or "UTC")
         choice.addresses = _addresses(choice, str(form.get("address", "")).strip(), removed)

@@ -16,6 +16,7 @@ from django.db.models import Q
 from approvals.addresses import MAIL, Address, decrypted, read_address
 from approvals.eligibility import may_answer
 from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice
+from approvals.notification_choices import mail_reaches
 from catalog import clock
 from catalog.access import ADMINISTRATOR
 from catalog.canonical import time_text
@@ -140,7 +141,7 @@ def _usable(stored: Iterable[Any]) -> Iterator[Address]:
 
 def addresses_of(choice: NotificationChoice) -> Iterator[Address]:
     """Yield where a person is told: by mail where mail can be sent, and at addresses of their own."""
-    if choice.by_mail and choice.person.email and settings.TOOLGATE_SENDS_MAIL:
+    if choice.by_mail and mail_reaches(choice.person):
         # Accounts hold what was typed: an address of another kind is no mail.
         yield from (each for each in _usable([choice.person.email]) if each.channel == MAIL)
     yield from _usable(choice.addresses)

@@ -1,5 +1,6 @@
 """The pages of notifications: how I am told, kept without secrets on the page, and what was sent to whom."""
 
+import re
 from functools import partial
 
 import pytest
@@ -40,15 +41,49 @@ def sent_to(person, **fields) -> Delivery:
     return Delivery.objects.create(person=person, due_at=now, created_at=now, **{**told, **fields})
 
 
-def test_who_chose_nothing_is_told_by_mail(rosa):
+@pytest.fixture
+def mailed(rosa, settings) -> None:
+    """This installation sends mail, and Rosa's account has an address."""
+    settings.TOOLGATE_SENDS_MAIL = True
+    rosa.email = "rosa@example.org"
+    rosa.save()
+
+
+def box_for_mail(user) -> str:
+    """Return the box for mail as the page has it."""
+    pages = Pages(user)
+    pages.open(PAGE)
+    (box,) = re.findall(r'<input[^>]* name="by_mail"[^>]*>', pages.html)
+    return str(box)
+
+
+def test_who_chose_nothing_is_told_by_mail(rosa, mailed):
     """And nothing is stored for looking."""
     page = Pages(rosa).open(PAGE)
-    assert "By mail" in page and "This installation sends no mail" in page
+    assert "By mail to rosa@example.org" in page and "sends no mail" not in page
+    assert "checked" in box_for_mail(rosa) and "disabled" not in box_for_mail(rosa)
     assert "slack://" in page and "workflows://… (Teams)" in page and "ntfys://" in page
     assert not NotificationChoice.objects.exists()
 
 
-def test_a_choice_is_kept(rosa):
+def test_where_no_mail_is_sent_none_is_offered(rosa, mailed, settings):
+    """The page says why and what there is instead; what was chosen before comes true again with the mail."""
+    settings.TOOLGATE_SENDS_MAIL = False
+    page = Pages(rosa).open(PAGE)
+    assert "This installation sends no mail" in page and "From then on mail reaches you." in page
+    assert "add an address below" in page
+    assert "disabled" in box_for_mail(rosa) and "checked" not in box_for_mail(rosa)
+    assert "add an address below" not in save(rosa, by_mail="", address=HOOK)
+    assert choice(rosa).by_mail
+
+
+def test_an_account_without_an_address_is_offered_none_either(rosa, settings):
+    settings.TOOLGATE_SENDS_MAIL = True
+    assert "Your account has no mail address" in Pages(rosa).open(PAGE)
+    assert "disabled" in box_for_mail(rosa) and "checked" not in box_for_mail(rosa)
+
+
+def test_a_choice_is_kept(rosa, mailed):
     assert "Saved." in save(rosa, quiet_from="22:00", quiet_until="07:30", time_zone="Europe/Berlin")
     kept = choice(rosa)
     assert (kept.by_mail, f"{kept.quiet_from:%H:%M}", f"{kept.quiet_until:%H:%M}") == (True, "22:00", "07:30")
@@ -75,7 +110,7 @@ def test_an_address_is_kept_encrypted_and_not_shown_again(rosa):
     assert choice(rosa).addresses == []
 
 
-def test_who_is_told_elsewhere_is_kept_in_the_audit_log(rosa):
+def test_who_is_told_elsewhere_is_kept_in_the_audit_log(rosa, mailed):
     """Which channels, never where; what stays as it was leaves no entry."""
     save(rosa, address=HOOK)
     save(rosa, quiet_from="22:00", quiet_until="07:00")
