@@ -4,7 +4,7 @@
 import { onChange } from "./changes.js";
 import { onKey, visible } from "./keys.js";
 import { answer } from "./announce.js";
-import { isSending } from "./turns.js";
+import { isSending, tellToWait } from "./turns.js";
 
 const ITEM = "[data-item]";
 const chosen = new Map();
@@ -25,7 +25,7 @@ function move(step) {
   const list = visible("[data-list]");
   const items = [...(list?.querySelectorAll(ITEM) ?? [])].filter((item) => item.checkVisibility());
   if (!items.length) return false;
-  if (list.dataset.list === "follow" && isSending()) return true;
+  if (list.dataset.list === "follow" && isSending()) return tellToWait(), true;
   const at = items.findIndex((item) => item.hasAttribute("aria-current"));
   const before = items.findIndex((item) => item.id === chosen.get(list.id));
   const next = items[at < 0 ? Math.max(0, before) : at + step];

@@ -1,15 +1,22 @@
 /* One thing at a time in the pane. While a request is on its way into it, nothing of the one before is answered: what is
    marked in the list is not what stands there. While an answer is on its way, no other request is opened: what comes back
-   says which is next and offers to undo. */
+   says which is next and offers to undo. Whoever asks for one is told so, once for each answer. */
 
 import { answer } from "./announce.js";
 
 const opening = new Set();
 const sending = new Set();
+let isTold = false;
 
 /** Say whether an answer is on its way. */
 export function isSending() {
   return sending.size > 0;
+}
+
+/** Say that nothing else is opened while an answer is on its way, unless that was said of this one. */
+export function tellToWait() {
+  if (!isTold) answer("Your answer is being sent. Press again when that is done.");
+  isTold = true;
 }
 
 function intoThePane(event) {
@@ -28,14 +35,17 @@ function isPressed(event) {
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!intoThePane(event)) return;
   const early = opening.size > 0 && event.detail.elt.closest("#pane") !== null;
+  const late = isSending() && reads(event);
   if (early && isPressed(event)) answer("The request is being opened. Press again when it is there.");
-  if (early || (isSending() && reads(event))) event.preventDefault();
+  else if (late && isPressed(event)) tellToWait();
+  if (early || late) event.preventDefault();
 });
 
 document.addEventListener("htmx:beforeSend", (event) => {
   if (!intoThePane(event)) return;
   const { xhr } = event.detail;
   const turn = reads(event) ? opening : sending;
+  if (turn === sending) isTold = false;
   turn.add(xhr);
   xhr.addEventListener("loadend", () => turn.delete(xhr));   // the end of whatever happens to it
 });

@@ -150,6 +150,25 @@ def test_a_key_pressed_before_the_next_request_is_there_answers_nothing(ada, ros
     becomes(first, "pending")
 
 
+TOLD = """() => {
+  window.told = [];
+  const region = document.getElementById("announce");
+  const keep = () => { if (region.textContent) told.push(region.textContent); };
+  new MutationObserver(keep).observe(region, {childList: true});
+}"""
+WAIT = "Your answer is being sent. Press again when that is done."
+
+
+def told(page: Page) -> list[str]:
+    """Return what the live region told to wait for since the last time, once it has said all."""
+    found: list[str] = page.evaluate(
+        """text => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
+        () => done(told.splice(0).filter((each) => each === text)))))""",
+        WAIT,
+    )
+    return found
+
+
 def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, rosa, page_as: PageAs):
     """What comes back finds its place: the list without what was answered, the next request and the way back."""
     first, second, _third, page, sent = ask(ada), ask(ada), ask(ada), page_as(rosa), []
@@ -165,6 +184,24 @@ def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, ro
     expect(page.locator("#toasts")).to_contain_text("Approved. It starts in")
     expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
     expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
+
+
+def test_whoever_steps_on_while_an_answer_is_on_its_way_is_told_to_wait_once(ada, rosa, page_as: PageAs):
+    """For each answer, by whichever key comes first."""
+    _first, second, page, sent = ask(ada), ask(ada), page_as(rosa), []
+    open_inbox(page)
+    page.evaluate(TOLD)
+    page.route("**/decision/", lambda route: sent.append(route))
+    for key, then in (("j", "e"), ("e", "j")):
+        with page.expect_request("**/decision/"):
+            page.keyboard.press("a")
+        page.keyboard.press(key)
+        assert told(page) == [WAIT]
+        page.keyboard.press(then)
+        page.locator(f"#q-{second.public_id} a").click()
+        assert told(page) == []
+        sent.pop().continue_()
+        page.wait_for_selector(f"#detail[data-shown=q-{second.public_id}], .empty")
 
 
 def test_j_and_k_walk_through_the_list(ada, rosa, page_as: PageAs):
