@@ -16,6 +16,7 @@ from approvals.models import ApprovalRequest
 from approvals.selectors import current_round
 from catalog.diffs import Change, diff_texts
 from catalog.errors import ToolgateError
+from catalog.models import ApiToken
 from catalog.writing import Writing
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Editing(Writing):
-    """The arguments as a reviewer would have them, beside those of the agent.
+    """The arguments as a reviewer would have them, beside those that were asked for.
 
     `edit` is what the check made of them; with `cannot_run` it refused them. Neither: nothing is changed yet.
     """
@@ -36,13 +37,19 @@ class Editing(Writing):
     answered_with: int = 200
 
     @property
+    def by_agent(self) -> bool:
+        """Whether an agent gave the arguments that were asked for, and no person."""
+        token = self.request.call.token
+        return token is not None and token.kind == ApiToken.Kind.AGENT
+
+    @property
     def before(self) -> Mapping[str, Any]:
         """The arguments that are asked for now."""
         return current_round(self.request).arguments_json
 
     @property
     def change(self) -> Change | None:
-        """The agent's arguments beside the reviewer's, line by line; None while those are not sound."""
+        """The arguments asked for beside the reviewer's, line by line; None while those are not sound."""
         return diff_texts(as_lines(self.before), as_lines(self.edit.arguments)) if self.edit else None
 
     @property

@@ -1,5 +1,6 @@
 """What is another than it was when people were asked is said and shown, and who did what is said of who did it."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,7 @@ from django.utils import timezone
 
 from approvals.decisions import decide, revoke
 from approvals.errors import Drift
-from approvals.models import Round
+from approvals.models import ApprovalRequest, Round
 from approvals.requests import invalidate, supersede
 from catalog.results import Preview
 from plans.models import Plan
@@ -16,6 +17,7 @@ from tests.approvals.deciding import edit
 from tests.approvals.test_pages import path_of
 from tests.builders import act, make_plan, request_of, work_off
 from tests.pages import Pages
+from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db
 
@@ -68,6 +70,18 @@ def test_what_a_reviewer_changed_is_shown_to_the_next(plan, tomas, rosa):
     assert "as they were asked for" not in page
     changed = pages.html.partition('id="revised"')[2].partition("</section>")[0]
     assert "asked" in changed and "edited" in changed
+
+
+@pytest.mark.parametrize("kind", ["agent", "personal", ""])
+def test_what_is_edited_is_named_by_who_asked_for_it(plan, ada, rosa, kind):
+    """An agent's arguments are called so; what a person asked for, with a token of theirs or without, is not."""
+    request = request_of(plan)
+    if kind:
+        called = Rest(ada, "calls:create", kind=kind).post("calls/", {"tool": "dangerous", "arguments": {"value": "x"}})
+        request = ApprovalRequest.objects.get(call__public_id=called.json()["id"])
+    page = Pages(rosa).open(f"{path_of(request)}&view=edit")
+    by_agent = bool(re.search("Agent.s → yours", page)), "Asked for → yours" in page
+    assert by_agent == (kind == "agent", kind != "agent")
 
 
 def test_what_a_tool_would_do_of_an_edit_is_shown_beside_what_it_would_have_done(plan, rosa):
