@@ -6,9 +6,11 @@ from playwright.sync_api import expect
 from approvals.audit import Line, append
 from approvals.models import AuditEntry
 from catalog.models import Tool
+from plans.controls import pause_plan
+from plans.services import Requester
 from tests.approvals.builders import ask, make_tool
 from tests.browser.conftest import PageAs
-from tests.builders import act, make_plan
+from tests.builders import act, make_plan, work_off
 from tests.plans.agents.scripted import make_agent
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -116,6 +118,19 @@ def test_the_audit_log_fits_between_phone_and_desk(admin, ada, page_as: PageAs, 
     page = page_as(admin, viewport={"width": width, "height": 800})
     page.goto("/audit/")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_plans_fit_between_phone_and_desk(stage, ada, page_as: PageAs):
+    """With long goals, names and states; goals keep room to be read."""
+    ada.first_name, ada.last_name = "Wilhelmina", "Featherstonehaugh"
+    ada.save()
+    pause_plan(work_off(make_plan(ada, act(1, "x", "dangerous"), goal="Tell " + "everybody " * 20)), by=Requester(ada))
+    page = page_as(ada)
+    for width in (721, 900, 901, 1081):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto("/plans/")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator(".plans .goal a").evaluate("goal => goal.clientWidth") >= 140, width
 
 
 @pytest.mark.parametrize("width", [320, 721, 1100, 1180, 1440])
