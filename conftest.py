@@ -3,10 +3,13 @@
 A test marked `browser` or `service` is skipped where that is missing, and fails where it is required.
 """
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.apps import apps
@@ -16,12 +19,14 @@ from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
 from hypothesis import settings as hypothesis_settings
 from pytest_django.plugin import DjangoDbBlocker
 
-from tests import counts, rows
+from tests import counts, migrated, rows
 
 # How long an example takes says something of the machine, nothing of the code. The suite draws the same examples each
 # time, for who changed something else should not be told of a new one; `make chaos` draws new ones.
 hypothesis_settings.register_profile("house", deadline=None, derandomize=os.environ.get("TOOLGATE_CHAOS") != "full")
 hypothesis_settings.load_profile("house")
+WORKER = "PYTEST_XDIST_WORKER"
+"""Set in each of the processes that share a run's tests."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -53,8 +58,33 @@ def chromium() -> str:
     return find_chromium() or pytest.fail("no Chromium was found; mark the test as browser")
 
 
+@pytest.fixture(scope="session", name="migrated")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file to copy, for a database of one's own."""
+    own = tmp_path_factory.getbasetemp()
+    return migrated.file_in(own.parent if WORKER in os.environ else own)
+
+
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+def copied_database(request: pytest.FixtureRequest) -> None:
+    """Let each process of a run begin with a copy of the migrated file, where the test database is a file."""
+    creation = connections["default"].creation
+    make_empty = creation._create_test_db
+    if connections["default"].vendor != "sqlite" or WORKER not in os.environ:
+        return
+
+    def make_full(*args: Any, **kwargs: Any) -> str:
+        name = str(make_empty(*args, **kwargs))
+        for beside in ("-wal", "-shm"):  # of a run that was killed
+            Path(name + beside).unlink(missing_ok=True)
+        shutil.copy(request.getfixturevalue("migrated"), name)
+        return name
+
+    creation._create_test_db = make_full  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(copied_database: None, django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Let tests empty the audit log, which the product's database refuses, and spare them what takes long.
 
     At the end leave no session behind: PostgreSQL drops no database that a finished test's thread holds open.
@@ -113,6 +143,19 @@ def end_sessions(database: PostgreSQL) -> None:
     sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
     with database._nodb_cursor() as cursor:
         cursor.execute(sql, [database.settings_dict["NAME"]])
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Migrate a file for all processes that share the tests, while they look for them."""
+    if session.config.getoption("numprocesses", None) and WORKER not in os.environ:
+        folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # pytest has no other way
+        session.config.add_cleanup(migrated.make_ahead(folder).wait)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage what stays until the end: thousands of tests, and all that they import."""
+    gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], 50)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

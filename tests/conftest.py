@@ -1,7 +1,5 @@
 """The cast: six people with their roles, the shipped tools in the catalog, and a real executor."""
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -186,13 +184,3 @@ def set_clock(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[t
     yield set_by
     monkeypatch.setattr(timezone, "now", right)
     clock.refresh()
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file to copy for an installation of one's own: to migrate one takes longer than most tests."""
-    path = tmp_path_factory.mktemp("migrated") / "db.sqlite3"
-    environment = {**os.environ, "DATABASE_URL": f"sqlite:///{path}"}
-    command = [sys.executable, "manage.py", "migrate", "-v0"]
-    subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True, timeout=180)
-    return path
