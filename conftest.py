@@ -58,29 +58,37 @@ def chromium() -> str:
     return find_chromium() or pytest.fail("no Chromium was found; mark the test as browser")
 
 
-@pytest.fixture(scope="session", name="migrated")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file to copy, for a database of one's own."""
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all processes of a run have in common."""
     own = tmp_path_factory.getbasetemp()
-    return migrated.file_in(own.parent if WORKER in os.environ else own)
+    return own.parent if WORKER in os.environ else own
+
+
+@pytest.fixture(scope="session", name="migrated")
+def migrated_file(shared: Path) -> Path:
+    """A migrated SQLite file to copy, for a database of one's own."""
+    return migrated.file_in(shared)
 
 
 @pytest.fixture(scope="session")
-def copied_database(request: pytest.FixtureRequest) -> None:
-    """Let each process of a run begin with a copy of the migrated file, where the test database is a file."""
-    creation = connections["default"].creation
-    make_empty = creation._create_test_db
-    if connections["default"].vendor != "sqlite" or WORKER not in os.environ:
-        return
+def copied_database(shared: Path) -> None:
+    """Let the processes that share a run's tests begin with copies of one migrated database."""
+    database = connections["default"]
+    if WORKER in os.environ and isinstance(database, PostgreSQL):
+        database.settings_dict["TEST"]["TEMPLATE"] = migrated.template_in(shared)
+    elif WORKER in os.environ:
+        creation: Any = database.creation
+        creation._create_test_db = partial(copy_file, shared, creation._create_test_db)
 
-    def make_full(*args: Any, **kwargs: Any) -> str:
-        name = str(make_empty(*args, **kwargs))
-        for beside in ("-wal", "-shm"):  # of a run that was killed
-            Path(name + beside).unlink(missing_ok=True)
-        shutil.copy(request.getfixturevalue("migrated"), name)
-        return name
 
-    creation._create_test_db = make_full  # type: ignore[method-assign]
+def copy_file(shared: Path, make_empty: Callable[..., str], *args: Any, **kwargs: Any) -> str:
+    """Make the test database as Django does, with what is in the migrated file."""
+    name = str(make_empty(*args, **kwargs))
+    for beside in ("-wal", "-shm"):  # of a run that was killed
+        Path(name + beside).unlink(missing_ok=True)
+    shutil.copy(migrated.file_in(shared), name)
+    return name
 
 
 @pytest.fixture(scope="session")
@@ -146,14 +154,19 @@ def end_sessions(database: PostgreSQL) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Migrate a file for all processes that share the tests, while they look for them."""
+    """Migrate what all processes that share the tests begin with, while they look for them."""
     if session.config.getoption("numprocesses", None) and WORKER not in os.environ:
         folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # pytest has no other way
-        session.config.add_cleanup(migrated.make_ahead(folder).wait)
+        if migrated.is_for_postgresql():
+            session.config.add_cleanup(partial(migrated.drop, migrated.template_name()))
+        session.config.add_cleanup(migrated.make_ahead(folder))
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector of garbage what stays until the end: thousands of tests, and all that they import."""
+    """Spare the collector of garbage what stays until the end: thousands of tests, and all that they import.
+
+    With so little left, what it calls a large share comes together all the time: it looks at everything less often.
+    """
     gc.freeze()
     gc.set_threshold(*gc.get_threshold()[:2], 50)
 

@@ -31,7 +31,7 @@ from tests.approvals.granting import grant, let_be_granted
 from tests.builders import act, make_plan
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(counts.seconds(1800))]
-MUTATIONS = counts.count(10_000)
+MUTATIONS = counts.count(10_000, 25)
 LONG = 32
 """From this many characters on a text is as long as its column may be."""
 

@@ -11,7 +11,7 @@ from tests import counts
 from tests.builders import act, make_plan, work_off
 from tests.invariants import assert_invariants
 
-ROUNDS = counts.count(500)
+ROUNDS = counts.count(500, 25)
 
 
 @pytest.fixture(autouse=True)
@@ -28,10 +28,11 @@ def checked() -> Iterator[None]:
 
 
 @pytest.fixture
-def plans(transactional_db: None, stage: Any, ada: User, checked: None) -> list[Plan]:
-    """Plans whose dangerous step waits for people, with a step that depends on it."""
+def plans(request: pytest.FixtureRequest, transactional_db: None, stage: Any, ada: User, checked: None) -> list[Plan]:
+    """Plans whose dangerous step waits for people, with a step that depends on it: one a round."""
+    rounds: int = getattr(request, "param", ROUNDS)
     steps = act(1, "x", "dangerous"), act(2, "y", dependencies=[1])
-    return [work_off(make_plan(ada, *steps)) for _ in range(ROUNDS)]
+    return [work_off(make_plan(ada, *steps)) for _ in range(rounds)]
 
 
 @pytest.fixture

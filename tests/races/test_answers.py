@@ -113,8 +113,12 @@ def test_an_approval_against_a_withdrawal(plans, ada, rosa, stage, report_race):
     report_race("approve against withdraw", len(plans), approved_first=len(plans) - len(late))
 
 
+@pytest.mark.parametrize("plans", [counts.count(500)], indirect=True, ids=["rounds"])
 def test_an_approval_against_its_expiry(plans, rosa, stage, settings, report_race):
-    """Each wins some. The moment is that of the request's end, at which an approval before it has not run out."""
+    """Each wins some, of rounds enough for that.
+
+    The moment is that of the request's end, at which an approval before it has not run out.
+    """
     settings.TOOLGATE_RUN_WINDOW_SECONDS = 7 * 24 * 3600
     races: list[list[Act]] = [
         [partial(say, request, rosa), partial(expire, request)] for request in map(request_of, plans)
