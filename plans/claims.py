@@ -386,3 +386,13 @@ def look_at(cursor: CursorWrapper, step_pk: int) -> Claimed:
     """Return the step as it stands, for changes under its present fence."""
     cursor.execute(f"SELECT {STEP_COLUMNS} FROM plans_step WHERE id = %s", [step_pk])
     return Claimed(*cursor.fetchone())
+
+
+def take_back(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
+    """Make a step whose lease was lost claimable again; False when it has ended."""
+    cursor.execute(
+        "UPDATE plans_step SET lease_until = NULL, claimed_by = '', ready_at = %s, crashes = crashes + 1 "
+        f"{FENCED}status = '{StepStatus.IN_PROGRESS}'",
+        [stamp(now), step.pk, step.claimed_by, step.attempt],
+    )
+    return _won(cursor)

@@ -1,4 +1,4 @@
-"""The statements by which steps are taken back from workers that were lost; `plans.recovery` decides about each."""
+"""The statements that find steps whose workers were lost; `plans.recovery` decides about each."""
 
 from datetime import datetime
 
@@ -7,7 +7,6 @@ from django.db.backends.utils import CursorWrapper
 from plans import claims
 from plans.claims import Claimed
 from plans.dialect import on_sqlite, stamp
-from plans.states import StepStatus
 
 
 def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[Claimed]:
@@ -27,13 +26,3 @@ def is_lost(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
         [step.pk, step.claimed_by, step.attempt, stamp(now)],
     )
     return cursor.fetchone() is not None
-
-
-def take_back(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
-    """Make a step whose lease was lost claimable again; False when it has ended."""
-    cursor.execute(
-        "UPDATE plans_step SET lease_until = NULL, claimed_by = '', ready_at = %s, crashes = crashes + 1 "
-        f"{claims.FENCED}status = '{StepStatus.IN_PROGRESS}'",
-        [stamp(now), step.pk, step.claimed_by, step.attempt],
-    )
-    return bool(cursor.rowcount == 1)

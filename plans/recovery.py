@@ -102,7 +102,7 @@ def _may_run_again(call: Call) -> bool:
 
 def _try_again(batch: Recording, lost: Claimed, running: Call | None) -> None:
     """Let another worker claim the step, and the call that was running start once more."""
-    if not lost_leases.take_back(batch.cursor, lost, now=batch.now):
+    if not claims.take_back(batch.cursor, lost, now=batch.now):
         return
     if running is not None:
         try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)
