@@ -49,7 +49,7 @@ class Claimed:
     deadline_at: datetime | str | None = None
     """Of a step just claimed: its plan's deadline, which moves when the plan is retried, as the driver reads it."""
     new_call_pk: int | None = None
-    """Of a step just claimed on PostgreSQL: the key for a new call of it, which is not to be read after storing it."""
+    """Of a step just claimed on PostgreSQL: the key for a new call of it, so that it need not be read back."""
 
 
 STEP_COLUMNS = (
@@ -97,11 +97,11 @@ PARK_STEP = (
 RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
 GIVE_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
-# Both in one statement, where each is a way to another process and back.
 INSERT_KEYED_CALL = (
     f"INSERT INTO catalog_call (id, {CALL_COLUMNS}) "
     f"VALUES (COALESCE(%s::bigint, {NEW_CALL_KEY}), {', '.join(['%s'] * 23)}) RETURNING id"
 )
+# Both in one statement, where each is work of another process.
 GIVE_NEW_CALL = (
     f"WITH stored AS ({INSERT_KEYED_CALL}) UPDATE plans_step SET call_id = stored.id FROM stored "
     f"WHERE plans_step.id = %s AND claimed_by = %s AND attempt = %s AND status = '{StepStatus.IN_PROGRESS}' "

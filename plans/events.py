@@ -66,6 +66,7 @@ class Locked(NamedTuple):
     now: datetime
     last_seq: int = 0
     has_agents: bool = False
+    exists: bool = True
 
 
 @dataclass(slots=True)
@@ -175,7 +176,7 @@ def lock_plan(plan_pk: int) -> Locked:
     with connection.cursor() as cursor:
         cursor.execute(LOCK_PLAN, [plan_pk])
         row = cursor.fetchone()
-    return Locked(*row) if row else Locked(clock.now())
+    return Locked(*row) if row else Locked(clock.now(), exists=False)
 
 
 def _flush(batch: Recording) -> None:
@@ -195,9 +196,12 @@ def write_rows(batch: Recording) -> int:
 
 
 def _write_on_sqlite(batch: Recording) -> int:
-    """Write the counter, then the rows."""
+    """Write the counter, then the rows. Raises Plan.DoesNotExist."""
     batch.cursor.execute(COUNT, [len(batch.rows), batch.plan_pk])
-    last, has_agents = batch.cursor.fetchone()
+    counted = batch.cursor.fetchone()
+    if counted is None:
+        raise Plan.DoesNotExist
+    last, has_agents = counted
     batch.locked = Locked(batch.now, last - len(batch.rows), bool(has_agents))
     at = stamp(batch.now)
     parameters: list[Any] = []
@@ -209,7 +213,12 @@ def _write_on_sqlite(batch: Recording) -> int:
 
 
 def _write_on_postgresql(batch: Recording) -> int:
-    """Write both in one statement, which goes with COMMIT: each way to the server and back is one under the lock."""
+    """Write both in one statement, which goes with COMMIT: each way to the server and back is one under the lock.
+
+    Raises Plan.DoesNotExist.
+    """
+    if not batch.locked.exists:
+        raise Plan.DoesNotExist
     parameters: list[Any] = [len(batch.rows), batch.plan_pk, batch.plan_pk, batch.now]
     for before_last, (kind, step_id, data) in zip(range(len(batch.rows) - 1, -1, -1), batch.rows, strict=True):
         parameters += (before_last, kind, step_id, data)

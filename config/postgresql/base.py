@@ -13,12 +13,49 @@ import psycopg
 from django.db.backends.postgresql import base
 from django.db.backends.utils import CursorWrapper as DjangoCursorWrapper
 from django.db.backends.utils import debug_transaction
+from psycopg.errors import InFailedSqlTransaction
+from psycopg.pq import TransactionStatus
 
-PostgresCursor = psycopg.Cursor[Any]
+
+class Cursor(base.ServerBindingCursor, psycopg.Cursor[Any]):
+    """A cursor before whose statements goes what was left unsent on its connection."""
+
+    wrapper: "DatabaseWrapper | None" = None
+    """Whose cursor it is; what Django does with a new connection it does without."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> "Cursor":
+        """Execute what was left, and the statement; without parameters it may be a script, which goes alone."""
+        if self.wrapper is None or not self.wrapper.unsent:
+            return super().execute(query, params, **options)
+        if params is None:
+            self.wrapper.send_unsent()
+            return super().execute(query, params, **options)
+        with _pipeline_after(self.connection, self.wrapper.take_unsent()):
+            super().execute(query, params, **self.wrapper.preparing(), **options)
+        return self
+
+    def executemany(self, *args: Any, **options: Any) -> None:
+        """Execute what was left, then the statement many times."""
+        self._send_unsent()
+        super().executemany(*args, **options)
+
+    def copy(self, *args: Any, **options: Any) -> Any:
+        """Execute what was left, then COPY."""
+        self._send_unsent()
+        return super().copy(*args, **options)
+
+    def stream(self, *args: Any, **options: Any) -> Iterator[Any]:
+        """Execute what was left, then the statement, row by row."""
+        self._send_unsent()
+        return super().stream(*args, **options)
+
+    def _send_unsent(self) -> None:
+        if self.wrapper is not None:
+            self.wrapper.send_unsent()
 
 
-class Left(PostgresCursor):
-    """A cursor whose statement was left to the next one; who reads its result before sends what was left until then."""
+class Left(psycopg.Cursor[Any]):
+    """A cursor whose statement was left to the next one. Reading its result early sends everything left so far."""
 
     def __init__(self, wrapper: "DatabaseWrapper", sql: str, params: Sequence[Any] = ()) -> None:
         """Leave a statement of the open transaction."""
@@ -28,38 +65,28 @@ class Left(PostgresCursor):
 
     def send(self) -> None:
         """Execute the statement, in a pipeline; the text of one without parameters goes with it each time."""
-        super().execute(self.sql, self.params, prepare=None if self.params else False)
+        preparing = self._wrapper.preparing() if self.params else {"prepare": False}
+        super().execute(self.sql, self.params, **preparing)
 
     def fetchone(self) -> Any:
         """Return the next row of the result; None when there is none."""
-        if self in self._wrapper.unsent:
-            self._wrapper.send_unsent()
+        self._be_sent()
         return super().fetchone()
 
+    def fetchall(self) -> list[Any]:
+        """Return the rows that are left of the result."""
+        self._be_sent()
+        return super().fetchall()
 
-class Cursor(PostgresCursor):
-    """A cursor before whose statements goes what was left unsent on its connection."""
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement changed, or its result has."""
+        self._be_sent()
+        return super().rowcount
 
-    wrapper: "DatabaseWrapper | None" = None
-    """Whose cursor it is; what Django does with a new connection it does without."""
-
-    def execute(self, query: Any, params: Any = None, **options: Any) -> "Cursor":
-        """Execute what was left, and the statement; without parameters it may be a script, which goes alone."""
-        left = self.wrapper.take_unsent() if self.wrapper else []
-        if not left:
-            return super().execute(query, params, **options)
-        if params is None:
-            send(self.connection, left)
-            return super().execute(query, params, **options)
-        with _pipeline_after(self.connection, left):
-            super().execute(query, params, **options)
-        return self
-
-    def executemany(self, *args: Any, **options: Any) -> None:
-        """Execute what was left, then the statement many times."""
-        if self.wrapper:
-            self.wrapper.send_unsent()
-        super().executemany(*args, **options)
+    def _be_sent(self) -> None:
+        if self in self._wrapper.unsent:
+            self._wrapper.send_unsent()
 
 
 def send(connection: psycopg.Connection, left: Sequence[Left]) -> None:
@@ -123,11 +150,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Open a cursor on the connection; one with a name is the server's, which begins with what was left."""
-        cursor = super().create_cursor(name)
-        if name is None:
-            cursor.wrapper = self
-        else:
+        if name is not None:
             self.send_unsent()
+            return self.connection.cursor(name, scrollable=False, withhold=self.get_autocommit())
+        cursor = super().create_cursor()
+        cursor.wrapper = self
         return cursor
 
     def make_cursor(self, cursor: Any) -> Any:
@@ -149,6 +176,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Send what was left by itself."""
         send(self.connection, self.take_unsent())
 
+    def preparing(self) -> dict[str, Any]:
+        """Return how what goes in a pipeline is prepared: by its use, but not inside of a savepoint.
+
+        psycopg forgets with a rollback what it had meant to prepare in a pipeline that failed; with one to a savepoint
+        it may not.
+        """
+        return {"prepare": False} if self.savepoint_ids else {}
+
     def _start_transaction_under_autocommit(self) -> None:
         with debug_transaction(self, "BEGIN"):
             self.unsent = []
@@ -156,13 +191,21 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _commit(self) -> None:
         left = self.take_unsent()
-        if not left:
-            super()._commit()  # type: ignore[misc] # the stubs leave out what backends are made of
-        elif len(left) > 1 or left[0].sql != "BEGIN":  # else nothing was said in this transaction
-            self.unsent = left
-            Left(self, "COMMIT")
-            with debug_transaction(self, "COMMIT"), self.wrap_database_errors:
+        if self.connection is None or (len(left) == 1 and left[0].sql == "BEGIN"):
+            return  # nothing was said in this transaction
+        with debug_transaction(self, "COMMIT"), self.wrap_database_errors:
+            if self.connection.pgconn.transaction_status == TransactionStatus.INERROR:
+                raise InFailedSqlTransaction("An error in this transaction was passed over: it cannot be committed.")
+            if left:
+                self.unsent = left
+                Left(self, "COMMIT")
                 self.send_unsent()
+            else:
+                self.connection.commit()
+
+    def _savepoint_rollback(self, sid: str) -> None:
+        self.unsent = []  # its savepoint was sent after all that was left before it
+        super()._savepoint_rollback(sid)  # type: ignore[misc]
 
     def _rollback(self) -> None:
         self.unsent = []

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 ANNOUNCED = re.compile(rb"chaos:([a-z,-]+):")
 COMMIT = b"COMMIT\x00"
-DONE = b"C\x00\x00\x00\x0bCOMMIT\x00"
-"""The server's CommandComplete; before it may stand the answers to what went with the COMMIT."""
+READY = b"Z\x00\x00\x00\x05"
+"""The server's ReadyForQuery, before its last byte: all is answered that went with the COMMIT."""
 CHUNK = 65536
 PROTOCOL_3 = 196608
 
@@ -92,7 +92,7 @@ class Link:
     async def _to_client(self) -> None:
         while True:
             data = await self.server.reader.read(CHUNK)
-            while data and self._is_deaf and DONE not in data:
+            while data and self._is_deaf and data[-6:-1] != READY:
                 more = await self.server.reader.read(CHUNK)
                 data = data + more if more else b""
             if not data or self._is_deaf:

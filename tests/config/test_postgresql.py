@@ -1,7 +1,9 @@
 """The database backend for PostgreSQL: what goes with another statement keeps its place, and its errors are heard."""
 
+from contextlib import suppress
+
 import pytest
-from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
+from django.db import IntegrityError, InternalError, OperationalError, ProgrammingError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from psycopg.pq import TransactionStatus
 
@@ -115,6 +117,58 @@ def test_a_savepoint_undoes_what_was_left_inside_of_it():
             leave("inside")
             raise ZeroDivisionError
     assert names() == ["outside"]
+
+
+def test_a_savepoint_heals_what_failed_inside_of_it():
+    """Whether or not it was sent, and whatever the connection had meant to prepare with it."""
+    for turn in range(4):
+        with transaction.atomic():
+            leave(f"outside {turn}")
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                leave("twice")
+                leave("twice")
+                raise ZeroDivisionError
+            with pytest.raises(IntegrityError), transaction.atomic():
+                leave("twice")
+                leave("twice")
+                Category.objects.filter(name="twice").exists()
+            assert not Category.objects.filter(name="twice").exists()
+    assert len(names()) == 4
+
+
+def test_an_error_that_was_passed_over_is_heard_at_the_commit():
+    """PostgreSQL would answer it with a rollback, which no one hears."""
+    with pytest.raises(InternalError), transaction.atomic():
+        leave("twice")
+        leave("twice")
+        with suppress(IntegrityError):
+            names()
+    assert names() == []
+
+
+def test_what_is_left_is_sent_by_who_reads_its_result():
+    with transaction.atomic(), connection.cursor() as cursor:
+        assert cursor.leave("SELECT %s::int", [1]).fetchone() == (1,)
+        assert cursor.leave("SELECT %s::int", [2]).fetchall() == [(2,)]
+        assert cursor.leave(INSERT, ["one"]).rowcount == 1
+
+
+def test_rows_may_be_locked_through_a_cursor_of_the_server():
+    """It ends with its transaction."""
+    Category.objects.create(name="locked")
+    with transaction.atomic():
+        [found] = Category.objects.select_for_update().iterator()
+    assert found.name == "locked"
+
+
+def test_copies_and_streams_are_part_of_the_transaction():
+    with pytest.raises(ZeroDivisionError), transaction.atomic(), connection.cursor() as cursor:
+        with cursor.copy("COPY catalog_category (name) FROM STDIN") as copy:
+            copy.write_row(("copied",))
+        leave("left")
+        assert sorted(cursor.stream("SELECT name FROM catalog_category")) == [("copied",), ("left",)]
+        raise ZeroDivisionError
+    assert names() == []
 
 
 def test_a_cursor_of_the_server_sees_what_was_left():

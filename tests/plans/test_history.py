@@ -32,6 +32,14 @@ def test_the_history_of_a_call(stage, ada):
     assert plan.events.get(type="memory.written").data_json == {"key": "x"}
 
 
+def test_no_history_is_written_of_a_plan_that_is_gone(stage, ada):
+    """On either database: the transaction ends with its first event."""
+    key = make_plan(ada, act(1)).pk + 1
+    with pytest.raises(Plan.DoesNotExist), recording(key, "plan_gone") as batch:
+        batch.add("plan.started")
+    assert not Event.objects.filter(plan=key).exists()
+
+
 def test_events_hold_no_arguments_and_no_results(stage, ada, rosa):
     """Whoever may see a plan's history need not see what is in it; nor does the audit log hold them."""
     plan = work_off(make_plan(ada, act(1, "canary", "dangerous"), act(2, "canary"), act(3, "canary", "cautious")))
