@@ -1,11 +1,12 @@
-"""What differs between the two databases for statements written by hand."""
+"""What differs between the two databases, for statements written by hand and for reading at one moment."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 
@@ -37,3 +38,31 @@ def leave(cursor: CursorWrapper, statement: str, parameters: Sequence[Any]) -> C
         return cursor
     left: CursorWrapper = cursor.leave(statement, parameters)
     return left
+
+
+@contextmanager
+def one_view() -> Iterator[None]:
+    """Let everything read in the body be of one moment; writing fails. A transaction that is open already is used."""
+    if connection.in_atomic_block:
+        yield
+    elif on_sqlite():
+        with _one_view_on_sqlite():
+            yield
+    else:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield
+
+
+@contextmanager
+def _one_view_on_sqlite() -> Iterator[None]:
+    """Begin a transaction that reads: one of Django's would be IMMEDIATE, and keep every writer waiting."""
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA query_only = ON")
+        try:
+            cursor.execute("BEGIN DEFERRED")
+            yield
+        finally:
+            if connection.connection.in_transaction:
+                cursor.execute("ROLLBACK")
+            cursor.execute("PRAGMA query_only = OFF")

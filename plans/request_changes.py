@@ -17,6 +17,7 @@ from approvals.models import ApprovalRequest, Comment, Delegation, Review
 from approvals.states import OPEN, RequestStatus
 from catalog import clock
 from catalog.problems import log_unexpected
+from plans.dialect import one_view
 from plans.feed import Feed
 
 log = logging.getLogger("toolgate.requests")
@@ -71,7 +72,12 @@ COLUMNS = (
 
 
 def look(before: Look | None = None) -> tuple[Look, Changes]:
-    """Look at the requests; return what is seen and what has changed since the look before."""
+    """Look at the requests, all at one moment; return what is seen and what has changed since the look before."""
+    with one_view():
+        return _look(before)
+
+
+def _look(before: Look | None) -> tuple[Look, Changes]:
     wanted = Q(status__in=OPEN) | Q(public_id__in=before.seen if before else ())
     if before is not None:
         wanted |= Q(pk__gt=before.newest)

@@ -1,8 +1,11 @@
 """What the looks at requests tell: everything that lists and pages show of one, and how many wait."""
 
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from approvals.decisions import decide, undo
@@ -10,6 +13,7 @@ from approvals.desk import claim, comment, delegate, release, snooze
 from approvals.models import ApprovalRequest
 from approvals.selectors import waiting_count
 from catalog import clock
+from plans import request_changes
 from plans.request_changes import Look, look
 from tests.approvals.builders import approval, ask, set_rule
 
@@ -50,6 +54,33 @@ def test_all_that_is_laid_over_a_request_is_a_change(watcher, ada, rosa, vera):
         assert watcher.news() == ([], 1)
     snooze(request, by=rosa, until=clock.now() + timedelta(hours=1))
     assert watcher.news() == ([], 1)
+
+
+def test_a_look_is_of_one_moment(transactional_db, ada, rosa, monkeypatch):
+    """A decision in the middle of it is told of by the next one, and once."""
+    watcher, request, looked_on = Watcher(), ask(ada), request_changes._laid_over
+    watcher.news()
+
+    def laid_over_after_a_decision() -> object:
+        apart(lambda: decide(request, by=rosa, decision=approval(request)))
+        return looked_on()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(request_changes, "_laid_over", laid_over_after_a_decision)
+        assert watcher.news() == ([], 1)
+    assert watcher.news() == (["closed"], 0)
+
+
+def apart(act: Callable[[], object]) -> None:
+    """Do something in another thread, and wait for its end."""
+
+    def do() -> None:
+        act()
+        connection.close()
+
+    thread = threading.Thread(target=do)
+    thread.start()
+    thread.join()
 
 
 def test_an_answer_that_is_not_enough_is_a_change(watcher, ada, rosa, tomas):
