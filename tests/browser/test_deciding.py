@@ -40,7 +40,7 @@ def becomes(request: ApprovalRequest, status: str) -> None:
 
 
 def open_inbox(page: Page, query: str = "") -> None:
-    """Open the inbox and wait until it is alive."""
+    """Open the inbox and wait until it is alive; a route is laid before, for Chromium applies it as a page loads."""
     page.goto(f"/approvals/{query}")
     expect(page.locator("#live")).to_be_visible()
 
@@ -113,8 +113,8 @@ def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page
     """The note under their hands leaves with its request: until they pause, what they type on is no key."""
     first, second, page, sent = ask(ada), ask(ada), page_as(rosa), []
     page.clock.install()
-    open_inbox(page)
     page.route("**/decision/", lambda route: sent.append(route))
+    open_inbox(page)
     with page.expect_request("**/decision/"):
         page.keyboard.press("a")
     page.keyboard.press("d")
@@ -135,8 +135,8 @@ def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page
 def test_a_key_pressed_before_the_next_request_is_there_answers_nothing(ada, rosa, page_as: PageAs):
     """The list marks the next one, the pane still holds the one before: neither may be approved unseen."""
     first, second, page, asked = ask(ada), ask(ada), page_as(rosa), []
-    open_inbox(page)
     page.route(f"**/approvals/?item={second.public_id}", lambda route: asked.append(route))
+    open_inbox(page)
     with page.expect_request(f"**/approvals/?item={second.public_id}"):
         page.keyboard.press("j")
     page.keyboard.press("a")
@@ -172,8 +172,8 @@ def told(page: Page) -> list[str]:
 def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, rosa, page_as: PageAs):
     """What comes back finds its place: the list without what was answered, the next request and the way back."""
     first, second, _third, page, sent = ask(ada), ask(ada), ask(ada), page_as(rosa), []
-    open_inbox(page)
     page.route("**/decision/", lambda route: sent.append(route))
+    open_inbox(page)
     with page.expect_request("**/decision/"):
         page.keyboard.press("a")
     page.keyboard.press("j")
@@ -189,9 +189,9 @@ def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, ro
 def test_whoever_steps_on_while_an_answer_is_on_its_way_is_told_to_wait_once(ada, rosa, page_as: PageAs):
     """For each answer, by whichever key comes first."""
     _first, second, page, sent = ask(ada), ask(ada), page_as(rosa), []
+    page.route("**/decision/", lambda route: sent.append(route))
     open_inbox(page)
     page.evaluate(TOLD)
-    page.route("**/decision/", lambda route: sent.append(route))
     for key, then in (("j", "e"), ("e", "j")):
         with page.expect_request("**/decision/"):
             page.keyboard.press("a")
@@ -244,8 +244,8 @@ def test_a_decision_that_cannot_be_saved_says_so(ada, rosa, page_as: PageAs, com
     """The request is still there to be answered again."""
     ask(ada)
     page = page_as(rosa)
-    open_inbox(page)
     page.route("**/decision/", lambda route: route.abort())
+    open_inbox(page)
     page.keyboard.press("a")
     expect(page.locator("#toasts")).to_contain_text("Could not save your decision")
     expect(page.locator("form.decide")).to_be_visible()
