@@ -58,15 +58,15 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome, *, is_ours: bo
         late.note_left(batch, run)
     delay = _delay_of_retry(batch, run, outcome)
     if delay is not None:
-        return _left(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
+        return _not_ended(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
     if _is_unknown(run, outcome):
         parked = park_as_unknown(batch, run.step, run.call)
-        return _left(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
+        return _not_ended(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
     outcome = session_writes.taken_in(run, outcome) if run.sent else outcome
     return _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome, is_ours=is_ours)
 
 
-def _left(run: Run, outcome: dispatch.Outcome, told: str) -> Ready:
+def _not_ended(run: Run, outcome: dispatch.Outcome, told: str) -> Ready:
     late.left_to_others(run, outcome, told)
     return lambda: 0
 
@@ -87,7 +87,7 @@ def _end(batch: Recording, run: Run, outcome: dispatch.Outcome, *, is_ours: bool
         _tell_completed(batch, run.step, response, run.call)
         return partial(_reported, run, ending.status, ready)
     if not claims.end_call(batch.cursor, run.call, ending):
-        return _left(run, outcome, reports.LATE)
+        return _not_ended(run, outcome, reports.LATE)
     _tell_end(batch, run, outcome)
     reports.attempt_ended(run, ending.status)
     count = 0

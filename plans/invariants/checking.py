@@ -7,7 +7,7 @@ from typing import Any
 
 from plans.invariants import base
 from plans.invariants.base import Finding, Invariant, World
-from plans.invariants.seeing import one_view
+from plans.invariants.seeing import long_view
 
 MOST_IDS = 100
 Watcher = Callable[[Invariant], None]
@@ -76,7 +76,7 @@ class Report:
 
 def check_invariants(world: World, *, watcher: Watcher = lambda invariant: None) -> Report:
     """Check all that can be; `watcher` is told what is checked next. Raises CannotCheck for what was given wrong."""
-    with one_view():
+    with long_view():
         return Report(tuple(_results(world, watcher)))
 
 

@@ -9,7 +9,7 @@ from plans import dialect
 
 
 @contextmanager
-def one_view() -> Iterator[None]:
+def long_view() -> Iterator[None]:
     """Let everything read in the body be of one moment, however long it takes; writing fails."""
     is_first = not connection.in_atomic_block
     with dialect.one_view():

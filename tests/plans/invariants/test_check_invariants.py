@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
 from plans.invariants.base import known_invariants
-from plans.invariants.seeing import one_view
+from plans.invariants.seeing import long_view
 from plans.models import Plan
 from tests.builders import act, make_plan, work_off
 from tests.plans.invariants.worlds import corrupt
@@ -102,7 +102,7 @@ def test_it_sees_one_moment_and_writes_nothing(transactional_db, catalog, ada):
         make_plan(ada, {"step_id": 1, "description": "Think"})
         connection.close()
 
-    with one_view():
+    with long_view():
         before = Plan.objects.count()
         writer = threading.Thread(target=write)
         writer.start()
