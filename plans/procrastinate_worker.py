@@ -30,9 +30,17 @@ async def listen(ring: Ring) -> None:
         try:
             await _work(ring)
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("hints cannot be heard; trying again")
+            log.warning("hints cannot be heard")
             log_unexpected(error)
+        if _is_cancelled():
+            return
         await asyncio.sleep(AGAIN_SECONDS)
+
+
+def _is_cancelled() -> bool:
+    """Say whether the task was told to end: a worker that meets an error as it ends raises that alone."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _work(ring: Ring) -> None:

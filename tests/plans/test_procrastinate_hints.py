@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from procrastinate import App
+from procrastinate.exceptions import ConnectorException
 
 from plans import carriers, procrastinate_hints
 from plans.models import Plan
@@ -107,6 +109,26 @@ async def test_a_worker_hears_again_after_its_sessions_were_ended() -> None:
         await apart(run, END_LISTENERS)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_a_worker_ends_also_where_an_error_meets_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Procrastinate raises the error alone, as where its session was ended just then: it must not listen again."""
+    begun = asyncio.Event()
+
+    async def work(_: App, **options: object) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectorException
+
+    monkeypatch.setattr(App, "run_worker_async", work)
+    listening = asyncio.create_task(listen(asyncio.Queue[int]().put))
+    await begun.wait()
+    listening.cancel()
+    async with asyncio.timeout(60):
+        await asyncio.wait([listening])
+    assert listening.done()
 
 
 END_LISTENERS = (
