@@ -21,14 +21,13 @@ from catalog.problems import log_unexpected
 from catalog.runners.python import wait_inside
 from catalog.tracing import told
 from plans import carriers, engine, measures, recovery
-from plans.dialect import on_sqlite
 from plans.hints import Hints
 from plans.reports import ids_of
 from plans.work import Run, Work
 
 log = logging.getLogger("toolgate.executor")
-QUICK_SECONDS = 0.003
-"""A tool that runs shorter than this leaves nothing to do for a second thread where writers take turns."""
+QUICK_SECONDS = 0.002
+"""A tool that runs shorter than this leaves little to do for a second thread: writers of a plan take turns."""
 LONG_SECONDS = 0.05
 """A tool that runs for longer keeps hints from waiting behind it; a thread at shorter ones is free in a moment."""
 CUT_OFF = "it is cut off, and repeated or shown to a person when its lease is over"
@@ -53,18 +52,21 @@ class Seat:
     asked_at: float = float("inf")
     work: Work | None = None
     taken_at: float = float("inf")
+    was_slow: bool = False
     ends_at: float = float("inf")
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, work: Work | None) -> None:
         """Note what the thread works on from now on."""
         with self.lock:
-            self.work, self.taken_at, self.ends_at = work, monotonic(), _ends_at(work)
+            self.work, self.taken_at, self.ends_at = work, float("inf") if work is None else monotonic(), _ends_at(work)
             self.asked_at = float("inf")
 
     def back(self) -> None:
         """Note that the tool's code has returned: from here on the thread ends its work itself."""
         with self.lock:
+            if self.taken_at < float("inf"):
+                self.was_slow = self.is_slow_now()
             self.taken_at = self.ends_at = float("inf")
 
     def stop(self, plan_pks: Collection[int]) -> None:
@@ -78,9 +80,9 @@ class Seat:
         """Say whether the thread has been waiting for this plan for longer than any turn of another takes."""
         return self.plan_pk == plan_pk and monotonic() > self.asked_at + PATIENT_SECONDS
 
-    def needs_nobody_at(self, plan_pk: int) -> bool:
-        """Say whether the thread is at this plan and not (yet) long inside a tool's code."""
-        return self.plan_pk == plan_pk and monotonic() < self.taken_at + QUICK_SECONDS
+    def is_slow_now(self) -> bool:
+        """Say whether the thread has been in a tool's code for longer than it takes to write what came of it."""
+        return monotonic() > self.taken_at + QUICK_SECONDS
 
     def is_long(self) -> bool:
         """Say whether the thread has been in a tool's code for so long that nobody knows when it will be free."""
@@ -336,28 +338,41 @@ class Executor:
                     self._finishing.release()
 
     def _needs_help(self, plan_pk: int) -> bool:
-        """Hold a hint back for a moment while another thread writes for this plan: two would only queue up.
+        """Say whether a hint is to be followed: while a thread writes for its plan it is held back, two would queue up.
 
         While one has been waiting for the plan no other goes there, or a lost process would keep them all from others.
         """
         if any(seat.is_kept_from(plan_pk) for seat in list(self._seats)):
             return False
-        if not on_sqlite() or not any(seat.needs_nobody_at(plan_pk) for seat in list(self._seats)):
+        if not self._needs_nobody(plan_pk):
             return True
+        self._hold_back(plan_pk)
+        return False
+
+    def _needs_nobody(self, plan_pk: int) -> bool:
+        """Say whether the threads at this plan keep its row busy: none waits long for it, or for a tool."""
+        here = [seat for seat in list(self._seats) if seat.plan_pk == plan_pk]
+        waits = any(seat.was_slow or seat.is_slow_now() or seat.is_kept_from(plan_pk) for seat in here)
+        return bool(here) and not waits
+
+    def _hold_back(self, plan_pk: int) -> None:
+        """Keep a hint, and those of its plan that come meanwhile, until a thread is of use there or anything waits."""
         with self._lock:
             self._held_back[plan_pk] += 1
             if self._held_back[plan_pk] > 1:
-                return False  # whoever holds the first one back brings this one too
-        sleep(QUICK_SECONDS)
+                return  # whoever holds the first one back brings this one too
+        sleep(QUICK_SECONDS)  # in any case, or two that hold back would pass their hints to each other without rest
+        while self._needs_nobody(plan_pk) and not self._hints.waiting():
+            sleep(QUICK_SECONDS)
         with self._lock:
             count = self._held_back.pop(plan_pk)
         for _ in range(min(count, self.threads)):
             self._hints.put(plan_pk)
-        return False
 
     def _stay_with(self, plan_pk: int, seat: Seat, work: Work | None = None) -> None:
         """Work on one plan for one turn, from what was taken on. What goes wrong here leaves a lease that expires."""
         seat.plan_pk, seat.asked_at = plan_pk, monotonic() if work is None else float("inf")
+        seat.was_slow = False
         try:
             seat.turn = engine.Turn(self.owner, stopping=self._stopping, back=seat.back)
             work = work or engine.claim(plan_pk, owner=self.owner, turn=seat.turn)

@@ -19,8 +19,9 @@ from approvals.models import ApprovalRequest
 from catalog.idempotency import HOURS_KEPT
 from catalog.models import Call, IdempotencyKey
 from plans import carriers, endings, engine, lost_leases, recovery
+from plans import executor as executors
 from plans.calls import CallOrder, create_call
-from plans.executor import Executor
+from plans.executor import QUICK_SECONDS, Executor, Seat
 from plans.models import Plan
 from plans.services import Requester
 from plans.ticker import SHORTEST_SECONDS, Ticker
@@ -125,6 +126,64 @@ def test_an_executor_is_full_when_all_its_threads_are_long_at_work(transactional
     gate.set()
     eventually(lambda: not pool.is_full(), what="an idle thread")
     pool.stop(seconds=10)
+
+
+def test_threads_that_have_had_their_turn_are_idle(transactional_db, stage, ada, monkeypatch):
+    """However long ago: the next hint is for them, and is not kept for other processes."""
+    monkeypatch.setattr(executors, "LONG_SECONDS", 0.0)
+    pool = Executor(threads=2)
+    pool.start()
+    eventually(partial(has_ended, make_plan(ada, act(1))), what="the plan's end")
+    eventually(lambda: not pool.busy_threads(), what="two idle threads")
+    assert not pool.is_full()
+    assert not any(seat.is_long() for seat in pool._all())
+    pool.stop(seconds=10)
+
+
+def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada):
+    """As many as there are threads, though the hints come while the step before them is written; without a clock."""
+    gate, pool = threading.Event(), Executor(threads=4)
+    stage.acts["safe"] = lambda value, context: value == "root" or gate.wait(60)
+    pool.start()
+    plan = make_plan(ada, act(1, "root"), *(act(number, dependencies=[1]) for number in range(2, 8)))
+    eventually(partial(has_called, stage, 5), what="four calls at once")
+    gate.set()
+    eventually(partial(has_ended, plan), what="the plan's end")
+    pool.stop(seconds=10)
+
+
+@pytest.fixture
+def held_back(transactional_db: None) -> Iterator[tuple[Executor, Seat, threading.Thread]]:
+    """Two hints of plan 7, kept back because a thread writes for it; without threads that could follow them."""
+    pool, seat = Executor(threads=2), Seat(engine.Turn("tests"), plan_pk=7)
+    pool._seats.add(seat)
+    holder = threading.Thread(target=pool._needs_help, args=[7], daemon=True)
+    holder.start()
+    eventually(lambda: pool._held_back[7] == 1, what="the first hint")
+    assert not pool._needs_help(7)
+    yield pool, seat, holder
+    seat.plan_pk = None
+    holder.join(60)
+
+
+def test_hints_kept_back_are_followed_when_a_thread_is_of_use(held_back):
+    """Both of them, as soon as the one at work is long in a tool's code."""
+    pool, seat, holder = held_back
+    sleep(4 * QUICK_SECONDS)
+    assert (holder.is_alive(), pool._hints.waiting()) == (True, 0)
+    seat.taken_at = 0.0
+    holder.join(60)
+    assert pool._needs_help(7)
+    assert (pool._hints.waiting(), pool._hints.get(), pool._hints.get(), dict(pool._held_back)) == (2, 7, 7, {})
+
+
+@pytest.mark.parametrize("job", [8, None])
+def test_who_keeps_hints_back_is_there_for_anything_else(held_back, job):
+    """Another plan, or the end of the process; the hints stand behind it."""
+    pool, _, holder = held_back
+    pool._hints.put(job)
+    holder.join(60)
+    assert [pool._hints.get() for _ in range(3)] == [job, 7, 7]
 
 
 @contextmanager
