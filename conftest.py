@@ -27,7 +27,8 @@ hypothesis_settings.register_profile("house", deadline=None, derandomize=os.envi
 hypothesis_settings.load_profile("house")
 WORKER = "PYTEST_XDIST_WORKER"
 """Set in each of the processes that share a run's tests."""
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+"""The first takes a third less of the processor: it is the same engine without the windows around it."""
 
 
 def find_chromium() -> str | None:

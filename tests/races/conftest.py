@@ -11,7 +11,7 @@ from tests import counts
 from tests.builders import act, make_plan, work_off
 from tests.invariants import assert_invariants
 
-ROUNDS = counts.count(500, 25)
+ROUNDS = counts.count(500, 50)
 
 
 @pytest.fixture(autouse=True)

@@ -113,7 +113,7 @@ def test_an_approval_against_a_withdrawal(plans, ada, rosa, stage, report_race):
     report_race("approve against withdraw", len(plans), approved_first=len(plans) - len(late))
 
 
-@pytest.mark.parametrize("plans", [counts.count(500)], indirect=True, ids=["rounds"])
+@pytest.mark.parametrize("plans", [counts.count(500, 25)], indirect=True, ids=["rounds"])
 def test_an_approval_against_its_expiry(plans, rosa, stage, settings, report_race):
     """Each wins some, of rounds enough for that.
 

@@ -20,7 +20,7 @@ from tests.plans.test_failures import raises
 from tests.races.test_plans import drive
 from tests.racing import rounds_at_once
 
-ROUNDS = counts.count(500, 25)
+ROUNDS = counts.count(500, 50)
 pytestmark = pytest.mark.timeout(counts.seconds(1800))
 
 

@@ -15,7 +15,7 @@ from tests.builders import act, approve, assert_gapless, events_of, make_plan, w
 from tests.races.test_plans import drive
 from tests.racing import Act, rounds_at_once
 
-ROUNDS = counts.count(500, 25)
+ROUNDS = counts.count(500, 50)
 pytestmark = pytest.mark.timeout(counts.seconds(1800))
 STARTS = ("step.started", "call.started")
 

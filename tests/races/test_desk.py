@@ -19,7 +19,7 @@ from tests.racing import Act, rounds_at_once
 
 pytestmark = pytest.mark.timeout(counts.seconds(1800))
 
-ROUNDS = counts.count(500)
+ROUNDS = counts.count(500, 25)
 
 
 def again(user: User) -> User:

@@ -19,7 +19,7 @@ from tests.racing import rounds_at_once
 
 pytestmark = pytest.mark.timeout(counts.seconds(1800))
 
-ROUNDS = counts.count(1000)
+ROUNDS = counts.count(1000, 25)
 HTTP_ROUNDS = counts.count(500, 50)
 APPROVE, REJECT = Verdict.APPROVE, Verdict.REJECT
 
