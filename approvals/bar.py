@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from approvals.desk import holder_of, why_not_extended
 from approvals.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke
 from approvals.grants import GRANTED_FROM, may_make_from
-from approvals.models import ApprovalRequest, Review, Snooze
+from approvals.models import ApprovalRequest, Review
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import needs_reason
 from catalog import clock
@@ -138,11 +138,11 @@ class Bar:
         """How long the claim holds."""
         return say_left(self.request.claimed_until) if self.request.claimed_until else ""
 
-    @cached_property
+    @property
     def snoozed_until(self) -> datetime | None:
-        """Until when the viewer does not want to see it."""
-        rows = Snooze.objects.filter(request=self.request, person=self.viewer.pk, until__gt=clock.now())
-        return rows.values_list("until", flat=True).first()
+        """Until when the viewer does not want to see it: `request_for` reads it with the request."""
+        until: datetime | None = self.request.snoozed_until  # type: ignore[attr-defined] # see with_snooze
+        return until if until and until > clock.now() else None
 
     @property
     def snooze_times(self) -> list[Until]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from approvals.models import ApprovalRequest, Comment, Delegation, PolicyRevision, Review, Round, Snooze
+from approvals.models import ApprovalRequest, Comment, Delegation, Instance, PolicyRevision, Review, Round, Snooze
 from approvals.states import REVIEWED, RequestStatus, Verdict
 from catalog import clock
 from catalog.access import agent_token_of, name_of, sees_all
@@ -45,8 +45,13 @@ def pending_for(viewer: "User") -> QuerySet[ApprovalRequest]:
 
 
 def request_for(viewer: "User", public_id: str) -> ApprovalRequest:
-    """Return one request with all that a page shows of it. Raises ApprovalRequest.DoesNotExist when not visible."""
-    return with_snooze(whole(requests_for(viewer)), viewer).get(public_id=public_id)
+    """Return one request with all that a page shows of it. Raises ApprovalRequest.DoesNotExist when not visible.
+
+    What the audit log tells up to its entry `told_up_to` is in what is shown.
+    """
+    newest = Instance.objects.values("audit_seq")[:1]
+    requests = with_snooze(whole(requests_for(viewer)), viewer).annotate(told_up_to=Subquery(newest))
+    return requests.get(public_id=public_id)
 
 
 def with_snooze(requests: QuerySet[ApprovalRequest], viewer: "User") -> QuerySet[ApprovalRequest]:

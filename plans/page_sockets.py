@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from approvals.audit_selectors import requests_told_of_since
 from approvals.queues import OPEN_VIEWS, WAITING
 from plans import door
 from plans.boards import Subject, View, looking_at
@@ -22,7 +23,7 @@ from plans.fragments import (
 from plans.leaving import gone_from_lists
 from plans.models import Plan
 from plans.private import sees_through
-from plans.request_changes import Changes, request_changes
+from plans.request_changes import CHANGED, Change, Changes, request_changes
 from plans.sockets import Socket, until_one_ends
 from plans.voices import Ear
 
@@ -40,7 +41,7 @@ class PageSocket(Socket):
 
     async def tell(self, visitor: Visitor) -> None:
         """Send what has changed, for ever; numbered boards begin after the number that the page was drawn at."""
-        after = door.read_after(self.scope["query_string"]) if self.scope["query_string"] else None
+        after = self.drawn_at()
         await self.accept()
         bell = asyncio.Event()
         with ExitStack() as looks:
@@ -51,6 +52,10 @@ class PageSocket(Socket):
                 bell.clear()
                 for message in filter(None, [view.news() for view in views]):
                     await self.say(message)
+
+    def drawn_at(self) -> int | None:
+        """Return the number that the page was drawn at, None for one without. Raises TurnedAway for what is none."""
+        return door.read_after(self.scope["query_string"]) if self.scope["query_string"] else None
 
 
 class ShellSocket(PageSocket):
@@ -64,7 +69,8 @@ class ShellSocket(PageSocket):
 class InboxSocket(PageSocket):
     """`/ws/pages/inbox/`, `/ws/pages/inbox/{view}/`: the requests that wait, in one of the saved views.
 
-    What was answered leaves at once; the list that is drawn without it follows.
+    What was answered leaves at once; the list that is drawn without it follows. The request that the page shows was
+    drawn at a number of the audit log: what is told after it is news to the page, however long it was away.
     """
 
     def subjects(self, visitor: Visitor) -> Sequence[Subject]:
@@ -75,7 +81,11 @@ class InboxSocket(PageSocket):
 
     async def tell(self, visitor: Visitor) -> None:
         """Tell also of each request that changes: the page that shows it looks at it again."""
+        after = self.drawn_at()
         async with request_changes(self.feed).follow() as queue:
+            await self.accept()
+            if after is not None and (missed := await self.feed.run(_missed, visitor, after)):
+                await self.say({"fragments": missed})
             await until_one_ends(super().tell(visitor), self._tell_changes(visitor, queue))
 
     async def _tell_changes(self, visitor: Visitor, queue: asyncio.Queue[Changes]) -> None:
@@ -84,6 +94,12 @@ class InboxSocket(PageSocket):
             seen = found if visitor.sees_all else await self.feed.run(own_part, found, visitor)
             for change in seen.changes:
                 await self.say({"fragments": [*gone_from_lists(change, seen.waiting), look_at_request(change)]})
+
+
+def _missed(visitor: Visitor, after: int) -> list[str]:
+    """Return what makes a page look again at what was told of since its number."""
+    told_of = requests_told_of_since(visitor.user, after).values_list("public_id", "status")
+    return [look_at_request(Change(CHANGED, *each)) for each in told_of]
 
 
 class PlansSocket(PageSocket):

@@ -134,14 +134,16 @@ class RequestChanges:
         self._queues: set[asyncio.Queue[Changes]] = set()
         self._last: Look | None = None
         self._task: asyncio.Task[None] | None = None
+        self._joining = asyncio.Lock()
 
     @asynccontextmanager
     async def follow(self) -> "AsyncIterator[asyncio.Queue[Changes]]":
         """Give a queue of what happens from now on. One that is full gets no more: whoever is that slow starts anew."""
-        if not self._queues:
-            self._last, _ = await self._feed.run(look)
         queue: asyncio.Queue[Changes] = asyncio.Queue(CHANGES_KEPT)
-        self._queues.add(queue)
+        async with self._joining:  # of two who come first, one's look would hide from the other what lies between
+            if not self._queues:
+                self._last, _ = await self._feed.run(look)
+            self._queues.add(queue)
         if self._task is None:
             self._task = asyncio.ensure_future(self._look_again_and_again())
         try:

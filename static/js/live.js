@@ -1,5 +1,6 @@
 /* One socket for each [data-live] element. Messages: {"seq", "fragments": [html…], "announce"?}.
-   After a loss it asks for what came after the last number, with full-jitter backoff; it sends nothing else. */
+   It asks for what came after the number that the page, or the part with [data-drawn-at], was drawn at; after a loss, for
+   what came after the last number, with full-jitter backoff. It sends nothing else. */
 
 import { report } from "./announce.js";
 import { onChange } from "./changes.js";
@@ -35,7 +36,8 @@ class Feed {
     if (gone || this.socket?.readyState <= WebSocket.OPEN) return;
     const url = new URL(this.path, location.href);
     url.protocol = url.protocol.replace("http", "ws");
-    if (this.seq !== null) url.searchParams.set("after", this.seq);
+    const after = this.seq ?? document.querySelector("[data-drawn-at]")?.dataset.drawnAt;
+    if (after) url.searchParams.set("after", after);
     const socket = new WebSocket(url);
     this.socket = socket;
     socket.addEventListener("open", () => this.opened());

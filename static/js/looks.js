@@ -44,6 +44,11 @@ document.addEventListener("htmx:configRequest", (event) => {
   if (event.target.matches(SELECTOR)) event.detail.path = sameList(event.detail.path);
 });
 
+// What changes while the question is on its way, or when it came to nothing, is asked about again though it looks the same.
+document.addEventListener("htmx:beforeSend", (event) => {
+  if (event.target.matches(SELECTOR)) event.target.dataset.state = "asked";
+});
+
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!event.target.matches(SELECTOR)) return;
   const part = document.querySelector(event.target.getAttribute("hx-target"));

@@ -6,9 +6,14 @@ import pytest
 from django.utils import timezone
 
 from approvals.audit import Line, append
-from approvals.audit_selectors import AuditFilters, entries_for
+from approvals.audit_selectors import AuditFilters, entries_for, requests_told_of_since
+from approvals.desk import comment
+from approvals.requests import supersede
+from approvals.selectors import request_for
 from catalog.access import NotAllowed, act_through
 from catalog.models import ApiToken
+from tests.approvals.builders import ask
+from tests.conftest import person
 
 
 @pytest.fixture
@@ -21,9 +26,9 @@ def log(ada, rosa) -> None:
 
 def test_only_administrators_read(log, ada, rosa, vera, admin):
     """Nor their agents' tokens."""
-    for person in (ada, rosa, vera):
+    for reader in (ada, rosa, vera):
         with pytest.raises(NotAllowed):
-            entries_for(person)
+            entries_for(reader)
     assert entries_for(admin).count() == 3
     token = ApiToken.objects.create(name="bot", user=admin, kind="agent", expires_at=timezone.now())
     with pytest.raises(NotAllowed):
@@ -62,3 +67,14 @@ def test_a_page_is_one_query(log, admin, django_assert_num_queries):
     entries = entries_for(admin)
     with django_assert_num_queries(1):
         assert [entry.actor.username if entry.actor else None for entry in entries] == [None, "rosa", "ada"]
+
+
+def test_what_was_told_of_since(ada, rosa, admin):
+    """Each request that something happened to, also one that another took the place of; to who may see them."""
+    old, said_of, left_alone = ask(ada), ask(ada), ask(ada)
+    number = request_for(rosa, left_alone.public_id).told_up_to  # type: ignore[attr-defined] # see request_for
+    assert not requests_told_of_since(rosa, number)
+    comment(said_of, by=rosa, text="Is this right?")
+    supersede(old.call, new := ask(ada))
+    assert set(requests_told_of_since(rosa, number)) == {old, said_of, new}
+    assert not requests_told_of_since(person("stranger"), number)

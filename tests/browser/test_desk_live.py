@@ -1,14 +1,16 @@
 """Two reviewers and one queue, in real browsers against a real server: what one does, the other sees at once."""
 
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from approvals import desk
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest
+from approvals.selectors import request_for
 from tests.approvals.builders import rejection
 from tests.browser.conftest import PageAs
 from tests.browser.test_deciding import becomes
@@ -120,6 +122,56 @@ def test_a_decision_with_the_socket_down(ada, rosa, window_of: PageAs, complaint
 def close(socket: Any) -> None:
     """End a socket as soon as it opens."""
     socket.close(code=1011)
+
+
+def test_what_changed_while_the_page_was_not_live_is_shown(ada, rosa, tomas, window_of: PageAs):
+    """The page was drawn before it, and its socket opened after it: as for who just came, and for who reconnects."""
+    request = asked(ada, "one.txt")
+    page = window_of(rosa)
+    said: list[object] = []
+    page.route_web_socket("**/ws/**", lambda socket: socket.connect_to_server() if said else close(socket))
+    page.goto(f"/approvals/?item={request.public_id}")
+    said.append(desk.comment(request, by=tomas, text="Is this the right file?"))
+    expect(page.locator("#pane")).to_contain_text("Is this the right file?")
+
+
+def test_who_reconnects_is_told_what_came_after_the_open_request_was_drawn(ada, rosa, tomas, window_of: PageAs):
+    """The page itself was drawn before: of the request that was opened since, nothing is news that it shows."""
+    first, second = asked(ada, "one.txt"), asked(ada, "two.txt")
+    page = window_of(rosa)
+    sockets: list[Any] = []
+
+    def noted(socket: Any) -> None:
+        sockets.append(socket)
+        socket.connect_to_server()
+
+    page.route_web_socket("**/ws/**", noted)
+    watch(page, f"?item={first.public_id}")
+    desk.comment(second, by=tomas, text="Is this the right file?")
+    page.locator(f"#q-{second.public_id} a").click()
+    expect(page.locator("#pane")).to_contain_text("Is this the right file?")
+    sockets[0].close(code=1011)
+    eventually(lambda: page.title() and len(sockets) > 1, what="another socket")  # what is asked lets the page go on
+    then, now = (int(parse_qs(urlsplit(socket.url).query)["after"][0]) for socket in (sockets[0], sockets[-1]))
+    assert then < now == request_for(rosa, second.public_id).told_up_to  # type: ignore[attr-defined] # see request_for
+
+
+def test_a_look_that_came_to_nothing_is_made_again(ada, rosa, tomas, window_of: PageAs, complaints: list[str]):
+    """With the next change, although that looks the same."""
+    request = asked(ada, "one.txt")
+    page = window_of(rosa)
+    page.route("**/approvals/?item=*", lambda route: route.abort() if is_look(route) else route.continue_(), times=2)
+    watch(page, f"?item={request.public_id}")
+    with page.expect_event("requestfailed"):
+        desk.comment(request, by=tomas, text="Is this the right file?")
+    desk.comment(request, by=tomas, text="Or the other?")
+    expect(page.locator("#pane")).to_contain_text("Or the other?")
+    complaints.clear()
+
+
+def is_look(route: Route) -> bool:
+    """Say whether it is htmx that asks."""
+    return "hx-request" in route.request.headers
 
 
 def test_what_someone_writes_is_not_taken_from_them(ada, rosa, tomas, window_of: PageAs):

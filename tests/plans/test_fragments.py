@@ -1,19 +1,23 @@
 """What the pages' sockets send: what has changed, once for everyone, and nothing of one person to another."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import User
 
+from approvals.desk import comment
 from approvals.models import ApprovalRequest
+from approvals.selectors import request_for
 from plans.boards import Board, Drawn, Subject, View
 from plans.executor import Executor
 from plans.feed import Feed, feed_here
 from plans.models import Plan
 from plans.picture import Picture, draw
 from plans.services import Requester, start_plan
+from tests.approvals.builders import ask
 from tests.builders import make_plan, step, write_step
 from tests.plans.callers import apart, by_session, by_token, opened, refused
 
@@ -123,6 +127,25 @@ async def test_the_inbox_and_the_counts_follow(executor: Executor, ada: User, ro
         assert f'<i id="q-{request.public_id}" data-gone hidden></i>' in left
         assert left.count('data-waiting="0"') == 3
         await heard(shell, 'data-waiting="0"')
+
+
+async def test_the_inbox_tells_what_happened_before_it_was_opened(transactional_db, ada: User, rosa: User) -> None:
+    """A page was drawn at a number; what changed after it is looked at again, what changed before it is not."""
+    changed, left_alone = await apart(ask, ada), await apart(ask, ada)
+    drawn_at = (await apart(request_for, rosa, changed.public_id)).told_up_to  # type: ignore[attr-defined]
+    await apart(partial(comment, changed, by=rosa, text="Is this right?"))
+    async with opened(f"/ws/pages/inbox/?after={drawn_at}", await apart(by_session, rosa)) as caller:
+        said = await caller.receive_json_from(timeout=5)
+        assert f'id="look-{changed.public_id}"' in str(said)
+        assert f'id="look-{left_alone.public_id}"' not in str(said)
+
+
+async def test_the_inbox_tells_nobody_of_what_is_not_theirs(transactional_db, ada: User, rosa: User) -> None:
+    """Nor that it changed."""
+    stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
+    request = await apart(ask, ada)
+    async with opened("/ws/pages/inbox/?after=0", await apart(by_session, stranger)) as caller:
+        assert request.public_id not in str(await caller.receive_json_from(timeout=5))
 
 
 async def test_a_board_rests_only_when_something_was_new(transactional_db) -> None:

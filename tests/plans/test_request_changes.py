@@ -1,7 +1,9 @@
 """What the looks at requests tell: everything that lists and pages show of one, and how many wait."""
 
+import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
@@ -14,6 +16,7 @@ from approvals.models import ApprovalRequest
 from approvals.selectors import waiting_count
 from catalog import clock
 from plans import request_changes
+from plans.feed import Feed
 from plans.request_changes import Look, look
 from tests.approvals.builders import approval, ask, set_rule
 
@@ -69,6 +72,23 @@ def test_a_look_is_of_one_moment(transactional_db, ada, rosa, monkeypatch):
         patched.setattr(request_changes, "_laid_over", laid_over_after_a_decision)
         assert watcher.news() == ([], 1)
     assert watcher.news() == (["closed"], 0)
+
+
+async def test_two_who_come_first_begin_with_the_same_look(transactional_db, ada, monkeypatch):
+    """The later one's would hide from the other what lies between."""
+    looks: list[Look | None] = []
+
+    def noted(before: Look | None = None) -> tuple[Look, request_changes.Changes]:
+        looks.append(before)
+        return look(before)
+
+    monkeypatch.setattr(request_changes, "look", noted)
+    feed = Feed()
+    changes = request_changes.request_changes(feed)
+    async with AsyncExitStack() as followers:
+        await asyncio.gather(*(followers.enter_async_context(changes.follow()) for _ in range(2)))
+        assert looks.count(None) == 1
+    await feed.close()
 
 
 def apart(act: Callable[[], object]) -> None:
