@@ -46,8 +46,9 @@ test: .venv/dev.stamp ## the whole suite on the embedded default (SQLite, one pr
 services: ## start PostgreSQL and Redis unless they answer on localhost already
 	scripts/services.sh
 
-test-services: .venv/dev.stamp services ## the suite again on PostgreSQL and Redis, without what only looks at pages
-	$(SERVICES) $(PYTEST) $(SPREAD) -m "not page" $(ARGS)
+# Pages look the same there, source files too, and the figures' own test measures on SQLite.
+test-services: .venv/dev.stamp services ## the suite again on PostgreSQL and Redis, without what is alike there
+	$(SERVICES) $(PYTEST) $(SPREAD) -m "not page" --ignore tests/house --ignore tests/benchmarks $(ARGS)
 
 chaos: .venv/dev.stamp services ## kills, cuts, lost Redis and races at full count, on both databases; an hour or two
 	$(EMBEDDED) $(DRAWN); drawn=$$?; $(EMBEDDED) $(CHAOS) $(ARGS); embedded=$$?; \

@@ -1,13 +1,13 @@
 """The main job, in real browsers against a real server: a plan runs live, stops, and a person clears it elsewhere."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import MakeServing
 from tests.builders import make_plan, step, step_of, write_step
 from tests.chaos.serving import Serving
 from tests.waiting import eventually
@@ -16,10 +16,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, seria
 
 
 @pytest.fixture
-def served(transactional_db: None, catalog: None, tmp_path: Path) -> Iterator[Serving]:
+def served(transactional_db: None, catalog: None, make_serving: MakeServing) -> Iterator[Serving]:
     """A process that serves and executes, with a short undo window and ordinary leases."""
-    (tmp_path / "workspace").mkdir()
-    process = Serving(tmp_path, TOOLGATE_TOOLS="", TOOLGATE_UNDO_SECONDS="1", TOOLGATE_LEASE_SECONDS="30")
+    process = make_serving(TOOLGATE_TOOLS="", TOOLGATE_UNDO_SECONDS="1", TOOLGATE_LEASE_SECONDS="30")
     process.start()
     eventually(process.url, what="the server")
     yield process
@@ -36,7 +35,7 @@ def start_writing(page: Page, author: User) -> Any:
     return plan
 
 
-def test_a_reviewer_clears_it_by_keyboard_and_the_operator_sees_it_finish(ada, rosa, window_of, served, tmp_path):
+def test_a_reviewer_clears_it_by_keyboard_and_the_operator_sees_it_finish(ada, rosa, window_of, served):
     """Two people, two windows: one press of A, and the other page changes without a reload."""
     operator, reviewer = window_of(ada), window_of(rosa)
     start_writing(operator, ada)
@@ -46,10 +45,10 @@ def test_a_reviewer_clears_it_by_keyboard_and_the_operator_sees_it_finish(ada, r
     reviewer.keyboard.press("a")
     expect(operator.locator(".plan-h")).to_contain_text("Done")
     assert operator.evaluate("window.neverReloaded") is True
-    assert (tmp_path / "workspace" / "note.txt").read_text() == "Approved bytes\n"
+    assert (served.effects / "workspace" / "note.txt").read_text() == "Approved bytes\n"
 
 
-def test_a_rejection_reaches_the_step_with_its_reason(ada, rosa, window_of, tmp_path):
+def test_a_rejection_reaches_the_step_with_its_reason(ada, rosa, window_of, served):
     """D opens the reason; the operator reads it in the step, and nothing was written."""
     operator, reviewer = window_of(ada), window_of(rosa)
     plan = start_writing(operator, ada)
@@ -61,10 +60,10 @@ def test_a_rejection_reaches_the_step_with_its_reason(ada, rosa, window_of, tmp_
     expect(operator.locator(".plan-h")).to_contain_text("Failed")
     operator.goto(f"/plans/{plan.public_id}/?step=2")
     expect(operator.locator("#step")).to_contain_text("Not this file.")
-    assert not (tmp_path / "workspace" / "note.txt").exists()
+    assert not (served.effects / "workspace" / "note.txt").exists()
 
 
-def test_all_of_it_works_without_scripts(ada, rosa, window_of, served, tmp_path):
+def test_all_of_it_works_without_scripts(ada, rosa, window_of, served):
     """Plain pages and plain forms: start, read, approve, look again."""
     operator, reviewer = window_of(ada, java_script_enabled=False), window_of(rosa, java_script_enabled=False)
     plan = make_plan(ada, write_step(1, "note.txt", "Approved bytes\n"), start=False)
@@ -74,7 +73,7 @@ def test_all_of_it_works_without_scripts(ada, rosa, window_of, served, tmp_path)
     reviewer.goto("/approvals/")
     reviewer.get_by_role("link", name="note.txt").first.click()
     reviewer.get_by_role("button", name="Approve").click()
-    eventually((tmp_path / "workspace" / "note.txt").exists, what="the file")
+    eventually((served.effects / "workspace" / "note.txt").exists, what="the file")
     eventually(lambda: step_of(plan).status == "completed", what="the step")
     operator.reload()
     expect(operator.locator(".plan-h")).to_contain_text("Done")

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from catalog.models import Call, Tool
-from tests.browser.conftest import PageAs
+from tests.browser.conftest import MakeServing, PageAs
 from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
 from tests.chaos.serving import Serving
 from tests.waiting import eventually
@@ -19,10 +18,9 @@ TRIP = {"title": "Rhine", "stops": [BONN, {"place": {"kind": "point", "x": 1.5}}
 
 
 @pytest.fixture
-def served(transactional_db: None, catalog: None, tmp_path: Path) -> Iterator[Serving]:
+def served(transactional_db: None, catalog: None, make_serving: MakeServing) -> Iterator[Serving]:
     """A process that serves and executes, with the tools that people try."""
-    (tmp_path / "workspace").mkdir()
-    process = Serving(tmp_path, TOOLGATE_TOOLS="tests.tools_to_try_served", TOOLGATE_LEASE_SECONDS="30")
+    process = make_serving(TOOLGATE_TOOLS="tests.tools_to_try_served", TOOLGATE_LEASE_SECONDS="30")
     process.start()
     eventually(process.url, what="the server")
     eventually(Tool.objects.filter(name="book_trip").exists, what="the tools")

@@ -117,8 +117,10 @@ async def test_a_file_is_sent_whole(handler: Handler) -> None:
 async def test_a_thread_keeps_no_connection_that_others_could_use(handler: Handler) -> None:
     """Whatever became of the request."""
     await get(handler, "/slow/")
+    client = asking(handler, "GET", "/broken/")
+    await client.send_input({"type": "http.request", "body": b""})
     with pytest.raises(Ended):
-        await get(handler, "/broken/")
+        await client.wait(timeout=20)
     held = await asyncio.gather(*(handler._in_thread(_holds_a_connection) for _ in range(PLACES)))
     assert not any(held)
 
