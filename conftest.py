@@ -16,6 +16,7 @@ from django.apps import apps
 from django.contrib.contenttypes.models import ContentType
 from django.db import connections
 from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
+from django.utils.module_loading import import_string
 from hypothesis import settings as hypothesis_settings
 from pytest_django.plugin import DjangoDbBlocker
 
@@ -70,6 +71,24 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def migrated_file(shared: Path) -> Path:
     """A migrated SQLite file to copy, for a database of one's own."""
     return migrated.file_in(shared)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def static_files_found_once() -> Iterator[None]:
+    """Let each test client serve the static files that the first one found: a look for them takes as long as a page."""
+    middleware: Any = import_string("whitenoise.middleware.WhiteNoiseMiddleware")
+    look = middleware.add_files_from_finders
+    found: dict[str, Any] = {}
+
+    def look_once(self: Any) -> None:
+        if not found:
+            look(self)
+            found.update(self.files)
+        self.files.update(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(middleware, "add_files_from_finders", look_once)
+        yield
 
 
 @pytest.fixture(scope="session")

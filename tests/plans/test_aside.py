@@ -173,15 +173,19 @@ def test_a_sync_handler_keeps_its_seat(pool, stage, ada, gate):
     eventually(partial(has_ended, plan), what="the plan's end")
 
 
+def told_of(pool: Executor) -> tuple[list[float | None], bool, bool, list[str]]:
+    """Return what measures and probes say: how many are busy, idle, aside and late, and whether more is taken."""
+    pool.measure()
+    names = ("busy", "idle", "aside", "late")
+    counts = [REGISTRY.get_sample_value("toolgate_executor_threads", {"state": name}) for name in names]
+    return counts, pool.takes(), pool.is_full(), pool.late_tools()
+
+
 def test_measures_and_probes_tell_the_truth(pool, stage, ada, gate, client):
     """Who waits aside is neither idle nor late; the process takes more."""
     waiting(ada, 2)
     eventually(are_aside(pool, 2), what="the waits")
-    eventually(lambda: not pool.busy_threads(), what="an idle thread")
-    pool.measure()
-    names = ("busy", "idle", "aside", "late")
-    counts = [REGISTRY.get_sample_value("toolgate_executor_threads", {"state": name}) for name in names]
-    assert (counts, pool.takes(), pool.is_full(), pool.late_tools()) == ([0, 1, 2, 0], True, False, [])
+    eventually(lambda: told_of(pool) == ([0, 1, 2, 0], True, False, []), what="an idle thread and two aside")
     assert client.get("/readyz").json()["checks"]["executor"] == "ok"
 
 
