@@ -1,5 +1,6 @@
 """The cast: six people with their roles, the shipped tools in the catalog, and a real executor."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -19,9 +20,13 @@ from catalog.registry import initialize_tools, register_tool
 from plans.executor import Executor
 from plans.ticker import Ticker
 from tests.catalogs import fill_catalog
+from tests.chaos.nursery import Nursery
+from tests.chaos.serving import SERVE, Serving
 from tests.plans.keepers import ACTS, GIVEN
 from tests.plans.keepers import TOOLS as KEEPERS
 from tests.tools_for_tests import STAGE, TOOLS, Stage
+
+MakeServing = Callable[..., Serving]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -184,3 +189,32 @@ def set_clock(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[t
     yield set_by
     monkeypatch.setattr(timezone, "now", right)
     clock.refresh()
+
+
+@pytest.fixture(scope="session")
+def make_serving(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[MakeServing]:
+    """Return what makes a process that serves: those of one environment share a warm one and an emptied folder.
+
+    `{folder}` in a value is that folder; `late` is the part of the environment that is not alike each time.
+    """
+    warm: dict[frozenset[tuple[str, str]], tuple[Path, Nursery]] = {}
+
+    def serving_in(folder: Path, environment: dict[str, str]) -> Serving:
+        named = {name: value.replace("{folder}", str(folder)) for name, value in environment.items()}
+        return Serving(folder, SERVE, TOOLGATE_AUDIT_CHECKPOINTS=str(folder / "audit.checkpoints"), **named)
+
+    def make(late: dict[str, str] | None = None, **environment: str) -> Serving:
+        key = frozenset(environment.items())
+        if key not in warm:
+            folder = tmp_path_factory.mktemp("served")
+            warm[key] = folder, Nursery(serving_in(folder, environment).environment)
+        folder, nursery = warm[key]
+        shutil.rmtree(folder)
+        (folder / "workspace").mkdir(parents=True)
+        process = serving_in(folder, environment)
+        process.nursery, process.late = nursery, late or {}
+        return process
+
+    yield make
+    for _, nursery in warm.values():
+        nursery.close()

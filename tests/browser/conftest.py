@@ -1,10 +1,8 @@
 """A browser with people signed in. Whatever a page complains about in its console fails the test."""
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +12,11 @@ from django.db import connection
 from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from tests.chaos.nursery import Nursery
-from tests.chaos.serving import SERVE, Serving
+from tests.chaos.serving import Serving
 
 # The browser says aloud that an answer was refused; that is what these statuses are for.
 EXPECTED = re.compile(r"Failed to load resource: .* status of (403|404|409|422)")
 PageAs = Callable[..., Page]
-MakeServing = Callable[..., Serving]
 SERVED_MS = 15_000
 """How long what a process serves is waited for: it shares the machine with the browser."""
 
@@ -66,31 +62,6 @@ def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterat
             return page
 
         yield open_silent_window
-
-
-@pytest.fixture(scope="session")
-def make_serving(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[MakeServing]:
-    """Return what makes a process that serves: those of one environment share a warm one and an emptied folder."""
-    warm: dict[frozenset[tuple[str, str]], tuple[Path, Nursery]] = {}
-
-    def serving_in(folder: Path, environment: dict[str, str]) -> Serving:
-        return Serving(folder, SERVE, TOOLGATE_AUDIT_CHECKPOINTS=str(folder / "audit.checkpoints"), **environment)
-
-    def make(**environment: str) -> Serving:
-        key = frozenset(environment.items())
-        if key not in warm:
-            folder = tmp_path_factory.mktemp("served")
-            warm[key] = folder, Nursery(serving_in(folder, environment).environment)
-        folder, nursery = warm[key]
-        shutil.rmtree(folder)
-        (folder / "workspace").mkdir(parents=True)
-        process = serving_in(folder, environment)
-        process.nursery = nursery
-        return process
-
-    yield make
-    for _, nursery in warm.values():
-        nursery.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -12,9 +11,10 @@ from plans.models import Plan
 from tests.browser.conftest import PageAs
 from tests.builders import act, approve, work_off
 from tests.chaos.serving import Serving
+from tests.conftest import MakeServing
 from tests.plans.agents.conftest import script  # noqa: F401 - a fixture
 from tests.plans.agents.scripted import Script, agent_plan, agent_step, calls, make_agent
-from tests.plans.planner.server import ModelServer, Reply, model_server
+from tests.plans.planner.server import MODEL, ModelServer, Reply, model_server
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -33,11 +33,15 @@ def model() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def served(transactional_db: None, catalog: None, model: ModelServer, tmp_path: Path) -> Iterator[Serving]:
+def served(transactional_db: None, catalog: None, make_serving: MakeServing, model: ModelServer) -> Iterator[Serving]:
     """A process that serves and executes, and asks that model."""
-    (tmp_path / "workspace").mkdir()
-    process = Serving(tmp_path, TOOLGATE_TOOLS="", TOOLGATE_LEASE_SECONDS="30")
-    process.environment |= {"TOOLGATE_MODEL": "openai:scripted", "OPENAI_BASE_URL": model.url}
+    process = make_serving(
+        {"OPENAI_BASE_URL": model.url},
+        TOOLGATE_TOOLS="",
+        TOOLGATE_LEASE_SECONDS="30",
+        TOOLGATE_MODEL=f"openai:{MODEL}",
+        OPENAI_API_KEY="sk-not-a-key",
+    )
     process.start()
     try:
         eventually(process.url, what="the server")

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -15,6 +14,7 @@ from tests.browser.conftest import PageAs
 from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
 from tests.builders import make_draft, step, write_step
 from tests.chaos.serving import Serving
+from tests.conftest import MakeServing
 from tests.plans.planner.server import MODEL, ModelServer, Reply, model_server
 from tests.waiting import eventually
 
@@ -38,16 +38,14 @@ def model() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def served(transactional_db: None, catalog: None, tmp_path: Path, model: ModelServer) -> Iterator[Serving]:
+def served(transactional_db: None, catalog: None, make_serving: MakeServing, model: ModelServer) -> Iterator[Serving]:
     """A process that serves and executes, and asks that model."""
-    (tmp_path / "workspace").mkdir()
-    process = Serving(
-        tmp_path,
+    process = make_serving(
+        {"OPENAI_BASE_URL": model.url},
         TOOLGATE_TOOLS="",
         TOOLGATE_LEASE_SECONDS="30",
         TOOLGATE_MODEL=f"openai:{MODEL}",
         OPENAI_API_KEY="sk-not-a-key",
-        OPENAI_BASE_URL=model.url,
     )
     process.start()
     try:

@@ -7,9 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import MakeServing
 from tests.builders import make_plan, step, step_of, write_step
 from tests.chaos.serving import Serving
+from tests.conftest import MakeServing
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]

@@ -7,9 +7,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from catalog.models import Call, Tool
-from tests.browser.conftest import MakeServing, PageAs
+from tests.browser.conftest import PageAs
 from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
 from tests.chaos.serving import Serving
+from tests.conftest import MakeServing
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]

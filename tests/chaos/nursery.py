@@ -1,7 +1,8 @@
 """A warm process that serving ones are forked from: what Python imports is imported once, so a kill costs little.
 
 It is started with the environment of the processes to come, sets Django up, and opens no connection. Each line it reads
-asks for one process: `{"command": […], "log": path}`; it answers with the number of the process.
+asks for one process: `{"command": […], "log": path, "late": {…}}`, where `late` is added to the environment; it answers
+with the number of the process.
 """
 
 import gc
@@ -58,11 +59,14 @@ class Nursery:
             command, cwd=ROOT, env=environment, text=True, bufsize=1, stdin=pipe, stdout=pipe
         )
 
-    def fork(self, command: tuple[str, ...], log: Path) -> Child:
-        """Start `manage.py` with a command; what it says is appended to the log."""
+    def fork(self, command: tuple[str, ...], log: Path, late: dict[str, str]) -> Child:
+        """Start `manage.py` with a command; what it says is appended to the log.
+
+        `late` is what of its environment is its own: no setting, for these have been read.
+        """
         asks, answers = self._process.stdin, self._process.stdout
         assert asks is not None and answers is not None
-        asks.write(json.dumps({"command": command, "log": str(log)}) + "\n")
+        asks.write(json.dumps({"command": command, "log": str(log), "late": late}) + "\n")
         return Child(int(answers.readline()))
 
     def close(self) -> None:
@@ -78,16 +82,21 @@ def warm_up() -> None:
     import config.asgi  # noqa: PLC0415
     import config.urls  # noqa: F401, PLC0415
 
+    if os.environ.get("TOOLGATE_MODEL"):
+        import pydantic_ai.direct  # noqa: PLC0415 - as above
+        import pydantic_ai.models.openai  # noqa: F401, PLC0415
+
     for name in ("serve", "worker"):
         load_command_class("plans", name)
     gc.freeze()
 
 
-def live(command: list[str], log: str) -> None:
+def live(command: list[str], log: str, late: dict[str, str]) -> None:
     """Be a process of one's own: run a command, and end."""
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - only in the forked process
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.update(late)
     said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):
         os.dup2(file, number)

@@ -43,6 +43,7 @@ class Serving:
     def __init__(self, effects: Path, command: tuple[str, ...] = SERVE, *, name: str = "", **environment: str) -> None:
         self.effects, self.command, self.name = effects, command, name or "log"
         self.nursery: Nursery | None = None
+        self.late: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | Child | None = None
         self._said_before = 0
         self._since = 0.0
@@ -65,7 +66,7 @@ class Serving:
         self._said_before = path.stat().st_size if path.exists() else 0
         self._since = monotonic()
         if self.nursery is not None:
-            self._process = self.nursery.fork(self.command, path)
+            self._process = self.nursery.fork(self.command, path, self.late)
             return
         arguments = [sys.executable, "manage.py", *self.command]
         with path.open("ab") as log:

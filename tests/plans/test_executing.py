@@ -1,7 +1,6 @@
 """How an executing process ends: told to stop it claims nothing, ends what runs, hands back what has not begun."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from signal import SIGINT, SIGTERM, Signals
 
 import httpx
@@ -15,16 +14,17 @@ from plans.models import Plan
 from tests.builders import approve, call_of, events_of, make_plan, step, step_of
 from tests.chaos.serving import Serving
 from tests.chaos.tools import TOOLS
+from tests.conftest import MakeServing
 from tests.waiting import eventually
 
 
 @pytest.fixture
-def serving(transactional_db: None, catalog: None, tmp_path: Path) -> Iterator[Serving]:
+def serving(transactional_db: None, catalog: None, make_serving: MakeServing) -> Iterator[Serving]:
     """A process that serves and executes the tools that leave marks; dead when the test is over."""
     for tool in TOOLS:
         register_tool(tool)
     sync_tools()
-    process = Serving(tmp_path, TOOLGATE_EXECUTOR="embedded")
+    process = make_serving(TOOLGATE_EXECUTOR="embedded")
     yield process
     process.kill()
     for tool in TOOLS:

@@ -6,7 +6,6 @@ question waits, and another one goes on.
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from django.contrib.auth.models import User
 from plans.models import ModelUse, Plan
 from tests.builders import approve, assert_gapless, call_of, events_of, request_of
 from tests.chaos.serving import Serving
+from tests.conftest import MakeServing
 from tests.invariants import assert_invariants
 from tests.plans.planner.server import MODEL, ModelServer, model_server
 from tests.rest import Rest
@@ -53,16 +53,16 @@ def model() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def process(transactional_db: None, configured: None, tmp_path: Path, model: ModelServer) -> Iterator[Serving]:
+def process(
+    transactional_db: None, configured: None, make_serving: MakeServing, model: ModelServer
+) -> Iterator[Serving]:
     """A process that serves, executes, asks that model and sends its mails into a folder."""
-    (tmp_path / "workspace").mkdir()
-    serving = Serving(
-        tmp_path,
+    serving = make_serving(
+        {"OPENAI_BASE_URL": model.url},
         TOOLGATE_TOOLS="",
         TOOLGATE_MODEL=f"openai:{MODEL}",
         OPENAI_API_KEY="sk-not-a-key",
-        OPENAI_BASE_URL=model.url,
-        TOOLGATE_EMAIL_URL=f"file:{tmp_path / 'mails'}",
+        TOOLGATE_EMAIL_URL="file:{folder}/mails",
         TOOLGATE_UNDO_SECONDS="0",
     )
     serving.start()
