@@ -4,6 +4,7 @@ Called inside the engine's start transaction, with the plan already locked; noth
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from approvals.digests import Binding, action_digest
 from approvals.eligibility import is_enough, may_decide
@@ -31,15 +32,17 @@ Objection = tuple[Drift, str]
 """What differs, and why the call may not start, for people."""
 
 
-def consume(call: Call, binding: Binding) -> Round:
+def consume(call: Call, binding: Binding, *, now: datetime | None = None) -> Round:
     """Use up the approval of `call` to run exactly `binding`; return the round that was approved.
+
+    `now` is the database's time where it has been read: as it is measured, it may lie before the step became ready.
 
     Raises Invalidated when something differs from what was approved, ApprovalExpired when the run window has passed,
     Conflict when the request is not approved (any more).
     """
     refuse_if_restored()
     request = locked(ApprovalRequest.objects.select_related("call").get(call=call))
-    now = clock.now()
+    now = now or clock.now()
     if request.status != RequestStatus.APPROVED or request.applied_at is None:
         raise Conflict(status_sentence(request))
     if request.not_after is None or request.not_after <= now:

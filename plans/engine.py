@@ -308,7 +308,7 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: T
         if _is_set_aside(batch, resume, turn):
             return None
         budgets.check(batch.cursor, resume.plan)
-        approved = starts.consume(call, binding)
+        approved = starts.consume(call, binding, now=batch.now)
         if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now

@@ -8,6 +8,7 @@ from django.utils import timezone
 from approvals.decisions import apply_due, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.selectors import request_for
+from catalog import clock
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
@@ -173,7 +174,7 @@ def test_undo_ends_with_its_window(ada, rosa):
     """When it is over, and when there never was one."""
     request, at_once, undecided = ask(ada), ask(ada), ask(ada)
     decide(request, by=rosa, decision=approval(request, channel="page"))
-    ApprovalRequest.objects.filter(pk=request.pk).update(effective_at=timezone.now())
+    ApprovalRequest.objects.filter(pk=request.pk).update(effective_at=clock.now())
     decide(at_once, by=rosa, decision=approval(at_once))
     for each in (request, at_once):
         with pytest.raises(Conflict, match="time to undo is over"):

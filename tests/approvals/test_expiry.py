@@ -10,6 +10,7 @@ from approvals.expiry import expire_due, expire_if_due, next_due
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import invalidate, withdraw
 from approvals.selectors import waiting_count
+from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests.approvals.builders import approval, ask, rejection, set_rule
@@ -54,7 +55,7 @@ def test_an_approval_expires_when_nothing_starts_it(ada, rosa):
 def test_no_answer_is_taken_after_the_time(ada, rosa, answer):
     """Asking to decide is what finds out; the expiry stays."""
     request = ask(ada)
-    ApprovalRequest.objects.update(expires_at=timezone.now())
+    ApprovalRequest.objects.update(expires_at=clock.now())
     request.refresh_from_db()
     with pytest.raises(Conflict, match="has expired"):
         decide(request, by=rosa, decision=answer(request))

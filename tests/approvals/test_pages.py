@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review, Round
+from catalog import clock
 from catalog.results import Preview
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
 from tests.pages import Pages
@@ -189,7 +190,7 @@ def test_expired(ada, rosa):
     """While it is looked at, and before: read only."""
     request, pages = ask(ada), Pages(rosa)
     pages.open(path_of(request))
-    ApprovalRequest.objects.update(expires_at=timezone.now())
+    ApprovalRequest.objects.update(expires_at=clock.now())
     fields = {"verdict": "approve", "seen_digest": request.digest}
     assert "it has expired" in pages.send(path_of(request, "decision"), fields, 409)
     assert "This request has expired" in pages.open(path_of(request))

@@ -14,6 +14,7 @@ from approvals.errors import ApprovalExpired, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision
 from approvals.policy import rule_of
 from approvals.starts import consume
+from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Tool, ToolVersion
 from tests.approvals.builders import approval, ask, binding_of, held_call, set_rule
@@ -191,7 +192,7 @@ def test_a_policy_that_changes_elsewhere_does_not_matter(approved):
 
 def test_the_run_window_ends(approved):
     """An approval that came too late to run is not used."""
-    ApprovalRequest.objects.update(not_after=timezone.now() - timedelta(microseconds=1))
+    ApprovalRequest.objects.update(not_after=clock.now() - timedelta(microseconds=1))
     with pytest.raises(ApprovalExpired):
         consume(approved.call, binding_of(approved.call))
 

@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from approvals.models import ApprovalRequest
+from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans import engine, recovery
@@ -77,7 +78,7 @@ def test_every_try_counts_and_so_does_the_time_of_a_lost_worker(stage, ada):
     plan = make_plan(ada, act(1), budget={"calls": 1, "seconds": 100})
     engine.claim(plan.pk, owner="lost")
     Call.objects.update(started_at=timezone.now() - timedelta(seconds=20))
-    Step.objects.update(lease_until=timezone.now())
+    Step.objects.update(lease_until=clock.now())
     assert recovery.take_back_lost_steps(timezone.now()) == 1
     assert work_off(plan).status == "failed"
     assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", "budget_exceeded")

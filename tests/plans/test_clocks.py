@@ -1,13 +1,19 @@
 """Processes whose clocks are wrong: nothing is lost, expires early or starts late, for the database's time counts."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from approvals.decisions import decide
 from catalog import clock
+from plans import slices
 from plans.models import Plan
-from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of
+from plans.services import Requester, start_plan
+from tests.approvals.builders import approval
+from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
+from tests.invariants import assert_invariants
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)
@@ -53,3 +59,18 @@ def test_events_and_moments_follow_the_database(stage, ada, set_clock):
     later = make_plan(ada, act(1))
     first, second = (each.events.get(type="plan.created").at for each in (plan, later))
     assert first < second < first + HOUR
+
+
+def test_an_approval_is_used_after_its_step_became_ready(stage, ada, rosa, monkeypatch):
+    """Also where the answer with the database's time came late: what was measured lies behind it then."""
+    measured = clock._measured
+    assert measured is not None
+    plan = make_plan(ada, act(1, tool="dangerous"), start=False)
+    (early,) = slices.prepare(plan, 1, by=rosa).asked
+    decide(early, by=rosa, decision=approval(early))
+    start_plan(plan, by=Requester(ada))
+    monkeypatch.setattr(clock, "_measured", replace(measured, moment=measured.moment - timedelta(seconds=0.4)))
+    assert work_off(plan).status == "completed"
+    used = request_of(plan)
+    assert used.consumed_at and used.ready_at and used.consumed_at > used.ready_at
+    assert_invariants()

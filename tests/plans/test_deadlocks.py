@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from approvals import audit, decisions, expiry, requests
 from approvals.models import AuditEntry
+from catalog import clock
 from catalog.models import Call
 from plans import claims, engine, events, finishing, recovery
 from plans.calls import CallOrder, create_call
@@ -79,7 +80,7 @@ def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
     """It counts as lost once."""
     plan = make_plan(ada, act(1))
     engine.claim(plan.pk, owner="lost")
-    Step.objects.update(lease_until=timezone.now())
+    Step.objects.update(lease_until=clock.now())
     done = lose_once(monkeypatch, claims, "take_back")
     assert recovery.take_back_lost_steps(timezone.now()) == 1
     assert (len(done), step_of(plan).crashes, call_of(plan).status) == (2, 1, "ready")

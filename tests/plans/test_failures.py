@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from catalog import snapshot
+from catalog import clock, snapshot
 from catalog.errors import ToolError
 from catalog.models import CatalogState, Tool
 from catalog.results import ToolResult
@@ -130,7 +130,7 @@ def test_parameters_that_no_longer_fit(catalog, ada):
 
 def hurry(plan: Plan) -> None:
     """Let the time pass that a step waits before it is tried again."""
-    Step.objects.filter(plan=plan, waiting_for="retry").update(ready_at=timezone.now())
+    Step.objects.filter(plan=plan, waiting_for="retry").update(ready_at=clock.now())
 
 
 @pytest.mark.parametrize("tool", ["patient", "cautious_patient"])

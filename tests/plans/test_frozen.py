@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError
-from django.utils import timezone
 from procrastinate.contrib.django import connector_params
 
+from catalog import clock
 from catalog.retries import is_locked, waiting_briefly
 from plans import engine, events
 from plans.controls import pause_plan
@@ -50,7 +50,7 @@ def stuck(stage: Stage, ada: User) -> Plan:
     """A plan with a step that a lost worker had begun, and more that is ready."""
     plan = make_plan(ada, *(act(number) for number in range(1, 6)))
     engine.claim(plan.pk, owner="lost")
-    Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=timezone.now())
+    Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
     return plan
 
 

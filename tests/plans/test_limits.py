@@ -8,6 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog import clock
 from catalog.models import Call, RateBucket
 from plans import engine
 from plans.controls import pause_plan, resume_plan
@@ -80,7 +81,7 @@ def test_a_step_waits_for_its_turn(stage, ada):
     assert 55 < (waiting.ready_at - timezone.now()).total_seconds() <= 60
     assert "3 step.retrying" in events_of(plan)
 
-    Step.objects.filter(pk=waiting.pk).update(ready_at=timezone.now())
+    Step.objects.filter(pk=waiting.pk).update(ready_at=clock.now())
     RateBucket.objects.update(window_started_at=timezone.now() - timedelta(seconds=61))
     assert work_off(plan).status == "completed"
     assert stage.values("limited") == [1, 2, 3]

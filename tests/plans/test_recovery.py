@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from approvals.models import AuditEntry, PolicyRevision
+from catalog import clock
 from catalog.errors import Conflict
 from plans import carriers, engine, lost_leases, recovery
 from plans.controls import cancel_plan
@@ -34,7 +35,7 @@ def claimed(plan: Plan) -> Work:
 
 def expire(plan: Plan) -> None:
     """Let the leases of a plan's steps have expired."""
-    Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=timezone.now())
+    Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
 
 
 def take_back() -> int:
@@ -206,7 +207,7 @@ def test_a_lease_that_was_renewed_is_not_taken(stage, ada, monkeypatch):
 
     def seen_before_it_was_renewed(cursor: Any, **fields: Any) -> Any:
         lost = seen(cursor, **fields)
-        Step.objects.update(lease_until=timezone.now() + timedelta(seconds=30))
+        Step.objects.update(lease_until=clock.now() + timedelta(seconds=30))
         return lost
 
     monkeypatch.setattr(lost_leases, "lost_steps", seen_before_it_was_renewed)

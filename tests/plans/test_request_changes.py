@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
-from django.utils import timezone
 
 from approvals.decisions import decide, undo
 from approvals.desk import claim, comment, delegate, release, snooze
@@ -122,7 +121,7 @@ def test_what_is_asked_early_is_told_of_once_it_is_asked(watcher, ada, rosa):
     ApprovalRequest.objects.update(is_early=True)
     assert watcher.news() == ([], 0)
     assert waiting_count(rosa) == 0
-    ApprovalRequest.objects.update(ready_at=timezone.now())
+    ApprovalRequest.objects.update(ready_at=clock.now())
     assert watcher.news() == (["opened"], 1)
     ApprovalRequest.objects.filter(pk=request.pk).update(expires_at=clock.now())
     assert watcher.news()[1] == waiting_count(rosa) == 0

@@ -9,6 +9,7 @@ from django.utils import timezone
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
+from catalog import clock
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
 from plans import engine
@@ -286,7 +287,7 @@ def test_over_rest(stage, ada, ben):
 def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):
     """What it knew of the plan is from before the retry; the next step it claims has the time that was given anew."""
     plan = make_plan(ada, act(1), act(2, "b", tool="keeping"), deadline_seconds=60)
-    Plan.objects.update(deadline_at=timezone.now())
+    Plan.objects.update(deadline_at=clock.now())
     run = engine.claim(plan.pk, owner="tests")
     assert run is not None
     Plan.objects.update(deadline_at=timezone.now() + timedelta(hours=1))  # as a retry does

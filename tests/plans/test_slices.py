@@ -13,6 +13,7 @@ from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import withdraw
 from approvals.selectors import pending_for, waiting_count
 from approvals.states import Verdict
+from catalog import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from plans import engine, slices
@@ -370,7 +371,7 @@ def test_a_process_may_die_between_the_claim_and_the_start(plan, rosa, stage):
     approve(plan, rosa)
     take_one_step(plan)
     assert engine.claim(plan.pk, owner="dead") is not None
-    plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=timezone.now())
+    plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=clock.now())
     work_off(plan)
     assert stage.values("dangerous") == ["a", "b"]
 
@@ -385,7 +386,7 @@ def test_a_process_may_die_after_it_voided_what_was_asked_early(stage, ada, rosa
     approve(plan, rosa)
     take_one_step(plan)
     assert engine.claim(plan.pk, owner="dead") is not None
-    plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=timezone.now())
+    plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=clock.now())
     work_off(plan)
     assert Call.objects.get(pk=early.call_id).replaced_by == call_of(plan, 2)
     assert_invariants()

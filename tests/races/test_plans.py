@@ -11,6 +11,7 @@ from approvals import decisions, expiry
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
+from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans import engine, recovery
@@ -160,7 +161,7 @@ def test_a_late_finish_against_recovery(transactional_db, stage, ada, checked):
         run = engine.claim(plan.pk, owner="late")
         assert isinstance(run, Run)
         races.append([partial(engine.advance, run, Turn("late")), take_back])
-    Step.objects.update(lease_until=timezone.now())
+    Step.objects.update(lease_until=clock.now())
     rounds_at_once(races)
     for plan in plans:
         work_off(plan)

@@ -8,7 +8,7 @@ import pytest
 from django.apps import apps
 from django.db import transaction
 
-from catalog.models import Tool
+from catalog.models import Implementation
 from tests.conftest import forget_what_was_read, person
 from tests.plans.invariants.worlds import People, SmallWorld, small_world
 from tests.rows import Kept, read
@@ -19,8 +19,8 @@ _kept: dict[Hashable, tuple[SmallWorld, Kept]] = {}
 
 @pytest.fixture
 def small(stage: Stage, workspace: Path) -> SmallWorld:
-    """A world in which everything has happened once."""
-    tools = tuple(Tool.objects.order_by("pk").values_list("pk", "name"))
+    """A world in which everything has happened once, with the tools as they came into the catalog before it."""
+    tools = tuple(Implementation.objects.order_by("pk").values_list("tool_id", "tool__name", "updated_at"))
     if tools not in _kept:
         _kept[tools] = build()
     world, rows = _kept[tools]

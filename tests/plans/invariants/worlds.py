@@ -17,6 +17,7 @@ from approvals.decisions import Decision, decide, revoke, undo
 from approvals.models import Policy
 from approvals.requests import withdraw
 from approvals.states import Verdict
+from catalog import clock
 from catalog.changes import change_tool
 from catalog.models import Call
 from catalog.tokens import SCOPES, create_token
@@ -178,7 +179,7 @@ def lose_worker(plan: Plan) -> None:
     work = engine.claim(plan.pk, owner="lost")
     while work is not None and not isinstance(work, Run):
         work = engine.advance(work, Turn("lost", until=float("inf"), steps_left=1000))
-    Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=timezone.now())
+    Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
     recovery.take_back_lost_steps(timezone.now())
 
 
