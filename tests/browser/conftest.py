@@ -13,6 +13,9 @@ from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.chaos.serving import Serving
+from tests.conftest import MakeServing
+from tests.plans.planner.server import MODEL, ModelServer, model_server
+from tests.waiting import eventually
 
 # The browser says aloud that an answer was refused; that is what these statuses are for.
 EXPECTED = re.compile(r"Failed to load resource: .* status of (403|404|409|422)")
@@ -62,6 +65,32 @@ def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterat
             return page
 
         yield open_silent_window
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """The language model that `serving_with_model` asks."""
+    with model_server() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def serving_with_model(
+    transactional_db: None, catalog: None, make_serving: MakeServing, model: ModelServer
+) -> Iterator[Serving]:
+    """A process that serves and executes, and asks that model."""
+    environment = {
+        "TOOLGATE_MODEL": f"openai:{MODEL}",
+        "OPENAI_API_KEY": "sk-not-a-key",
+        "TOOLGATE_LEASE_SECONDS": "30",
+    }
+    process = make_serving({"OPENAI_BASE_URL": model.url}, TOOLGATE_TOOLS="", **environment)
+    process.start()
+    try:
+        eventually(process.url, what="the server")
+        yield process
+    finally:
+        process.kill()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """An agent's work on the page of its plan, in a browser: what is sent while it works goes where it belongs."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,11 +10,9 @@ from plans.models import Plan
 from tests.browser.conftest import PageAs
 from tests.builders import act, approve, work_off
 from tests.chaos.serving import Serving
-from tests.conftest import MakeServing
 from tests.plans.agents.conftest import script  # noqa: F401 - a fixture
 from tests.plans.agents.scripted import Script, agent_plan, agent_step, calls, make_agent
-from tests.plans.planner.server import MODEL, ModelServer, Reply, model_server
-from tests.waiting import eventually
+from tests.plans.planner.server import ModelServer, Reply
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 ROWS = "[...document.querySelectorAll('#steps > a')].map((row) => row.dataset.step)"
@@ -26,28 +23,9 @@ APPLY = """async (fragments) => {
 
 
 @pytest.fixture
-def model() -> Iterator[ModelServer]:
-    """The model that `served` asks."""
-    with model_server() as scripted:
-        yield scripted
-
-
-@pytest.fixture
-def served(transactional_db: None, catalog: None, make_serving: MakeServing, model: ModelServer) -> Iterator[Serving]:
-    """A process that serves and executes, and asks that model."""
-    process = make_serving(
-        {"OPENAI_BASE_URL": model.url},
-        TOOLGATE_TOOLS="",
-        TOOLGATE_LEASE_SECONDS="30",
-        TOOLGATE_MODEL=f"openai:{MODEL}",
-        OPENAI_API_KEY="sk-not-a-key",
-    )
-    process.start()
-    try:
-        eventually(process.url, what="the server")
-        yield process
-    finally:
-        process.kill()
+def served(serving_with_model: Serving) -> Serving:
+    """A process with a model."""
+    return serving_with_model
 
 
 def send(page: Page, plan: Plan) -> None:

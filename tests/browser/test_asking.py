@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -14,8 +13,7 @@ from tests.browser.conftest import PageAs
 from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
 from tests.builders import make_draft, step, write_step
 from tests.chaos.serving import Serving
-from tests.conftest import MakeServing
-from tests.plans.planner.server import MODEL, ModelServer, Reply, model_server
+from tests.plans.planner.server import ModelServer, Reply
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -31,29 +29,10 @@ KEPT = json.dumps({"intent": "Greet Jo and keep it", "needs_tools": True, "tool_
 
 
 @pytest.fixture
-def model() -> Iterator[ModelServer]:
-    """The language model of these tests."""
-    with model_server() as scripted:
-        yield scripted
-
-
-@pytest.fixture
-def served(transactional_db: None, catalog: None, make_serving: MakeServing, model: ModelServer) -> Iterator[Serving]:
-    """A process that serves and executes, and asks that model."""
-    process = make_serving(
-        {"OPENAI_BASE_URL": model.url},
-        TOOLGATE_TOOLS="",
-        TOOLGATE_LEASE_SECONDS="30",
-        TOOLGATE_MODEL=f"openai:{MODEL}",
-        OPENAI_API_KEY="sk-not-a-key",
-    )
-    process.start()
-    try:
-        eventually(process.url, what="the server")
-        eventually(Tool.objects.filter(name=TOOL).exists, what="the tools")
-        yield process
-    finally:
-        process.kill()
+def served(serving_with_model: Serving) -> Serving:
+    """A process with that model, which has brought its tools into the catalog."""
+    eventually(Tool.objects.filter(name=TOOL).exists, what="the tools")
+    return serving_with_model
 
 
 def says(page: Page, place: str, words: str) -> None:
