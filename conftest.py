@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.contrib.contenttypes.models import ContentType
 from django.db import connections
 from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
+from django.test import TransactionTestCase
 from django.utils.module_loading import import_string
 from hypothesis import settings as hypothesis_settings
 from pytest_django.plugin import DjangoDbBlocker
@@ -123,10 +123,11 @@ def django_db_setup(copied_database: None, django_db_setup: None, django_db_bloc
         first = rows.Kept(rows.read(apps.get_models(include_auto_created=True)))
         if isinstance(database, PostgreSQL):
             let_commits_be_lost(database)
-    database.creation.deserialize_db_from_string = partial(put_back, first)  # type: ignore[method-assign]
     if isinstance(database, PostgreSQL):
         database.ops.sql_flush = deletions  # type: ignore[method-assign] # one database, one thread that empties it
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        start_over_with(first, patch)
+        yield
     if isinstance(database, PostgreSQL):
         with django_db_blocker.unblock():
             database.close_pool()
@@ -140,10 +141,19 @@ def let_audit_entries_go() -> None:
         cursor.execute(f"DROP TRIGGER IF EXISTS audit_entries_are_kept{of_table}")
 
 
-def put_back(first: rows.Kept, _: str) -> None:
-    """Write what migrations wrote, for a test that commits, unless nobody has emptied the tables yet."""
-    if not ContentType.objects.exists():
+def start_over_with(first: rows.Kept, patch: pytest.MonkeyPatch) -> None:
+    """Write what migrations wrote as soon as a test that commits has emptied the tables.
+
+    Not when the next one begins: who takes over another process's tests may come to some that do not commit.
+    """
+    empty: Any = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined] # Django names no other place
+
+    def start_over(case: TransactionTestCase) -> None:
+        empty(case)
         first.write()
+
+    patch.setattr(TransactionTestCase, "_fixture_teardown", start_over)
+    patch.setattr(connections["default"].creation, "deserialize_db_from_string", lambda data: None)
 
 
 def let_commits_be_lost(database: PostgreSQL) -> None:

@@ -30,7 +30,7 @@ MakeServing = Callable[..., Serving]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test that commits the rows that migrations made: emptying the tables took them away."""
+    """Let emptying the tables after a test that commits send no signal: what migrations made is written again."""
     for item in items:
         if isinstance(item, pytest.Function) and commits(item):
             item.add_marker(pytest.mark.django_db(transaction=True, serialized_rollback=True), append=False)
