@@ -40,11 +40,11 @@ function watchTheEnd() {
   const what = subject(form);
   if (seen.has(what)) return void delete button.dataset.unread;
   button.dataset.unread = "";
-  watcher = new IntersectionObserver((entries) => {
+  watcher = new IntersectionObserver((entries, own) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
     seen.add(what);
     delete button.dataset.unread;
-    watcher.disconnect();
+    own.disconnect();   // `watcher` may be the next one's by now: it would watch no more
   }, { rootMargin: "0px 0px -60px" });
   watcher.observe(end);
 }

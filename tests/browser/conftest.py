@@ -100,6 +100,12 @@ def window_of(browser: Browser, served: Serving, complaints: list[str]) -> Itera
         yield open_window
 
 
+def press_approve(page: Page) -> None:
+    """Press A, once the end of the change was on screen: until then it leads there, and a busy machine draws late."""
+    expect(page.locator("[name=verdict][value=approve]:not([data-unread])")).to_be_visible()
+    page.keyboard.press("a")
+
+
 @contextmanager
 def patient() -> Iterator[None]:
     """Expect what comes as late as on a busy machine."""

@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import press_approve
 from tests.browser.test_main_job import served, start_writing
 from tests.waiting import eventually
 
@@ -35,7 +36,7 @@ def test_cancelling_an_approved_call_asks_once_more(ada, rosa, window_of):
     expect(owner.locator("#standing")).to_contain_text("Paused")
     reviewer.goto("/approvals/")
     expect(reviewer.locator("#detail h1")).to_contain_text("note.txt")
-    reviewer.keyboard.press("a")
+    press_approve(reviewer)
     eventually(lambda: plan.steps.filter(ready_at__isnull=False).exists(), what="the approval's effect")
     owner.get_by_role("button", name="Cancel").click()
     expect(owner.locator("#stake")).to_contain_text("1 call that was approved will not run")

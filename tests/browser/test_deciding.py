@@ -12,7 +12,7 @@ from approvals.models import ApprovalRequest, Review, Round
 from catalog import clock
 from catalog.results import Preview
 from tests.approvals.builders import approval, ask, make_tool
-from tests.browser.conftest import PageAs
+from tests.browser.conftest import PageAs, press_approve
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -20,6 +20,11 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 SCROLLING = """[...document.querySelectorAll("#effect :not(.sr)")]
     .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
     .map((part) => part.outerHTML.slice(0, 80))"""
+HELD_BACK = """window.heldBack = [];
+    window.IntersectionObserver = class extends IntersectionObserver {
+      constructor(tell, options) { super((entries) => heldBack.push(() => tell(entries, this)), options); }
+    }"""
+TELL = "heldBack.splice(0).forEach((each) => each())"
 LONG = Preview("Write note.txt", "diff", before="", after="".join(f"line {n}\n" for n in range(200)))
 
 
@@ -51,7 +56,7 @@ def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
     page = page_as(rosa)
     open_inbox(page)
     expect(page).to_have_title("(2) Approvals · Toolgate")
-    page.keyboard.press("a")
+    press_approve(page)
     becomes(first, "approved")
     expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
     expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
@@ -68,12 +73,12 @@ def test_what_cannot_be_undone_takes_two_presses(ada, rosa, page_as: PageAs):
     request, page = wipe(ada), page_as(rosa)
     page.clock.install()
     open_inbox(page)
-    page.keyboard.press("a")
+    press_approve(page)
     expect(page.locator(".btn.go.armed")).to_contain_text("this cannot be undone")
     page.clock.run_for(4100)
     expect(page.locator(".btn.go")).not_to_have_class("armed")
     assert not Review.objects.exists()
-    page.keyboard.press("a")
+    press_approve(page)
     page.keyboard.press("a")
     becomes(request, "approved")
 
@@ -116,7 +121,7 @@ def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page
     page.route("**/decision/", lambda route: sent.append(route))
     open_inbox(page)
     with page.expect_request("**/decision/"):
-        page.keyboard.press("a")
+        press_approve(page)
     page.keyboard.press("d")
     page.keyboard.type("no, ")
     page.clock.pause_at(clock.now() + timedelta(hours=1))
@@ -139,13 +144,13 @@ def test_a_key_pressed_before_the_next_request_is_there_answers_nothing(ada, ros
     open_inbox(page)
     with page.expect_request(f"**/approvals/?item={second.public_id}"):
         page.keyboard.press("j")
-    page.keyboard.press("a")
+    press_approve(page)
     page.locator("form[data-decide] [value=approve]").click()
     expect(page.locator("#announce")).to_contain_text("being opened")
     asked.pop().continue_()
     page.wait_for_selector(f"#detail[data-shown=q-{second.public_id}]")
     assert not Review.objects.exists()
-    page.keyboard.press("a")
+    press_approve(page)
     becomes(second, "approved")
     becomes(first, "pending")
 
@@ -175,7 +180,7 @@ def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, ro
     page.route("**/decision/", lambda route: sent.append(route))
     open_inbox(page)
     with page.expect_request("**/decision/"):
-        page.keyboard.press("a")
+        press_approve(page)
     page.keyboard.press("j")
     page.keyboard.press("e")
     page.locator(f"#q-{second.public_id} a").click()
@@ -194,7 +199,7 @@ def test_whoever_steps_on_while_an_answer_is_on_its_way_is_told_to_wait_once(ada
     page.evaluate(TOLD)
     for key, then in (("j", "e"), ("e", "j")):
         with page.expect_request("**/decision/"):
-            page.keyboard.press("a")
+            press_approve(page)
         page.keyboard.press(key)
         assert told(page) == [WAIT]
         page.keyboard.press(then)
@@ -230,12 +235,28 @@ def test_a_long_change_is_read_before_it_is_approved(ada, rosa, page_as: PageAs)
     becomes(request, "approved")
 
 
+def test_what_is_told_late_of_the_request_before_leaves_the_next_one_watched(ada, rosa, page_as: PageAs):
+    """Where a busy machine tells only now what was on the screen, the end of the next one still counts."""
+    ask(ada)
+    second, page = ask(ada, preview=LONG), page_as(rosa)
+    page.add_init_script(HELD_BACK)
+    open_inbox(page)
+    page.wait_for_function("() => heldBack.length")
+    page.keyboard.press("j")
+    page.wait_for_selector(f"#detail[data-shown=q-{second.public_id}]")
+    page.evaluate(TELL)
+    page.keyboard.press("a")
+    page.wait_for_function(f"() => {{ {TELL}; return !document.querySelector('.btn.go[data-unread]'); }}")
+    press_approve(page)
+    becomes(second, "approved")
+
+
 def test_someone_answered_first(ada, rosa, tomas, page_as: PageAs):
     """The sentence stands above, and there is nothing left to press."""
     request, page = ask(ada), page_as(rosa)
     open_inbox(page)
     decide(request, by=tomas, decision=approval(request, channel="page"))
-    page.keyboard.press("a")
+    press_approve(page)
     expect(page.locator("[role=alert]")).to_contain_text("Tomas approved this")
     expect(page.locator("form.decide")).to_have_count(0)
 
@@ -246,7 +267,7 @@ def test_a_decision_that_cannot_be_saved_says_so(ada, rosa, page_as: PageAs, com
     page = page_as(rosa)
     page.route("**/decision/", lambda route: route.abort())
     open_inbox(page)
-    page.keyboard.press("a")
+    press_approve(page)
     expect(page.locator("#toasts")).to_contain_text("Could not save your decision")
     expect(page.locator("form.decide")).to_be_visible()
     complaints.clear()

@@ -5,10 +5,10 @@ from playwright.sync_api import Page, expect
 
 from approvals.models import Round
 from catalog.canonical import canonical_text
-from tests.approvals.builders import ask, make_tool, set_rule
+from tests.approvals.builders import PREVIEW, ask, make_tool, set_rule
 from tests.approvals.deceptions import DECEPTIONS
-from tests.browser.conftest import PageAs
-from tests.browser.test_deciding import PHONE, SCROLLING, open_inbox
+from tests.browser.conftest import PageAs, press_approve
+from tests.browser.test_deciding import LONG, PHONE, SCROLLING, open_inbox
 from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
 from tests.browser.test_reviewing import look
 from tests.builders import make_plan, request_of, work_off, write_step
@@ -76,7 +76,7 @@ def test_no_answer_drops_into_another_row(ada, rosa, page_as: PageAs):
         page.set_viewport_size({"width": width, "height": 800})
         open_inbox(page, f"?item={request.public_id}")
         assert_one_row(page, width)
-        page.keyboard.press("a")
+        press_approve(page)
         expect(page.locator(".btn.go.armed")).to_be_visible()
         assert_one_row(page, width)
 
@@ -89,10 +89,11 @@ def assert_one_row(page: Page, width: int) -> None:
     assert page.locator(".decide").evaluate("bar => bar.scrollWidth <= bar.clientWidth"), width
 
 
-@pytest.mark.parametrize("width", [390, 800, 1280, 1440])
-def test_a_toast_covers_no_answer(ada, rosa, page_as: PageAs, width):
-    """It stands above the bar: whoever reaches for an answer does not undo the last one."""
-    requests = [ask(ada), ask(ada)]
+@pytest.mark.parametrize("following", [PREVIEW, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("width", [390, 800, 1280, 1310, 1440, 1600])
+def test_a_toast_covers_no_answer(ada, rosa, page_as: PageAs, width, following):
+    """It stands above the bar: whoever reaches for an answer does not undo the last one, nor who reads on."""
+    requests = [ask(ada), ask(ada, preview=following)]
     page = page_as(rosa, viewport={"width": width, "height": 800})
     open_inbox(page, f"?item={requests[0].public_id}")
     page.locator("#diff-end").scroll_into_view_if_needed()

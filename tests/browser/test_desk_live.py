@@ -12,7 +12,7 @@ from approvals.decisions import decide
 from approvals.models import ApprovalRequest
 from approvals.selectors import request_for
 from tests.approvals.builders import rejection
-from tests.browser.conftest import PageAs
+from tests.browser.conftest import PageAs, press_approve
 from tests.browser.test_deciding import becomes
 from tests.browser.test_main_job import served  # noqa: F401 (the fixture that serves)
 from tests.builders import make_plan, request_of, write_step
@@ -47,7 +47,7 @@ def test_another_reviewers_list_changes_without_a_reload(ada, rosa, tomas, windo
     mine = watch(window_of(rosa))
     theirs = watch(window_of(tomas), f"?item={first.public_id}")
     expect(theirs.locator("form.decide")).to_be_visible()
-    mine.keyboard.press("a")
+    press_approve(mine)
     expect(theirs.locator(f"#q-{first.public_id}")).to_have_count(0)
     expect(theirs.locator(f"#q-{second.public_id}")).to_be_visible()
     expect(theirs.locator("#waiting-side")).to_contain_text("1")
@@ -75,7 +75,7 @@ def test_ones_own_answer_is_no_news(ada, rosa, window_of: PageAs):
     page = watch(window_of(rosa), f"?item={first.public_id}")
     page.evaluate(NOTE_NEWS)
     page.locator(f"#q-{second.public_id}").hover()
-    page.keyboard.press("a")
+    press_approve(page)
     expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
     expect(page.locator("#waiting-side")).to_contain_text("1")
     asked(ada, "three.txt")
@@ -113,7 +113,7 @@ def test_a_decision_with_the_socket_down(ada, rosa, window_of: PageAs, complaint
     page.route_web_socket("**/ws/**", close)
     page.goto("/approvals/")
     expect(page.locator("#net")).to_contain_text("Decisions still work", timeout=15000)
-    page.keyboard.press("a")
+    press_approve(page)
     becomes(request, "approved")
     expect(page.locator(f"#q-{request.public_id}")).to_have_count(0)
     complaints.clear()

@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import press_approve
 from tests.builders import make_plan, step, step_of, write_step
 from tests.chaos.serving import Serving
 from tests.conftest import MakeServing
@@ -42,7 +43,7 @@ def test_a_reviewer_clears_it_by_keyboard_and_the_operator_sees_it_finish(ada, r
     operator.evaluate("window.neverReloaded = true")
     reviewer.goto("/approvals/")
     expect(reviewer.locator("#detail h1")).to_contain_text("note.txt")
-    reviewer.keyboard.press("a")
+    press_approve(reviewer)
     expect(operator.locator(".plan-h")).to_contain_text("Done")
     assert operator.evaluate("window.neverReloaded") is True
     assert (served.effects / "workspace" / "note.txt").read_text() == "Approved bytes\n"

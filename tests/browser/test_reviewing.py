@@ -14,7 +14,7 @@ from approvals.verdicts import Decision
 from catalog.results import Preview
 from plans.models import Plan
 from tests.approvals.builders import ask, make_tool, rejection, set_rule
-from tests.browser.conftest import PageAs
+from tests.browser.conftest import PageAs, press_approve
 from tests.browser.test_deciding import PHONE, becomes, open_inbox
 from tests.builders import make_plan, request_of, step, work_off, write_step
 from tests.waiting import eventually
@@ -179,14 +179,14 @@ def test_two_must_agree(ada, rosa, tomas, page_as: PageAs):
     first, second = page_as(rosa), page_as(tomas)
     open_inbox(first)
     expect(first.locator("#votes")).to_contain_text("0 of 2 have agreed; still needed: 2 reviewers")
-    first.keyboard.press("a")
+    press_approve(first)
     eventually(request.reviews.exists, what="the first vote")
     first.goto(f"/approvals/?item={request.public_id}")
     expect(first.locator(".decided")).to_contain_text("You have agreed. Still needed: 1 reviewer")
     look(first, "votes")
     open_inbox(second)
     expect(second.locator("#votes")).to_contain_text("1 of 2 have agreed: Rosa; still needed: 1 reviewer")
-    second.keyboard.press("a")
+    press_approve(second)
     becomes(request, "approved")
 
 
@@ -195,7 +195,7 @@ def test_revoke_before_it_starts(held, ada, rosa, settings, page_as: PageAs):
     request = request_of(held, 2)
     page = page_as(rosa)
     open_inbox(page)
-    page.keyboard.press("a")
+    press_approve(page)
     becomes(request, "approved")
     page.goto(f"/approvals/?item={request.public_id}")
     look(page, "revoke")
@@ -210,7 +210,7 @@ def test_what_a_policy_asks_before_an_approval_counts(ada, rosa, page_as: PageAs
     open_inbox(page)
     expect(page.locator("[data-wait-note]")).to_contain_text("a look of 3 s")
     look(page, "friction")
-    page.keyboard.press("a")
+    press_approve(page)
     assert not Review.objects.exists()
     expect(page.locator("[data-wait-note]")).to_be_hidden()
     page.keyboard.press("a")
@@ -314,7 +314,7 @@ def test_what_is_asked_has_changed(held, rosa, tomas, page_as: PageAs):
     open_inbox(page)
     changed = {"path": "note.txt", "content": "other\n"}
     decide(request, by=tomas, decision=Decision(Verdict.APPROVE, request.digest, arguments=changed))
-    page.keyboard.press("a")
+    press_approve(page)
     expect(page.locator("[role=alert]").first).to_contain_text("has changed since you looked at it")
     page.get_by_text("Show what changed").click()
     expect(page.locator(".changed ins").first).to_contain_text("other")

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from catalog.models import Call, Tool
-from tests.browser.conftest import PageAs
+from tests.browser.conftest import PageAs, press_approve
 from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
 from tests.chaos.serving import Serving
 from tests.conftest import MakeServing
@@ -126,7 +126,7 @@ def test_a_dangerous_tool_waits_for_someone_else(ada, rosa, window_of: PageAs):
     address = page.get_by_role("link", name="Open the request").get_attribute("href") or ""
     reviewer.goto(address)
     expect(reviewer.locator("#live")).to_contain_text("Live")
-    reviewer.keyboard.press("a")
+    press_approve(reviewer)
     eventually(lambda: Call.objects.get().status == "completed", what="the call's end")
     expect(page.locator("#tried-response")).to_contain_text("Booked Rome")
 
