@@ -159,7 +159,7 @@ def look_at_request(change: Change) -> str:
 
 def agent_text(number: int, text: str) -> str:
     """Return what the model of an agent's step has said so far, for the page that shows the step."""
-    return _render("plans/_agent_text.html", number=number, text=text)
+    return _render("plans/_agent_text.html", number=number, text=text, may_speak=True)
 
 
 def _draw_shell(viewer: User) -> Drawn:

@@ -15,6 +15,7 @@ from plans.agents.shown import AgentWork, work_of
 from plans.models import AGENT_TURN, AgentRun, Step
 from plans.picture import Picture, StepPicture
 from plans.spec import extract_value
+from plans.states import StepStatus
 
 TURNS_SHOWN = 20
 
@@ -37,6 +38,11 @@ class Work:
     groups: Sequence[Group]
     earlier: int
     answer: str
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether its model may be speaking now: its newest turn is not over."""
+        return not self.groups or self.groups[0].turn.step.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
 def work_at(picture: Picture, number: int, *, may_read: bool) -> Work | None:

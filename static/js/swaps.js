@@ -1,10 +1,11 @@
 /* Puts fragments into the page by id. What a person is using is left alone until they let go: an element that holds
    the focus, an open disclosure, selected text or something typed, and a list under the pointer. The newest wins. */
 
-import { changed } from "./changes.js";
+import { changed, onChange } from "./changes.js";
 
 const FIELDS = "input, textarea, select";
 const held = new Map();
+const said = new Map();
 
 /** Replace, insert (data-into, data-at) or remove (data-gone) each root element of the fragments. */
 export function apply(fragments) {
@@ -19,6 +20,7 @@ export function apply(fragments) {
 function place(root) {
   const old = document.getElementById(root.id);
   if (!root.id) return;
+  if ("said" in root.dataset) said.set(root.id, root);
   if (!old) insert(root);
   else if (old === document.activeElement && !old.matches(FIELDS)) refill(old, root);
   else if (isUsed(old)) hold(old, root);
@@ -54,6 +56,14 @@ function replace(old, root) {
   old.replaceWith(root);
   window.htmx?.process(root);
 }
+
+// What a model says is in no part that is drawn: one that comes while it speaks begins empty, or is the first with a place.
+onChange(() => {
+  for (const [id, root] of said) {
+    const place = document.getElementById(id);
+    if (place && !place.textContent && "said" in place.dataset) replace(place, root);
+  }
+});
 
 function insert(root) {
   const list = document.getElementById(root.dataset.into ?? "");

@@ -5,6 +5,8 @@ import threading
 import pytest
 from playwright.sync_api import Page, expect
 
+from plans import engine
+from plans.engine import Turn
 from plans.fragments import _draw_plan, agent_text
 from plans.models import Plan
 from tests.browser.conftest import PageAs
@@ -20,6 +22,8 @@ APPLY = """async (fragments) => {
   const swaps = performance.getEntriesByType("resource").find((each) => each.name.includes("/swaps"));
   (await import(swaps.name)).apply(fragments);
 }"""
+
+DRAW_ANEW = """htmx.ajax("GET", location.pathname + "?step=1", {target: "#step", swap: "outerHTML"})"""
 
 
 @pytest.fixture
@@ -57,6 +61,26 @@ def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, p
     expect(page.locator("#s2")).to_be_visible()
     page.locator("#to-answer").click()
     expect(page.locator("#agent-answer")).to_have_text("Jo agreed.")
+
+
+def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, page_as: PageAs):  # noqa: F811
+    """Also what came before there was a place for it; not once the turn is over."""
+    make_agent()
+    plan = agent_plan(ada)
+    page = page_as(ada)
+    page.goto(f"/plans/{plan.public_id}/?step=1")
+    page.evaluate(APPLY, [agent_text(1, "Now I think")])
+    expect(page.locator("#work-now")).to_have_count(0)
+    turn = engine.claim(plan.pk, owner="tests")
+    assert turn is not None
+    for _ in range(2):
+        page.evaluate(DRAW_ANEW)
+        expect(page.locator("#work-now")).to_have_text("Now I think")
+    script.says("Jo agreed.")
+    engine.advance(turn, Turn("tests"))
+    page.evaluate(DRAW_ANEW)
+    expect(page.locator("#work blockquote")).to_have_text("Jo agreed.")
+    expect(page.locator("#work-now .verbatim")).to_be_hidden()
 
 
 def test_what_a_model_says_is_read_while_it_speaks(ada, model: ModelServer, window_of: PageAs):

@@ -91,7 +91,7 @@ def test_of_a_long_text_the_end_is_shown(monkeypatch) -> None:
 
 
 async def test_a_slow_listener_hears_the_newest_of_each_step(settings) -> None:
-    """And nothing of what was said before, of other plans, or when it has left."""
+    """And nothing of other plans, or when it has left."""
     settings.REDIS_URL = ""  # over which one hears oneself a second time
     voices = Voices()
     with voices.listen(PLAN) as ear:
@@ -101,10 +101,22 @@ async def test_a_slow_listener_hears_the_newest_of_each_step(settings) -> None:
         assert await ear.news() == {1: "abc", 2: "x"}
         await asyncio.to_thread(voices.say, PLAN, 1, "")
         assert await ear.news() == {1: ""}
-    voices.say(PLAN, 1, "late")
+
+
+async def test_who_comes_late_hears_what_is_still_being_said(settings, monkeypatch) -> None:
+    """The newest of each step whose turn goes on; of very many the newest, and of those silent for long nothing."""
+    settings.REDIS_URL = ""
+    monkeypatch.setattr("plans.voices.MOST_KEPT", 3)
+    voices = Voices()
+    for number, text in ((1, "let go"), (2, "a"), (3, "over"), (2, "ab"), (4, "x"), (3, "")):
+        voices.say(PLAN, number, text)
+    voices.say(OTHER, 1, "never heard")
     with voices.listen(PLAN) as ear:
-        voices.say(PLAN, 2, "now")
-        assert await ear.news() == {2: "now"}
+        assert await ear.news() == {2: "ab", 4: "x"}
+    monkeypatch.setattr("plans.voices.KEPT_SECONDS", 0)
+    with voices.listen(PLAN) as ear:
+        voices.say(PLAN, 5, "now")
+        assert await ear.news() == {5: "now"}
 
 
 @pytest.mark.service
@@ -119,6 +131,8 @@ async def test_it_crosses_processes() -> None:
                     speaker.say(PLAN, 7, "So far")
                     await asyncio.sleep(0.05)
         assert heard.result() == {7: "So far"}
+        with listener.listen(PLAN) as late:
+            assert await late.news() == {7: "So far"}
     finally:
         listener.stop()
         speaker.stop()
