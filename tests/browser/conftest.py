@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.signals import request_finished, request_started
 from django.db import connection
 from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
@@ -56,7 +57,7 @@ def complaints() -> Iterator[list[str]]:
 @pytest.fixture
 def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterator[PageAs]:
     """Return a function that opens a window for someone; sockets stay open and silent."""
-    with patient(), windows(browser, lambda: str(live_server.url), complaints) as open_window:
+    with patient(), all_answered(), windows(browser, lambda: str(live_server.url), complaints) as open_window:
 
         def open_silent_window(user: User, **options: Any) -> Page:
             page = open_window(user, **options)
@@ -114,6 +115,25 @@ def patient() -> Iterator[None]:
         yield
     finally:
         expect.set_options(timeout=None)
+
+
+@contextmanager
+def all_answered() -> Iterator[None]:
+    """In the end wait for every answer: who still reads the tables stands in the way of emptying them."""
+    steps: list[int] = []
+
+    def begin(**_: Any) -> None:
+        steps.append(1)
+
+    def end(**_: Any) -> None:
+        steps.append(-1)
+
+    request_started.connect(begin)
+    request_finished.connect(end)
+    yield
+    request_started.disconnect(begin)
+    eventually(lambda: sum(steps) <= 0, what="the last answer")
+    request_finished.disconnect(end)
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from tests.builders import make_plan, step, work_off, write_step
 from tests.plans.agents.scripted import make_agent
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
-FAINT = """() => {
+FAINT = """async () => {
+    const fading = () => document.getAnimations().filter((each) => each instanceof CSSTransition);
+    while (fading().length) await Promise.allSettled(fading().map((each) => each.finished));
     const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     const rgba = (colour) => {
         brush.clearRect(0, 0, 1, 1);
@@ -48,7 +50,7 @@ FAINT = """() => {
     }
     return found;
 }"""
-"""Returns the texts whose contrast is below 4.5 (3 where they are large), each with what it is."""
+"""Returns the texts whose contrast is below 4.5 (3 where they are large), with what each is, once no colour fades."""
 
 
 def faint(page: Page, path: str) -> list[str]:

@@ -12,6 +12,7 @@ from tests.browser.test_deciding import LONG, PHONE, SCROLLING, open_inbox
 from tests.browser.test_reading import DOUBLE_IDS, LOST_NAMES, SMALL_TARGETS
 from tests.browser.test_reviewing import look
 from tests.builders import make_plan, request_of, work_off, write_step
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 STATES = ["", "&view=edit", "&view=respond", "&view=json"]
@@ -166,7 +167,7 @@ def test_forced_colours_and_no_motion(ada, rosa, page_as: PageAs):
     page = page_as(rosa, forced_colors="active", reduced_motion="reduce")
     open_inbox(page)
     expect(page.locator(".btn.go")).to_contain_text("Approve and run")
-    page.wait_for_function(f"{MOVING} === 0")
+    eventually(lambda: page.evaluate(MOVING) == 0, what="the end of all that moves")
 
 
 def test_a_slice_of_deceptions_is_inert_in_a_browser(ada, rosa, page_as: PageAs):
