@@ -144,7 +144,8 @@ def let_audit_entries_go() -> None:
 def start_over_with(first: rows.Kept, patch: pytest.MonkeyPatch) -> None:
     """Write what migrations wrote as soon as a test that commits has emptied the tables.
 
-    Not when the next one begins: who takes over another process's tests may come to some that do not commit.
+    Not when the next one begins: who takes over another process's tests may come to some that do not commit. Emptying
+    the tables must send no signal, which would write some of the rows: see `tests.conftest`.
     """
     empty: Any = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined] # Django names no other place
 
@@ -153,7 +154,7 @@ def start_over_with(first: rows.Kept, patch: pytest.MonkeyPatch) -> None:
         first.write()
 
     patch.setattr(TransactionTestCase, "_fixture_teardown", start_over)
-    patch.setattr(connections["default"].creation, "deserialize_db_from_string", lambda data: None)
+    patch.setattr(type(connections["default"].creation), "deserialize_db_from_string", lambda creation, data: None)
 
 
 def let_commits_be_lost(database: PostgreSQL) -> None:

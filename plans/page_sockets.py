@@ -129,6 +129,7 @@ class PlanSocket(PageSocket):
 
     async def tell(self, visitor: Visitor) -> None:
         """Tell also what models are saying, as long as the visitor sees the private values of the plan."""
+        await self.accept()  # what is still being said is told at once
         with self.feed.voices.listen(plan_ref_of(self.scope)) as ear:
             await until_one_ends(super().tell(visitor), self._tell_voices(ear))
 

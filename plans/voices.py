@@ -1,9 +1,10 @@
 """What models say while they are still speaking, brought to whoever listens on this event loop.
 
 Lossy on purpose: nothing of it is stored. Who listens late hears the newest text of each step whose model still speaks,
-as far as this process has heard it, and of what waits for a slow listener only the newest is kept. It crosses processes
-over Redis, where there is one: the words of models, of each step up to the length that `plans.agents.speaking` cuts
-them to, on their way to who may read them. Who reads that Redis reads them.
+as far as this process has heard it; of what waits for a slow listener only the newest is kept. It crosses processes
+over Redis, where there is one (and a process hears itself again, a moment later): the words of models, of each step up
+to the length that `plans.agents.speaking` cuts them to, on their way to who may read them. Who reads that Redis reads
+them.
 """
 
 import asyncio
@@ -87,10 +88,14 @@ class Voices:
     def _keep(self, place: str, text: str) -> None:
         """Keep the newest text of a step for who listens late, under the lock."""
         self._newest.pop(place, None)
+        now = time.monotonic()
         if text:
-            self._newest[place] = text, time.monotonic()
-            if len(self._newest) > MOST_KEPT:
-                del self._newest[next(iter(self._newest))]
+            self._newest[place] = text, now
+        while self._newest and (len(self._newest) > MOST_KEPT or now - self._oldest() > KEPT_SECONDS):
+            del self._newest[next(iter(self._newest))]
+
+    def _oldest(self) -> float:
+        return next(iter(self._newest.values()))[1]
 
     def _hear_others(self, said: Said) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ import { toast } from "./toasts.js";
 const ARMED_MS = 4000;
 const seen = new Set();
 let watcher;
+let watched = {};
 let disarmTimer;
 
 function bar() {
@@ -32,19 +33,22 @@ function subject(form) {
 }
 
 function watchTheEnd() {
-  watcher?.disconnect();
   const form = answering();
   const button = approveButton(form);
   const end = document.getElementById("diff-end");
+  const what = button && subject(form);
+  if (watched.what === what && watched.button === button && watched.end === end) return;
+  watcher?.disconnect();
+  watched = { what, button, end };
   if (!button || !end) return;
-  const what = subject(form);
   if (seen.has(what)) return void delete button.dataset.unread;
   button.dataset.unread = "";
   watcher = new IntersectionObserver((entries, own) => {
+    if (own !== watcher) return;   // told late: the end of something else is watched by now
     if (!entries.some((entry) => entry.isIntersecting)) return;
     seen.add(what);
     delete button.dataset.unread;
-    own.disconnect();   // `watcher` may be the next one's by now: it would watch no more
+    watcher.disconnect();
   }, { rootMargin: "0px 0px -60px" });
   watcher.observe(end);
 }

@@ -5,7 +5,7 @@
 import { report } from "./announce.js";
 import { onChange } from "./changes.js";
 import * as connection from "./connection.js";
-import { apply } from "./swaps.js";
+import { apply, forgetSaid } from "./swaps.js";
 
 const FIRST_MS = 500;
 const LONGEST_MS = 30000;
@@ -54,6 +54,7 @@ class Feed {
   }
 
   opened() {
+    forgetSaid();
     this.steady = setTimeout(() => { this.failures = 0; }, STEADY_MS);
     tell();
   }

@@ -21,6 +21,7 @@ function place(root) {
   const old = document.getElementById(root.id);
   if (!root.id) return;
   if ("said" in root.dataset) said.set(root.id, root);
+  if (old && isOver(old, root)) return;
   if (!old) insert(root);
   else if (old === document.activeElement && !old.matches(FIELDS)) refill(old, root);
   else if (isUsed(old)) hold(old, root);
@@ -55,6 +56,16 @@ function replace(old, root) {
   if (old.outerHTML === root.outerHTML) return;
   old.replaceWith(root);
   window.htmx?.process(root);
+}
+
+/** Say whether a text is of a turn that was over when its place was drawn: one that goes on is drawn with a mark. */
+function isOver(old, root) {
+  return "said" in root.dataset && root.textContent !== "" && !("said" in old.dataset);
+}
+
+/** Forget what models have said: a socket that is opened is told of those that still speak. */
+export function forgetSaid() {
+  said.clear();
 }
 
 // What a model says is in no part that is drawn: one that comes while it speaks begins empty, or is the first with a place.

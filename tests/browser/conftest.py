@@ -130,10 +130,12 @@ def all_answered() -> Iterator[None]:
 
     request_started.connect(begin)
     request_finished.connect(end)
-    yield
-    request_started.disconnect(begin)
-    eventually(lambda: sum(steps) <= 0, what="the last answer")
-    request_finished.disconnect(end)
+    try:
+        yield
+        eventually(lambda: sum(steps) <= 0, what="the last answer")
+    finally:
+        request_started.disconnect(begin)
+        request_finished.disconnect(end)
 
 
 @contextmanager

@@ -18,10 +18,9 @@ from tests.plans.planner.server import ModelServer, Reply
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 ROWS = "[...document.querySelectorAll('#steps > a')].map((row) => row.dataset.step)"
-APPLY = """async (fragments) => {
-  const swaps = performance.getEntriesByType("resource").find((each) => each.name.includes("/swaps"));
-  (await import(swaps.name)).apply(fragments);
-}"""
+SWAPS = """performance.getEntriesByType("resource").find((each) => each.name.includes("/swaps")).name"""
+APPLY = f"""async (fragments) => (await import({SWAPS})).apply(fragments)"""
+FORGET = f"""async () => (await import({SWAPS})).forgetSaid()"""
 
 DRAW_ANEW = """htmx.ajax("GET", location.pathname + "?step=1", {target: "#step", swap: "outerHTML"})"""
 
@@ -38,15 +37,15 @@ def send(page: Page, plan: Plan) -> None:
 
 
 def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, page_as: PageAs):  # noqa: F811
-    """Its text so far, the rows of its calls under its step, its answer; a folded list stays folded."""
+    """The rows of its calls under its step, its answer; a folded list stays folded."""
     make_agent()
     script.says(calls(("dangerous", {"value": 1}), text="I ask first."))
     plan = work_off(agent_plan(ada, agent_step(), act(2, dependencies=[1])))
     page = page_as(ada)
     page.goto(f"/plans/{plan.public_id}/?step=1")
     expect(page.locator("#work blockquote")).to_have_text("I ask first.")
-    page.evaluate(APPLY, [agent_text(1, "Now I think")])
-    expect(page.locator("#work-now")).to_have_text("Now I think")
+    page.evaluate(APPLY, [agent_text(1, "Said too late")])
+    expect(page.locator("#work-now .verbatim")).to_be_hidden()
     assert page.evaluate(ROWS) == ["1", "3", "4", "2"]
     page.locator("#work > summary").click()
     script.says("Jo agreed.")
@@ -64,7 +63,7 @@ def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, p
 
 
 def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, page_as: PageAs):  # noqa: F811
-    """Also what came before there was a place for it; not once the turn is over."""
+    """Also what came before there was a place for it; not once the turn is over, nor after the connection was lost."""
     make_agent()
     plan = agent_plan(ada)
     page = page_as(ada)
@@ -76,6 +75,11 @@ def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, pa
     for _ in range(2):
         page.evaluate(DRAW_ANEW)
         expect(page.locator("#work-now")).to_have_text("Now I think")
+    page.evaluate(FORGET)
+    page.evaluate(DRAW_ANEW)
+    expect(page.locator("#work-now .verbatim")).to_be_hidden()
+    page.evaluate(APPLY, [agent_text(1, "So far")])
+    expect(page.locator("#work-now")).to_have_text("So far")
     script.says("Jo agreed.")
     engine.advance(turn, Turn("tests"))
     page.evaluate(DRAW_ANEW)
