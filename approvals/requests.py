@@ -48,13 +48,14 @@ WRITTEN_ONCE = {"tool_version": "tool_version", "policy_revision": "policy_revis
 """Rows of a request that never change, and what is read with them: one who has read them needs not read them again."""
 
 
-def open_request(call: Call, *, rule: Rule, preview: Preview | None, early_by: "User | None" = None) -> ApprovalRequest:
-    """Ask people about a held call, on the rule's terms, in the caller's transaction.
+def open_request(
+    call: Call, *, rule: Rule, preview: Preview | None, now: datetime, early_by: "User | None" = None
+) -> ApprovalRequest:
+    """Ask people about a held call, on the rule's terms, in the caller's transaction, whose time is `now`.
 
     One that a person has asked early, before its step is ready, is in no list and reminds nobody until `ask_now`.
     """
     announce(call)
-    now = clock.now()
     binding = _binding(call, preview)
     request = ApprovalRequest.objects.create(
         call=call,

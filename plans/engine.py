@@ -250,19 +250,21 @@ def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     call = granted_starts.held_call(batch, hold)
     if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
-    asked = ask_people(hold, call, shown)
+    asked = ask_people(batch, hold, call, shown)
     batch.add("step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=asked.public_id)
     return call
 
 
-def ask_people(hold: Hold, call: Call, shown: Preview | None, *, early_by: "User | None" = None) -> ApprovalRequest:
+def ask_people(
+    batch: Recording, hold: Hold, call: Call, shown: Preview | None, *, early_by: "User | None" = None
+) -> ApprovalRequest:
     """Open the request of a held call that is stored, with its requester set; `early_by`: who asks before its step."""
     people = people_of(hold.plan, hold.order, hold.step.pk)
     if call.requested_by_id is not None:
         people.add(call.requested_by_id)
     rows = [CallRequester(call=call, user_id=person) for person in people]
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant that let it start before has kept some
-    request = requests.open_request(call, rule=hold.rule, preview=shown, early_by=early_by)
+    request = requests.open_request(call, rule=hold.rule, preview=shown, early_by=early_by, now=batch.now)
     if hold.order.replaces is not None:
         requests.supersede(hold.order.replaces, request)
     return request

@@ -134,7 +134,7 @@ def _store(plan: PlanFacts, ahead: Ahead, shown: Preview | None, by: "User") -> 
             raise Conflict("The step has changed.")
         call = granted_starts.held_call(batch, hold)
         waits.update(call=call)
-        return engine.ask_people(hold, call, shown, early_by=by)
+        return engine.ask_people(batch, hold, call, shown, early_by=by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def commits(item: pytest.Function) -> bool:
     """Say whether a test works outside of a transaction that is rolled back after it."""
+    if "transactional_db" in item.fixturenames or "live_server" in item.fixturenames:
+        return True
     marker = item.get_closest_marker("django_db")
-    return "transactional_db" in item.fixturenames or (marker is not None and marker.kwargs.get("transaction", False))
+    return marker is not None and marker.kwargs.get("transaction", False)
 
 
 @cache

@@ -1,7 +1,6 @@
 """Held calls and their requests without any plan: what the approvals layer sees of the world."""
 
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from approvals.decisions import Decision
 from approvals.digests import Binding
@@ -9,6 +8,7 @@ from approvals.models import ApprovalRequest, Policy, PolicyRevision
 from approvals.policy import rule_of
 from approvals.requests import open_request
 from approvals.states import Verdict
+from catalog import clock
 from catalog.canonical import canonical_text
 from catalog.models import Call, CallRequester, Implementation, Source, Tool, ToolVersion
 from catalog.results import Preview
@@ -56,7 +56,7 @@ def held_call(by: User, tool: Tool | None = None, *, status: CallStatus = CallSt
         arguments=canonical_text(ARGUMENTS),
         status=status,
         requested_by=by,
-        created_at=timezone.now(),
+        created_at=clock.now(),
     )
     CallRequester.objects.create(call=call, user=by)
     return call
@@ -79,7 +79,7 @@ def add_policy(order: int, **terms: object) -> PolicyRevision:
 
 def ask(by: User, tool: Tool | None = None, preview: Preview | None = PREVIEW) -> ApprovalRequest:
     """Return a pending request about a call that `by` asked for, held by the default policy as it is now."""
-    return open_request(held_call(by, tool), rule=rule_of(set_rule()), preview=preview)
+    return open_request(held_call(by, tool), rule=rule_of(set_rule()), preview=preview, now=clock.now())
 
 
 def approval(request: ApprovalRequest, comment: str = "", channel: str = "rest") -> Decision:

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from approvals.audit import Line, append
 from approvals.audit_selectors import AuditFilters, entries_for, requests_told_of_since
 from approvals.desk import comment
 from approvals.requests import supersede
 from approvals.selectors import request_for
+from catalog import clock
 from catalog.access import NotAllowed, act_through
 from catalog.models import ApiToken
 from tests.approvals.builders import ask
@@ -30,7 +30,7 @@ def test_only_administrators_read(log, ada, rosa, vera, admin):
         with pytest.raises(NotAllowed):
             entries_for(reader)
     assert entries_for(admin).count() == 3
-    token = ApiToken.objects.create(name="bot", user=admin, kind="agent", expires_at=timezone.now())
+    token = ApiToken.objects.create(name="bot", user=admin, kind="agent", expires_at=clock.now())
     with pytest.raises(NotAllowed):
         entries_for(act_through(token))
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.utils import timezone
 
 from approvals.decisions import decide
 from approvals.grants import Terms, make
 from approvals.models import ApprovalRequest, Comment, Delegation, Grant, Review, Snooze
 from approvals.requests import withdraw
+from catalog import clock
 from catalog.models import CallRequester, Tool
 from plans import slices
 from tests.approvals.builders import approval, ask, rejection
@@ -92,14 +92,14 @@ def standing(state: str, cast: dict[str, User]) -> ApprovalRequest:
     """Return a request that the asker and the asking reviewer made, in this state by the decider."""
     request = ask(cast["asker"])
     CallRequester.objects.create(call=request.call, user=cast["asking reviewer"])
-    Delegation.objects.create(request=request, by=cast["reviewer"], to=cast["delegate"], at=timezone.now())
+    Delegation.objects.create(request=request, by=cast["reviewer"], to=cast["delegate"], at=clock.now())
     if state in (APPROVED, UNDOABLE):
         decide(request, by=cast["decider"], decision=approval(request, channel="rest" if state == APPROVED else "page"))
     elif state == REJECTED:
         decide(request, by=cast["decider"], decision=rejection(request, "No."))
     elif state == WITHDRAWN:
         withdraw(request, by=cast["asker"], reason="")
-    ApprovalRequest.objects.filter(pk=request.pk).update(expires_at=timezone.now() + timedelta(minutes=30))
+    ApprovalRequest.objects.filter(pk=request.pk).update(expires_at=clock.now() + timedelta(minutes=30))
     return ApprovalRequest.objects.get(pk=request.pk)
 
 
@@ -107,7 +107,7 @@ def body_of(action: str, request: ApprovalRequest) -> dict[str, Any]:
     """Return what is sent with an action."""
     if action in ANSWERS:
         return {"verdict": action, "seen_digest": request.digest, **ANSWERS[action]}
-    until = (timezone.now() + timedelta(minutes=5)).isoformat()
+    until = (clock.now() + timedelta(minutes=5)).isoformat()
     return {"snooze": {"until": until}, "delegate": {"to": "spare"}, "comments": {"text": "Look."}}.get(action, {})
 
 
@@ -199,7 +199,7 @@ def sent(pages: Pages, case: Case) -> int:
     """Send a form as a page does and return the status; of several, what their table says of the one."""
     action, request = case.action, case.request
     form = {"seen_digest": request.digest, "comment": "No.", "confirmed": "1"}
-    until = (timezone.now() + timedelta(minutes=5)).isoformat()
+    until = (clock.now() + timedelta(minutes=5)).isoformat()
     form |= {"verdict": action, "response": "1", "until": until, "to": "spare", "csrfmiddlewaretoken": pages._token()}
     if action == "several":
         form |= {"verdict": "reject", "item": f"{request.public_id}:{request.digest}"}
@@ -242,7 +242,7 @@ def test_edits_and_slices(role, cast, stage):
     now, client = request_of(plan), Rest(cast[role])
     for request in (now, early):
         CallRequester.objects.get_or_create(call=request.call, user=cast["asking reviewer"])
-        Delegation.objects.create(request=request, by=cast["reviewer"], to=cast["delegate"], at=timezone.now())
+        Delegation.objects.create(request=request, by=cast["reviewer"], to=cast["delegate"], at=clock.now())
     edit = {"verdict": "approve", "seen_digest": now.digest, "arguments": {"value": "z"}}
     edited = client.post(f"approvals/{now.public_id}/reviews/", edit).status_code
     item = {"id": early.public_id, "seen_digest": early.digest}

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from approvals import back_test as module
 from approvals import policies
@@ -15,6 +14,7 @@ from approvals.models import ApprovalRequest, Policy
 from approvals.policy import rule_of
 from approvals.policy_terms import columns_of
 from approvals.requests import open_request
+from catalog import clock
 from catalog.models import Call
 from tests.approvals.builders import approval, held_call, make_tool, rejection, set_rule
 
@@ -35,7 +35,7 @@ def tried(days: int = 30, **document: Any) -> BackTest:
 def judged(by: User, reviewer: User, *, approve: bool) -> ApprovalRequest:
     """Return the request of a past cautious call that a reviewer answered, while a policy held such calls."""
     call = held_call(by, make_tool("send_note", level="cautious"))
-    request = open_request(call, rule=rule_of(set_rule()), preview=None)
+    request = open_request(call, rule=rule_of(set_rule()), preview=None, now=clock.now())
     return decide(request, by=reviewer, decision=approval(request) if approve else rejection(request, "No."))
 
 
@@ -111,7 +111,7 @@ def test_a_draft_takes_the_place_of_its_policy(ada, rosa):
 def test_calls_are_judged_at_the_hour_they_were_made(ada):
     """By a rule with hours."""
     call = held_call(ada)
-    at = timezone.now().replace(hour=12, minute=0) - timedelta(days=1)
+    at = clock.now().replace(hour=12, minute=0) - timedelta(days=1)
     Call.objects.filter(pk=call.pk).update(created_at=at)
     assert dict(tried(match={"hours": "11:00-13:00"}).counts) == {"deny": 1}
     assert dict(tried(match={"hours": "13:00-11:00"}).counts) == {"hold": 1}
@@ -120,7 +120,7 @@ def test_calls_are_judged_at_the_hour_they_were_made(ada):
 def test_older_calls_are_left_out(ada):
     """The days are counted back from now."""
     old, new = held_call(ada), held_call(ada)
-    Call.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=3))
+    Call.objects.filter(pk=old.pk).update(created_at=clock.now() - timedelta(days=3))
     assert [tried(days=days).calls for days in (1, 7)] == [1, 2]
     assert [each.call for each in tried(days=1).changed] == [new.public_id]
 

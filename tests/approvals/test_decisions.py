@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 
 import pytest
-from django.utils import timezone
 
 from approvals.decisions import apply_due, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
@@ -128,8 +127,8 @@ def test_a_page_decision_takes_effect_after_the_undo_window(ada, rosa):
     decided = decide(request, by=rosa, decision=approval(request, channel="page"))
     assert (decided.status, call_of(request).status) == ("approved", "held")
     assert moment(decided.effective_at) - moment(decided.decided_at) == timedelta(seconds=5)
-    assert apply_due(timezone.now()) == 0
-    later = timezone.now() + timedelta(seconds=6)
+    assert apply_due(clock.now()) == 0
+    later = clock.now() + timedelta(seconds=6)
     assert (apply_due(later), apply_due(later)) == (1, 0)
     assert call_of(request).status == "ready"
 
@@ -146,7 +145,7 @@ def test_a_rejection_on_a_page_is_applied_too(ada, rosa):
     """With its reason, by who gave it."""
     request = ask(ada)
     decide(request, by=rosa, decision=rejection(request, "No.", channel="page"))
-    apply_due(timezone.now() + timedelta(seconds=6))
+    apply_due(clock.now() + timedelta(seconds=6))
     assert call_of(request).message == "Rejected by Rosa: No."
     assert AuditEntry.objects.get(action="call.refused").actor == rosa
 
@@ -158,7 +157,7 @@ def test_undo_makes_it_wait_again(ada, rosa, tomas):
     undone = undo(request, by=rosa)
     assert (undone.status, undone.decided_at, undone.effective_at, undone.not_after) == ("pending", None, None, None)
     assert request.reviews.get().undone_at is not None
-    assert apply_due(timezone.now() + timedelta(minutes=1)) == 0
+    assert apply_due(clock.now() + timedelta(minutes=1)) == 0
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
 
 
@@ -220,5 +219,5 @@ def test_a_call_that_ended_meanwhile_is_not_asked_about_again(ada, rosa):
     Call.objects.update(status="cancelled", message="The plan was cancelled.")
     with pytest.raises(Conflict, match="time to undo is over"):
         undo(request, by=rosa)
-    assert apply_due(timezone.now() + timedelta(seconds=6)) == 1
+    assert apply_due(clock.now() + timedelta(seconds=6)) == 1
     assert call_of(request).message == "The plan was cancelled."

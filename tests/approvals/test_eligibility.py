@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.utils import timezone
 
 from approvals import gate
 from approvals.decisions import decide
@@ -14,6 +13,7 @@ from approvals.errors import Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Delegation
 from approvals.selectors import request_for
 from approvals.starts import consume
+from catalog import clock
 from catalog.access import NotAllowed, act_through
 from catalog.errors import Conflict
 from catalog.models import ApiToken, CallRequester
@@ -43,7 +43,7 @@ def fresh(request: ApprovalRequest) -> ApprovalRequest:
 
 def delegate(request: ApprovalRequest, by: User, to: User) -> None:
     """Let someone answer in another's place."""
-    Delegation.objects.create(request=request, by=by, to=to, at=timezone.now())
+    Delegation.objects.create(request=request, by=by, to=to, at=clock.now())
 
 
 def approve(request: ApprovalRequest, by: User) -> str:
@@ -136,7 +136,7 @@ def test_agents_tokens_are_no_delegates(ada, ben, rosa):
     """Whoever gave it."""
     request = ask(ada)
     delegate(request, rosa, ben)
-    token = ApiToken.objects.create(name="a", user=ben, kind="agent", secret_digest="a", expires_at=timezone.now())
+    token = ApiToken.objects.create(name="a", user=ben, kind="agent", secret_digest="a", expires_at=clock.now())
     with pytest.raises(NotAllowed, match="tokens never decide"):
         decide(fresh(request), by=act_through(token), decision=approval(request))
 
@@ -145,7 +145,7 @@ def test_a_role_must_be_old_enough(ada, ben):
     """As the audit log tells; taking it away and giving it again starts anew."""
     set_rule(min_role_age_seconds=3600)
     request = ask(ada)
-    User.objects.update(date_joined=timezone.now() - timedelta(days=9))
+    User.objects.update(date_joined=clock.now() - timedelta(days=9))
     ben.groups.add(Group.objects.get(name="reviewer"))
     ben = User.objects.get(pk=ben.pk)
     assert may_decide(request, ben) == (
@@ -161,7 +161,7 @@ def test_a_role_that_the_log_does_not_name_is_as_old_as_the_account(ada, rosa):
     set_rule(min_role_age_seconds=3600)
     request = ask(ada)
     assert may_decide(request, rosa) is not None
-    User.objects.filter(pk=rosa.pk).update(date_joined=timezone.now() - timedelta(hours=2))
+    User.objects.filter(pk=rosa.pk).update(date_joined=clock.now() - timedelta(hours=2))
     assert may_decide(request, User.objects.get(pk=rosa.pk)) is None
 
 

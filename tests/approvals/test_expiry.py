@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from approvals.decisions import decide
 from approvals.expiry import expire_due, expire_if_due, next_due
@@ -23,7 +22,7 @@ DAY = timedelta(hours=24)
 def test_a_request_expires_when_nobody_answers(ada):
     """Its call fails and says so; once."""
     request = ask(ada)
-    now = timezone.now()
+    now = clock.now()
     assert expire_due(now + DAY - timedelta(seconds=1)) == 0
     assert (expire_due(now + DAY), expire_due(now + DAY)) == (1, 0)
     request.refresh_from_db()
@@ -38,7 +37,7 @@ def test_the_rule_says_how_long(ada, seconds, said):
     """In the largest whole unit."""
     set_rule(expires_seconds=seconds)
     request = ask(ada)
-    assert expire_if_due(request, timezone.now() + timedelta(seconds=seconds))
+    assert expire_if_due(request, clock.now() + timedelta(seconds=seconds))
     assert f"within {said}:" in Call.objects.get().message
 
 
@@ -46,7 +45,7 @@ def test_an_approval_expires_when_nothing_starts_it(ada, rosa):
     """After its run window."""
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
-    assert expire_due(timezone.now() + timedelta(minutes=15)) == 1
+    assert expire_due(clock.now() + timedelta(minutes=15)) == 1
     assert Call.objects.get().message.startswith("Approved, but not started within 15 min:")
     assert set(AuditEntry.objects.values_list("action", flat=True)) >= {"approval.expired", "call.refused"}
 
@@ -66,13 +65,13 @@ def test_no_answer_is_taken_after_the_time(ada, rosa, answer):
 def test_a_stale_look_at_a_request_does_not_expire_it(ada):
     """The row decides, not what was read before."""
     request = ask(ada)
-    ApprovalRequest.objects.update(expires_at=timezone.now() + 2 * DAY)
-    assert not expire_if_due(request, timezone.now() + DAY)
+    ApprovalRequest.objects.update(expires_at=clock.now() + 2 * DAY)
+    assert not expire_if_due(request, clock.now() + DAY)
 
 
 def test_what_is_next_due(ada, rosa):
     """An effect, an expiry, the end of a window; not what is past already."""
-    now = timezone.now()
+    now = clock.now()
     assert next_due(now) is None
     request = ask(ada)
     assert next_due(now) == request.expires_at
@@ -110,7 +109,7 @@ def test_time_passes_over_a_call_that_ended_otherwise(ada):
     """A cancelled plan may have ended the call first."""
     request = ask(ada)
     Call.objects.update(status="cancelled", message="The plan was cancelled.")
-    assert expire_if_due(request, timezone.now() + DAY)
+    assert expire_if_due(request, clock.now() + DAY)
     assert Call.objects.get().message == "The plan was cancelled."
 
 
@@ -120,7 +119,7 @@ def test_whoever_reads_a_request_sees_that_its_time_is_over(ada, rosa, decided):
     request = ask(ada)
     if decided:
         decide(request, by=rosa, decision=approval(request))
-    past = timezone.now() - timedelta(seconds=1)
+    past = clock.now() - timedelta(seconds=1)
     ApprovalRequest.objects.update(**{"not_after" if decided else "expires_at": past})
     page, rest = Pages(rosa), Rest(rosa)
     assert rest.get("approvals/?status=pending").json()["results"] == []

@@ -2,7 +2,6 @@
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.utils import timezone
 
 from approvals.decisions import decide
 from approvals.eligibility import may_decide
@@ -10,6 +9,7 @@ from approvals.errors import Invalidated
 from approvals.models import ApprovalRequest
 from approvals.selectors import request_for
 from approvals.starts import consume
+from catalog import clock
 from catalog.access import NotAllowed, act_through
 from catalog.models import ApiToken, CallRequester
 from tests.approvals.builders import approval, ask, binding_of, rejection, set_rule
@@ -18,7 +18,7 @@ from tests.conftest import person
 
 def token_of(user, kind):
     """Return a live token of `user`."""
-    return ApiToken.objects.create(name=kind, user=user, kind=kind, secret_digest=kind, expires_at=timezone.now())
+    return ApiToken.objects.create(name=kind, user=user, kind=kind, secret_digest=kind, expires_at=clock.now())
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_an_argument_that_repeats_the_summary_is_not_what_is_typed(ada, rosa):
     call = held_call(ada)
     call.arguments = canonical_text({"path": "note.txt", "content": "note.txt, as you said"})
     call.save()
-    request = open_request(call, rule=rule_of(set_rule()), preview=decoy)
+    request = open_request(call, rule=rule_of(set_rule()), preview=decoy, now=clock.now())
     pages = Pages(rosa)
     pages.open(f"/approvals/?item={request.public_id}")
     assert "type <code>note.txt</code>" in pages.html

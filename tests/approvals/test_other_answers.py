@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from approvals.decisions import apply_due, revoke, undo
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.states import Verdict
+from catalog import clock
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, ToolVersion
@@ -77,7 +77,7 @@ def test_a_response_may_be_undone_on_a_page(alone, rosa):
     respond(alone, rosa, 1, channel="page")
     assert (call_of(alone).status, undo(request_of(alone), by=rosa).status) == ("held", "pending")
     respond(alone, rosa, 2, channel="page")
-    apply_due(timezone.now() + timedelta(seconds=6))
+    apply_due(clock.now() + timedelta(seconds=6))
     assert call_of(alone).response_json["results"] == [2]
 
 

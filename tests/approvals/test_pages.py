@@ -4,7 +4,6 @@ import json
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review, Round
@@ -79,7 +78,7 @@ def test_requests_stand_with_their_age_and_time_left(ada, rosa):
     """Amber below five minutes, red below one."""
     request = ask(ada)
     for seconds, hue in ((240, "t-warn"), (30, "t-danger")):
-        ApprovalRequest.objects.update(expires_at=timezone.now() + timedelta(seconds=seconds))
+        ApprovalRequest.objects.update(expires_at=clock.now() + timedelta(seconds=seconds))
         pages = Pages(rosa)
         pages.open(path_of(request))
         assert f'class="{hue}"' in pages.html

@@ -6,7 +6,6 @@ from datetime import timedelta
 from functools import partial
 
 from django.db import connection, transaction
-from django.utils import timezone
 
 from approvals.audit import Line, append
 from approvals.decisions import apply_due, decide, undo
@@ -15,6 +14,7 @@ from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.starts import consume
 from approvals.verification import verify
+from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests.approvals.builders import approval, ask, binding_of, rejection
@@ -91,7 +91,7 @@ def test_undo_against_the_ticker(transactional_db, ada, rosa):
         decide(request, by=rosa, decision=approval(request, channel="page"))
         taken_back, applied = at_once(
             partial(undo, request, by=rosa),
-            partial(apply_due, timezone.now() + timedelta(seconds=5)),
+            partial(apply_due, clock.now() + timedelta(seconds=5)),
         )
         call = Call.objects.get(pk=request.call_id)
         assert (isinstance(taken_back, Conflict), call.status) == ((True, "ready") if applied else (False, "held"))
@@ -112,7 +112,5 @@ def test_an_answer_against_the_clock(transactional_db, ada, rosa, settings):
 
 def test_many_write_the_audit_log_at_once(transactional_db):
     """Their entries form one chain without gaps."""
-    at_once(
-        *[lambda: [append(Line(action="tool.changed", details={"at": str(timezone.now())})) for _ in range(10)]] * 4
-    )
+    at_once(*[lambda: [append(Line(action="tool.changed", details={"at": str(clock.now())})) for _ in range(10)]] * 4)
     assert (verify().intact, verify().entries) == (True, 40)

@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 from cryptography.fernet import Fernet
-from django.utils import timezone
 
 from approvals.decisions import Decision, decide
 from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.refusals import refused_before
 from approvals.states import Verdict
+from catalog import clock
 from plans import slices
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
@@ -85,7 +85,7 @@ def test_another_plan_asks_anew(plan, ada, rosa):
 def test_what_was_not_answered_or_sent_back_is_no_refusal(stage, ada, rosa):
     unanswered, sent_back = (work_off(make_plan(ada, act(1, "x", "dangerous"))) for _ in range(2))
     send_back(sent_back, rosa)
-    expire_due(timezone.now() + timedelta(days=2))
+    expire_due(clock.now() + timedelta(days=2))
     for plan in (unanswered, sent_back):
         assert refused_before(plan.public_id, "dangerous", '{"value":"x"}') is None
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from approvals import briefing
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Delegation, Review
 from approvals.several import several_of
+from catalog import clock
 from plans.models import Plan
 from tests.approvals.builders import approval, ask, make_tool, set_rule
 from tests.builders import make_plan, request_of, step, work_off, write_step
@@ -47,12 +47,12 @@ def test_what_will_soon_expire_is_extended_by_a_press(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held))
     assert page_of(held, "extend") not in pages.html
-    ApprovalRequest.objects.filter(pk=held.pk).update(expires_at=timezone.now() + timedelta(minutes=5))
+    ApprovalRequest.objects.filter(pk=held.pk).update(expires_at=clock.now() + timedelta(minutes=5))
     pages.open(page_of(held))
     assert page_of(held, "extend") in pages.html
     pages.send(page_of(held, "extend"), {})
     held.refresh_from_db()
-    assert (held.extensions, held.expires_at > timezone.now() + timedelta(minutes=30)) == (1, True)
+    assert (held.extensions, held.expires_at > clock.now() + timedelta(minutes=30)) == (1, True)
 
 
 def test_an_edit_is_what_runs(held, rosa):
@@ -162,7 +162,7 @@ def test_every_action_has_its_sentence(ada, rosa, tomas):
     assert "may answer in your place" in pages.send(page_of(request, "delegate"), {"to": "tomas"})
     assert "Nobody answers in your place" in pages.send(page_of(request, "delegate"), {"to": ""})
     assert "decides nothing" in pages.send(page_of(request, "comment"), {"comment": "Why?"})
-    until = (timezone.now() + timedelta(hours=1)).isoformat()
+    until = (clock.now() + timedelta(hours=1)).isoformat()
     assert "Snoozed until" in pages.send(page_of(request, "snooze"), {"until": until})
     assert "back in your list" in pages.send(page_of(request, "wake"))
     request.refresh_from_db()

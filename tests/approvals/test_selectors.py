@@ -4,7 +4,6 @@ import re
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest
@@ -17,6 +16,7 @@ from approvals.selectors import (
     status_sentence,
     waiting_count,
 )
+from catalog import clock
 from catalog.access import act_through, has_role, name_of, roles_of, sees_all
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call, CallRequester
@@ -57,7 +57,7 @@ def test_an_agents_token_sees_its_own_only(ada, rosa):
     """Whatever its owner may see."""
     ask(ada)
     own = ask(rosa)
-    fields = {"name": "bot", "user": rosa, "kind": "agent", "expires_at": timezone.now()}
+    fields = {"name": "bot", "user": rosa, "kind": "agent", "expires_at": clock.now()}
     token = ApiToken.objects.create(**fields)
     Call.objects.filter(pk=own.call_id).update(token=token)
     assert set(requests_for(rosa)) > {own}

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.utils import timezone
 
 from approvals import gate
 from approvals.decisions import decide
@@ -209,5 +208,5 @@ def test_nothing_starts_before_the_undo_window_ends(ada, rosa):
 
 def test_an_undone_approval_does_not_count(approved):
     """Even where the row was set back by hand."""
-    approved.reviews.update(undone_at=timezone.now())
+    approved.reviews.update(undone_at=clock.now())
     assert "Too few approvals" in refused(approved)

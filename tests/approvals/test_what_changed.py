@@ -4,12 +4,12 @@ import re
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from approvals.decisions import decide, revoke
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
 from approvals.requests import invalidate, supersede
+from catalog import clock
 from catalog.results import Preview
 from plans.models import Plan
 from tests.approvals.builders import approval, ask, set_rule
@@ -53,7 +53,7 @@ def test_drift_is_said_and_shown(ada, rosa, before, after, shown):
 def test_an_effect_is_told_as_of_when_the_tool_said_it(ada, rosa):
     """What it changes may have changed since: the page does not say that it shows what is there now."""
     request = ask(ada, preview=Preview("Write note.txt", "diff", before="old", after="hello"))
-    Round.objects.filter(request=request).update(created_at=timezone.now() - timedelta(hours=2))
+    Round.objects.filter(request=request).update(created_at=clock.now() - timedelta(hours=2))
     page = Pages(rosa).open(path_of(request))
     assert "replaced, as the tool saw it 2 h ago" in page
     assert "there now" not in page

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Generator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
+from catalog import clock
 from catalog.context import Budget, Deadline, Filesystem, Resources, ToolContext, Undone
 
 
@@ -25,7 +26,7 @@ def test_a_deadline_counts_down_to_zero():
     assert 9 < Deadline.after(10).remaining() <= 10
     assert not Deadline.after(10).expired()
 
-    past = Deadline(datetime.now(UTC) - timedelta(seconds=1))
+    past = Deadline(clock.now() - timedelta(seconds=1))
     assert past.expired() and past.remaining() == 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from catalog import clock
 from catalog.context import Deadline, Filesystem, Resources, ToolContext
 from catalog.dispatch import CallFacts, Deny, Gate, Hold, Outcome, check, dispatch, run, standard_response
 from catalog.errors import (
@@ -175,7 +176,7 @@ def test_a_call_past_its_deadline_is_not_begun():
     ran: list[int] = []
     late = define_tool("x", "Run.", [], handler=lambda arguments: ran.append(1))
 
-    outcome = outcome_of(late, deadline=Deadline(datetime.now(UTC) - timedelta(seconds=1)))
+    outcome = outcome_of(late, deadline=Deadline(clock.now() - timedelta(seconds=1)))
 
     assert (outcome.error_kind, outcome.message) == (
         "deadline_exceeded",
@@ -333,7 +334,7 @@ def test_invoke_raises_what_ends_an_evaluation_and_returns_the_rest():
     with pytest.raises(PromptEvaluationError, match="Unknown tool 'nope' requested by provider"):
         invoke("nope", {})
     with pytest.raises(PromptEvaluationError, match="Deadline expired before executing tool 'x'"):
-        invoke(returning(1), {}, deadline=Deadline(datetime.now(UTC) - timedelta(seconds=1)))
+        invoke(returning(1), {}, deadline=Deadline(clock.now() - timedelta(seconds=1)))
 
     assert invoke(raising(ValueError("odd")), {}) == ToolResult.error("Tool 'x' execution failed: odd")
     assert invoke(returning(1), {}, gate=lambda call: Hold(None)).message == "Tool 'x' waits for approval."

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group
 from django.db import OperationalError, connections
-from django.utils import timezone
 
+from catalog import clock
 from catalog.models import IdempotencyKey
 from plans import services
 from plans.models import Plan
@@ -84,7 +84,7 @@ def test_a_request_that_still_runs_is_409_with_retry_after(ada):
 def test_a_key_whose_process_died_is_taken_over_after_a_minute(ada):
     rest = Rest(ada)
     body = rest.post("plans/", PLAN, key="k-1").json()
-    minute = timezone.now() - timedelta(seconds=61)
+    minute = clock.now() - timedelta(seconds=61)
     IdempotencyKey.objects.update(answer_status=None, done_ref="", created_at=minute)
 
     assert rest.post("plans/", {**PLAN, "goal": "Other"}, key="k-2").status_code == 201
@@ -97,7 +97,7 @@ def test_who_was_only_slow_does_nothing_once_the_key_is_taken_over(ada, monkeypa
     create_plan, repeated = services.create_plan, []
 
     def slowly(*arguments, **options):
-        IdempotencyKey.objects.update(created_at=timezone.now() - timedelta(seconds=61))
+        IdempotencyKey.objects.update(created_at=clock.now() - timedelta(seconds=61))
         monkeypatch.setattr("plans.services.create_plan", create_plan)
         repeated.append(rest.post("plans/", PLAN, key="k-1"))
         return create_plan(*arguments, **options)
@@ -112,7 +112,7 @@ def test_who_was_only_slow_does_nothing_once_the_key_is_taken_over(ada, monkeypa
 def test_a_key_lives_24_hours(ada):
     rest = Rest(ada)
     first = rest.post("plans/", PLAN, key="k-1").json()["id"]
-    IdempotencyKey.objects.update(created_at=timezone.now() - timedelta(hours=24, seconds=1))
+    IdempotencyKey.objects.update(created_at=clock.now() - timedelta(hours=24, seconds=1))
 
     assert rest.post("plans/", PLAN, key="k-1").json()["id"] != first
     assert IdempotencyKey.objects.count() == 1

@@ -3,9 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
-from catalog import outcomes
+from catalog import clock, outcomes
 from catalog.models import Call, Implementation
 from catalog.outcomes import outcomes_of, percentile
 from tests.approvals.builders import make_tool
@@ -23,7 +22,7 @@ def greet(db):
 
 def calls(tool, reference, *milliseconds, status="completed"):
     """Store ended calls that took so long."""
-    now = timezone.now()
+    now = clock.now()
     Call.objects.bulk_create(
         Call(
             tool_name=tool.name,

@@ -4,8 +4,8 @@ import re
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
+from catalog import clock
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.search import index_changed
 from catalog.states import CallStatus
@@ -47,7 +47,7 @@ def listed(user, query: str = "") -> list[str]:
 
 def called(by, status: CallStatus = CallStatus.COMPLETED, name: str = "read_file") -> Call:
     """Store a call that took 40 ms."""
-    now = timezone.now()
+    now = clock.now()
     version = ToolVersion.objects.get(tool__name=name)
     ended = now + timedelta(milliseconds=40)
     fields = {"status": status, "requested_by": by, "created_at": now, "started_at": now, "finished_at": ended}
@@ -169,7 +169,7 @@ def test_the_line_of_calls_ends_today(rosa, shelf):
     """Calls of the last 14 days; older ones neither count nor sort."""
     called(rosa)
     old = called(rosa, name="list_files")
-    Call.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=14))
+    Call.objects.filter(pk=old.pk).update(created_at=clock.now() - timedelta(days=14))
     pages = Pages(rosa)
     pages.open("/tools/?sort=-calls")
     assert names(pages)[0] == "read_file"

@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from catalog import dispatch
+from catalog import clock, dispatch
 from catalog.context import Deadline, Filesystem, ToolContext
 from catalog.stops import Stop
 from catalog.testing import clean_registry
@@ -17,7 +17,7 @@ from catalog.tools import tool
 def stoppable(seconds: float = 60) -> tuple[Stop, ToolContext]:
     """Return a stop, and the context of a call that listens to it."""
     stop = Stop()
-    return stop, ToolContext(deadline=Deadline(datetime.now(UTC) + timedelta(seconds=seconds), stop))
+    return stop, ToolContext(deadline=Deadline(clock.now() + timedelta(seconds=seconds), stop))
 
 
 def test_who_listens_is_told_once():

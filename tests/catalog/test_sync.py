@@ -7,9 +7,9 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
 from approvals.models import AuditEntry
+from catalog import clock
 from catalog.changes import change_tool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.registry import register_tool
@@ -101,7 +101,7 @@ def test_other_categories_are_a_change():
 def hold_a_call(ada, version):
     """Store a call of this version that waits for people."""
     Call.objects.create(
-        tool_name="greet", version=version, arguments="{}", status="held", requested_by=ada, created_at=timezone.now()
+        tool_name="greet", version=version, arguments="{}", status="held", requested_by=ada, created_at=clock.now()
     )
 
 

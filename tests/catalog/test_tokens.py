@@ -6,8 +6,8 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.utils import timezone
 
+from catalog import clock
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
 from catalog.tokens import authenticate, create_token
@@ -26,7 +26,7 @@ def test_the_text_is_shown_once_and_only_its_digest_is_kept(ada):
 def test_a_token_lives_90_days_unless_told_otherwise(ada):
     token, _ = create_token(user=ada, kind="agent", scopes=["calls:create"])
 
-    assert timedelta(days=89) < token.expires_at - timezone.now() <= timedelta(days=90)
+    assert timedelta(days=89) < token.expires_at - clock.now() <= timedelta(days=90)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_live_token_is_recognised(ada):
 @pytest.mark.parametrize("column", ["expires_at", "revoked_at"])
 def test_an_expired_or_revoked_token_is_dead(ada, column):
     token, text = create_token(user=ada, kind="personal", scopes=["tools:read"])
-    ApiToken.objects.filter(pk=token.pk).update(**{column: timezone.now()})
+    ApiToken.objects.filter(pk=token.pk).update(**{column: clock.now()})
 
     assert authenticate(text) is None
 
@@ -83,7 +83,7 @@ def test_use_is_noted_at_most_once_a_minute(ada, django_assert_num_queries):
     with django_assert_num_queries(1):
         authenticate(text)
 
-    ApiToken.objects.filter(pk=token.pk).update(last_used_at=timezone.now() - timedelta(seconds=61))
+    ApiToken.objects.filter(pk=token.pk).update(last_used_at=clock.now() - timedelta(seconds=61))
     with django_assert_num_queries(2):
         authenticate(text)
 

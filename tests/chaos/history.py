@@ -5,9 +5,10 @@ must not be. `info`: no answer, or one that says nothing; either may be true, bu
 """
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
+
+from catalog import clock
 
 Kind = Literal["invoke", "ok", "fail", "info"]
 
@@ -21,7 +22,7 @@ class History:
 
     def add(self, kind: Kind, action: str, key: str, **more: str) -> None:
         """Write one line: what was done (`action`), under which Idempotency-Key, and what is known of it."""
-        line = {"type": kind, "f": action, "key": key, "at": datetime.now(UTC).isoformat(), **more}
+        line = {"type": kind, "f": action, "key": key, "at": clock.now().isoformat(), **more}
         self.lines.append(line)
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")

@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from django.conf import settings as configured
 from django.db import DatabaseError, connection
-from django.utils import timezone
 
 from approvals.models import ApprovalRequest
+from catalog import clock
 from config import metrics
 from config.fresh import Fresh
 from plans import standing
@@ -59,7 +59,7 @@ def test_what_waits_is_counted_with_its_age(client, stage, ada, rosa, seen):
     plan = make_plan(ada, act(1, tool="dangerous"))
     assert (seen("toolgate_steps_ready"), seen("toolgate_approvals_waiting")) == (1, 0)
     work_off(plan)
-    ApprovalRequest.objects.update(opened_at=timezone.now() - timedelta(hours=1))
+    ApprovalRequest.objects.update(opened_at=clock.now() - timedelta(hours=1))
     found = read(client)
     assert (found["toolgate_steps_ready"], found["toolgate_approvals_waiting"]) == (0, 1)
     assert 3600 <= found["toolgate_approvals_oldest_seconds"] < 4000
@@ -75,7 +75,7 @@ def test_how_things_stand_costs_one_statement_over_indexes(stage, django_assert_
     assert (found.ready, found.running, found.unknown, found.oldest_ready) == (0, 0, 0, 0.0)
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN QUERY PLAN {standing.STATEMENT}", [timezone.now()] * 2)
+            cursor.execute(f"EXPLAIN QUERY PLAN {standing.STATEMENT}", [clock.now()] * 2)
             steps = [row[3] for row in cursor.fetchall() if re.match("(SCAN|SEARCH) (plans|approvals|catalog)", row[3])]
         assert (len(steps), [step for step in steps if " USING " not in step]) == (8, [])
 

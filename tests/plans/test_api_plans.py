@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from django.utils import timezone
 
+from catalog import clock
 from catalog.changes import change_tool
 from catalog.models import Call, ToolVersion
 from plans.models import Plan, Step
@@ -215,7 +215,7 @@ def lose_its_call(plan):
         requested_by=plan.author,
         plan_ref=plan.public_id,
         step_ref="1",
-        created_at=timezone.now(),
+        created_at=clock.now(),
     )
     Step.objects.filter(plan=plan).update(status="in_progress", waiting_for="outcome", call=call, ready_at=None)
 

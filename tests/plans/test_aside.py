@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.utils import timezone
 
+from catalog import clock
 from catalog.models import Call
 from plans import executor as executors
 from plans import recovery
@@ -223,7 +223,7 @@ def test_the_deadline_of_a_plan_reaches_it(pool, stage, ada, gate):
     """It is stopped as its plan fails."""
     plan = make_plan(ada, act(1, tool="safe_async"), deadline_seconds=3600)
     eventually(are_aside(pool, 1), what="the wait")
-    end_overdue_plans(timezone.now() + timedelta(seconds=3601))
+    end_overdue_plans(clock.now() + timedelta(seconds=3601))
     eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
     assert Plan.objects.get(pk=plan.pk).status == "failed"
 
@@ -276,8 +276,8 @@ def test_one_whose_lease_was_lost_changes_nothing(pool, stage, ada, gate):
     stage.acts["safe_async"] = lambda value, context: wait_for(gate, "first") if context.attempt == 1 else "second"
     plan = waiting(ada)
     eventually(are_aside(pool, 1), what="the wait")
-    Step.objects.filter(plan=plan, step_id=1).update(lease_until=timezone.now() - timedelta(seconds=1))
-    recovery.take_back_lost_steps(timezone.now())
+    Step.objects.filter(plan=plan, step_id=1).update(lease_until=clock.now() - timedelta(seconds=1))
+    recovery.take_back_lost_steps(clock.now())
     eventually(partial(has_ended, plan), what="the plan's end")
     gate.set()
     eventually(lambda: call_of(plan).late_evidence, what="the evidence")

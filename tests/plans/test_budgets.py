@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from approvals.models import ApprovalRequest
 from catalog import clock
@@ -77,9 +76,9 @@ def test_every_try_counts_and_so_does_the_time_of_a_lost_worker(stage, ada):
     """A stored call that may not start again fails with the budget's code."""
     plan = make_plan(ada, act(1), budget={"calls": 1, "seconds": 100})
     engine.claim(plan.pk, owner="lost")
-    Call.objects.update(started_at=timezone.now() - timedelta(seconds=20))
+    Call.objects.update(started_at=clock.now() - timedelta(seconds=20))
     Step.objects.update(lease_until=clock.now())
-    assert recovery.take_back_lost_steps(timezone.now()) == 1
+    assert recovery.take_back_lost_steps(clock.now()) == 1
     assert work_off(plan).status == "failed"
     assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", "budget_exceeded")
     assert 20 <= plan.seconds_used < 30

@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 from django.db import connection, transaction
-from django.utils import timezone
 
+from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus
@@ -103,7 +103,7 @@ def test_a_lease_that_is_renewed_meanwhile_is_still_this_workers(stage, ada):
     """The row has changed since the statement began, and is looked at again."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
     run = started(plan)
-    assert ended_while_another_writes(plan, run, lease_until=timezone.now() + timedelta(days=1)) == 1
+    assert ended_while_another_writes(plan, run, lease_until=clock.now() + timedelta(days=1)) == 1
     assert standing(plan) == ("completed", "completed", 0, True)
 
 

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
+from catalog import clock
 from catalog.access import NotAllowed
 from catalog.errors import ToolError
 from plans.changing import change_plan, read_change
@@ -78,9 +78,9 @@ def test_a_step_that_was_added_writes_over_a_given_value(stage, ada):
 def test_a_deadline_runs_from_the_start(stage, ada):
     """A clone that waited for days has its whole time."""
     plan = make_plan(ada, act(1, tool="dangerous"), start=False, deadline_seconds=600)
-    Plan.objects.filter(pk=plan.pk).update(deadline_at=timezone.now() - timedelta(days=1))
+    Plan.objects.filter(pk=plan.pk).update(deadline_at=clock.now() - timedelta(days=1))
     start_plan(plan, by=Requester(ada))
-    assert (end_overdue_plans(timezone.now()), work_off(plan).status) == (0, "in_progress")
+    assert (end_overdue_plans(clock.now()), work_off(plan).status) == (0, "in_progress")
     Plan.objects.filter(pk=plan.pk).update(deadline_seconds=None, deadline_at=plan.created_at + timedelta(seconds=90))
     plan.refresh_from_db()
     assert document_of(plan)["deadline_seconds"] == 90

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
-from django.utils import timezone
 
 from approvals import expiry
+from catalog import clock
 from catalog.errors import Conflict
 from plans import engine, looks
 from plans.calls import CallOrder, create_call
@@ -145,7 +145,7 @@ def test_a_retry_waits_for_the_resume(stage, ada):
 def test_the_clock_wakes_no_paused_plan(stage, ada):
     """There is nothing to claim."""
     plan = make_plan(ada, act(1))
-    soon = timezone.now() + timedelta(seconds=1)
+    soon = clock.now() + timedelta(seconds=1)
     with connection.cursor() as cursor:
         assert looks.due_plans(cursor, now=soon, limit=10) == [plan.pk]
         pause(plan)

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from approvals.models import AuditEntry
+from catalog import clock
 from catalog.errors import DeadlineExceededError
 from catalog.models import Call
 from plans import carriers
@@ -161,8 +161,8 @@ def test_a_handler_is_told_its_deadline(stage, ada):
 def test_a_plan_past_its_deadline_fails(stage, ada):
     """What waits is withdrawn, what has not started is cancelled, and the history says why."""
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, dependencies=[2]), deadline_seconds=60))
-    assert end_overdue_plans(timezone.now()) == 0
-    assert end_overdue_plans(timezone.now() + timedelta(seconds=61)) == 1
+    assert end_overdue_plans(clock.now()) == 0
+    assert end_overdue_plans(clock.now() + timedelta(seconds=61)) == 1
     assert [step_of(plan, number).status for number in (1, 2, 3)] == ["completed", "cancelled", "cancelled"]
     assert (request_of(plan, 2).status, call_of(plan, 2).status) == ("withdrawn", "cancelled")
     event = plan.events.get(type="plan.failed")
@@ -171,7 +171,7 @@ def test_a_plan_past_its_deadline_fails(stage, ada):
     assert call_of(plan, 2).message == "Withdrawn by Toolgate: The plan's deadline passed."
     entry = AuditEntry.objects.get(action="approval.withdrawn")
     assert (entry.actor, entry.actor_name) == (None, "Toolgate")
-    assert end_overdue_plans(timezone.now() + timedelta(seconds=61)) == 0
+    assert end_overdue_plans(clock.now() + timedelta(seconds=61)) == 0
     assert_gapless(plan)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
-from django.utils import timezone
 
 from approvals import audit, decisions, expiry, requests
 from approvals.models import AuditEntry
@@ -82,7 +81,7 @@ def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
     engine.claim(plan.pk, owner="lost")
     Step.objects.update(lease_until=clock.now())
     done = lose_once(monkeypatch, claims, "take_back")
-    assert recovery.take_back_lost_steps(timezone.now()) == 1
+    assert recovery.take_back_lost_steps(clock.now()) == 1
     assert (len(done), step_of(plan).crashes, call_of(plan).status) == (2, 1, "ready")
 
 
@@ -146,7 +145,7 @@ def claimed(plan: Plan) -> Any:
         (paused, lambda plan, by: resume_plan(plan, by=by)),
         (held, lambda plan, by: requests.withdraw(request_of(plan), by=by.user, reason="")),
         (held, lambda plan, by: cancel_plan(plan, by=by)),
-        (held, lambda plan, by: expiry.expire_if_due(request_of(plan), timezone.now() + timedelta(days=9))),
+        (held, lambda plan, by: expiry.expire_if_due(request_of(plan), clock.now() + timedelta(days=9))),
         (failed, lambda plan, by: retry_plan(plan, by=by)),
         (unknown, lambda plan, by: settle_outcome(plan, 1, settlement=Settlement("happened", "x"), by=by)),
     ],

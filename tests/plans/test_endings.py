@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 from django.db import transaction
-from django.utils import timezone
 
 from approvals.decisions import Decision, decide, undo
 from approvals.states import Verdict
+from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans import endings
@@ -143,7 +143,7 @@ def test_a_cancelled_plan_leaves_no_decision_to_undo(stage, ada, rosa):
 def test_a_plan_that_was_given_more_time_is_not_ended(stage, ada, monkeypatch):
     """It was overdue when it was looked for, and had been retried when its turn came."""
     plan = make_plan(ada, act(1), deadline_seconds=60)
-    now = timezone.now() + timedelta(seconds=61)
+    now = clock.now() + timedelta(seconds=61)
 
     def retry_first(end, plans):
         Plan.objects.filter(pk=plan.pk).update(deadline_at=now + timedelta(seconds=60))

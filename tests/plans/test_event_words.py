@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
+from catalog import clock
 from plans.event_words import SAYERS, line_of
 from plans.events import EVENT_TYPES
 from plans.models import Event
@@ -26,5 +26,5 @@ def test_every_kind_of_event_has_its_sentence() -> None:
 )
 def test_what_happens_to_a_request_is_said(kind: str, data: dict[str, Any], text: str, code: str) -> None:
     """Also what decides nothing."""
-    said = line_of(Event(seq=1, type=kind, at=timezone.now(), step_id=4, data=json.dumps(data))).said
+    said = line_of(Event(seq=1, type=kind, at=clock.now(), step_id=4, data=json.dumps(data))).said
     assert (said.text, said.code) == (text, code)

@@ -12,10 +12,10 @@ from time import sleep
 import psycopg
 import pytest
 from django.db import OperationalError, connection
-from django.utils import timezone
 
 from approvals import expiry
 from approvals.models import ApprovalRequest
+from catalog import clock
 from catalog.idempotency import HOURS_KEPT
 from catalog.models import Call, IdempotencyKey
 from plans import carriers, endings, engine, lost_leases, recovery
@@ -81,7 +81,7 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
     plans = [make_plan(ada, act(1), deadline_seconds=60) for _ in range(2)]
     for plan in plans:
         engine.claim(plan.pk, owner="lost")
-    later, fails = timezone.now() + timedelta(seconds=61), iter([True, False, True, False])
+    later, fails = clock.now() + timedelta(seconds=61), iter([True, False, True, False])
     for module, name in ((recovery, "_give_on"), (endings, "end_plan")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
     monkeypatch.setattr(lost_leases, "is_lost", lambda *arguments, **options: True)
@@ -262,7 +262,7 @@ def test_a_result_is_not_kept_for_ever(stage, ada, monkeypatch, settings):
 def test_what_cannot_be_done_is_tried_each_second(stage, ada, monkeypatch):
     """Not as fast as the clock can; what is due meanwhile is still done when it is due."""
     work_off(make_plan(ada, act(1, tool="dangerous")))
-    now = timezone.now()
+    now = clock.now()
     ApprovalRequest.objects.update(expires_at=now - timedelta(seconds=5))
     with monkeypatch.context() as patch:
         patch.setattr(expiry, "_expire", lambda request, moment: 1 / 0)
@@ -270,7 +270,7 @@ def test_what_cannot_be_done_is_tried_each_second(stage, ada, monkeypatch):
         ticker.tick()
         assert ticker._pause() == 1.0
         work_off(make_plan(ada, act(1, tool="dangerous")))
-        ApprovalRequest.objects.filter(expires_at__gt=now).update(expires_at=timezone.now() + timedelta(seconds=0.5))
+        ApprovalRequest.objects.filter(expires_at__gt=now).update(expires_at=clock.now() + timedelta(seconds=0.5))
         assert ticker._pause() <= 0.5
     ticker.tick()
     assert ticker._pause() == SHORTEST_SECONDS
@@ -278,7 +278,7 @@ def test_what_cannot_be_done_is_tried_each_second(stage, ada, monkeypatch):
 
 def test_old_idempotency_keys_are_cleared_now_and_then(db):
     """Whosever they are; a thousand at a time, and rarely."""
-    day_ago = timezone.now() - timedelta(hours=HOURS_KEPT, seconds=1)
+    day_ago = clock.now() - timedelta(hours=HOURS_KEPT, seconds=1)
     keys = [IdempotencyKey(owner=f"user:{number}", key="k", body_digest="d") for number in range(1002)]
     IdempotencyKey.objects.bulk_create(keys)
     IdempotencyKey.objects.exclude(owner="user:0").update(created_at=day_ago)

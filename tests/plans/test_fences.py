@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
+from catalog import clock
 from catalog.context import Filesystem, ToolContext
 from catalog.models import Call
 from plans import engine, recovery
@@ -61,8 +61,8 @@ def test_a_worker_that_slept_past_its_lease_leaves_what_another_wrote(stage, ada
 
     def sleep_past_the_lease(context: ToolContext) -> str:
         if context.attempt == 1:
-            Step.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-            recovery.take_back_lost_steps(timezone.now())
+            Step.objects.update(lease_until=clock.now() - timedelta(seconds=1))
+            recovery.take_back_lost_steps(clock.now())
             work_off(plan)
             raise RuntimeError
         return "done"

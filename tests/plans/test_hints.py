@@ -4,8 +4,8 @@ from queue import Empty
 
 import pytest
 from django.db import connection
-from django.utils import timezone
 
+from catalog import clock
 from plans import carriers, looks, ticker
 from plans.hints import Hints
 from tests.builders import act, make_plan
@@ -36,4 +36,4 @@ def test_lost_hints_are_found_in_turns(stage, ada, monkeypatch):
         looker._wake()
     assert told == [*plans, *plans[:2]]
     with connection.cursor() as cursor:
-        assert looks.due_plans(cursor, now=timezone.now(), limit=9, after=plans[2]) == plans[3:]
+        assert looks.due_plans(cursor, now=clock.now(), limit=9, after=plans[2]) == plans[3:]

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 from django.db.models import F
-from django.utils import timezone
 
 from approvals.models import ApprovalRequest
+from catalog import clock
 from catalog.errors import Conflict
 from plans.inputs import give_input
 from plans.models import Plan
@@ -62,7 +62,7 @@ def assert_waited(plan: Plan, minutes: int) -> None:
     plan = Plan.objects.get(pk=plan.pk)
     assert draw(plan).working_ms < 60_000
     waits = [each for each in stretches([step_of(plan)], {1: list(telling(plan))}) if each.kind == "waiting"]
-    assert [((each.end or timezone.now()) - each.start) // timedelta(minutes=1) for each in waits] == [minutes]
+    assert [round(((each.end or clock.now()) - each.start) / timedelta(minutes=1)) for each in waits] == [minutes]
 
 
 def test_what_reviewers_took_before_they_sent_it_back_is_no_work(plan):

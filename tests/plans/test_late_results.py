@@ -5,8 +5,8 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
+from catalog import clock
 from catalog.context import Filesystem
 from catalog.errors import DeadlineExceededError
 from plans import engine, recovery
@@ -59,8 +59,8 @@ def test_a_failure_that_comes_after_the_lease_was_lost_is_kept(stage, ada, tool)
     """Also one that would have been tried again, and one that would have left the outcome unknown."""
 
     def fail(value, context):
-        Step.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-        recovery.take_back_lost_steps(timezone.now())
+        Step.objects.update(lease_until=clock.now() - timedelta(seconds=1))
+        recovery.take_back_lost_steps(clock.now())
         raise DeadlineExceededError("Upstream was slow.")
 
     stage.acts[tool] = fail

@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
+from catalog import clock
 from plans import engine, leases, recovery
 from plans.models import Plan
 from tests.builders import act, make_plan, step_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
-UNTIL = timezone.now() + timedelta(days=1)
+UNTIL = clock.now() + timedelta(days=1)
 
 
 def claimed(plan: Plan, owner: str) -> int:

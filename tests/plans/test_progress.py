@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from catalog import clock
 from plans.endings import end_overdue_plans
@@ -74,7 +73,7 @@ def test_a_plan_that_failed_by_its_deadline_says_so(stage, ada):
     """No step did, so no step says why."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), deadline_seconds=60))
     Plan.objects.filter(pk=plan.pk).update(deadline_at=clock.now())
-    end_overdue_plans(timezone.now())
+    end_overdue_plans(clock.now())
     screen = Screen(live=False)
     screen.progress.end(draw(Plan.objects.get(pk=plan.pk)))
     assert screen.text.splitlines()[-1] == "<The plan's deadline passed.>"

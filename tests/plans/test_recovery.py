@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.utils import timezone
 
 from approvals.models import AuditEntry, PolicyRevision
 from catalog import clock
@@ -40,7 +39,7 @@ def expire(plan: Plan) -> None:
 
 def take_back() -> int:
     """Do what the ticker does with lost leases."""
-    return recovery.take_back_lost_steps(timezone.now())
+    return recovery.take_back_lost_steps(clock.now())
 
 
 def started(plan: Plan, rosa: User) -> Run:
@@ -323,7 +322,7 @@ def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(app
     if lost:
         expire(approved)
         take_back()
-    run.call.started_at = timezone.now() - timedelta(seconds=30)
+    run.call.started_at = clock.now() - timedelta(seconds=30)
     engine.advance(run, Turn("lost"))
     call = call_of(approved)
     assert (call.status, stage.values("dangerous")) == (("outcome_unknown", []) if lost else ("completed", ["x"]))

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group
-from django.utils import timezone
 
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
@@ -143,7 +142,7 @@ def test_a_step_that_failed_before_its_call(stage, ada):
     plan = make_plan(ada, act(1, "${x}"), memory={"x": 1})
     plan.memory.all().delete()
     assert (work_off(plan).status, step_of(plan).call) == ("failed", None)
-    plan.memory.create(type="value", key="x", value="2", at=timezone.now())
+    plan.memory.create(type="value", key="x", value="2", at=clock.now())
     assert work_off(retry(plan)).status == "completed"
     assert (call_of(plan).replaces, stage.values("safe")) == (None, [2])
 
@@ -198,14 +197,14 @@ def test_steps_that_cannot_be_retried(stage, ada):
 def test_a_plan_whose_time_was_over_gets_it_again(stage, ada, rosa):
     """From the retry on; what the deadline cancelled is tried too, and what was approved is asked about anew."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1]), deadline_seconds=600))
-    Plan.objects.filter(pk=plan.pk).update(deadline_at=timezone.now() - timedelta(hours=1))
-    end_overdue_plans(timezone.now())
+    Plan.objects.filter(pk=plan.pk).update(deadline_at=clock.now() - timedelta(hours=1))
+    end_overdue_plans(clock.now())
     assert [step_of(plan, number).status for number in (1, 2)] == ["cancelled", "cancelled"]
-    before = timezone.now()
+    before = clock.now()
     assert retry(plan).status == "in_progress"
     assert plan.deadline_at is not None
     assert timedelta(seconds=599) < plan.deadline_at - before < timedelta(seconds=660)
-    assert (end_overdue_plans(timezone.now()), work_off(plan).status) == (0, "in_progress")
+    assert (end_overdue_plans(clock.now()), work_off(plan).status) == (0, "in_progress")
     approve(plan, rosa)
     assert work_off(plan).status == "completed"
 
@@ -290,7 +289,7 @@ def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):
     Plan.objects.update(deadline_at=clock.now())
     run = engine.claim(plan.pk, owner="tests")
     assert run is not None
-    Plan.objects.update(deadline_at=timezone.now() + timedelta(hours=1))  # as a retry does
+    Plan.objects.update(deadline_at=clock.now() + timedelta(hours=1))  # as a retry does
     plan.refresh_from_db()
     following = engine.advance(run, engine.Turn("tests"))
     assert isinstance(following, Run) and following.plan.deadline_at == plan.deadline_at

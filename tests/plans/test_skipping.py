@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from approvals.models import AuditEntry
+from catalog import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from plans import carriers, engine, recovery
@@ -137,8 +137,8 @@ def test_a_step_that_was_begun_and_let_go(stage, ada, rosa, how):
     elif how == "stopped":
         recovery.let_go(resume)
     else:
-        Step.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-        assert recovery.take_back_lost_steps(timezone.now()) == 1
+        Step.objects.update(lease_until=clock.now() - timedelta(seconds=1))
+        assert recovery.take_back_lost_steps(clock.now()) == 1
     assert (step_of(plan).status, step_of(plan).waiting_for, is_idle(step_of(plan))) == ("in_progress", "", True)
     assert (skip(plan).status, stage.played, request_of(plan).status) == ("completed", [], "withdrawn")
     assert call_of(plan).status == "cancelled"

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from approvals import expiry
 from approvals.decisions import Decision, decide, revoke, undo
@@ -104,7 +103,7 @@ def test_what_nobody_decided_waits_like_any_other_once_its_step_is_ready(plan, r
     """It is opened then, its time counts from then, and it is in the list from then on."""
     early = prepared(plan)[0]
     before = events_of(plan)
-    ApprovalRequest.objects.filter(pk=early.pk).update(expires_at=timezone.now() + timedelta(seconds=5))
+    ApprovalRequest.objects.filter(pk=early.pk).update(expires_at=clock.now() + timedelta(seconds=5))
     approve(plan, rosa)
     work_off(plan)
     early.refresh_from_db()
@@ -251,9 +250,9 @@ def test_what_lapses_before_its_step_is_ready_is_asked_again(answered, plan, ros
     early = prepared(plan, 1)[0]
     if answered:
         say(early, rosa)
-    past = timezone.now() - timedelta(hours=9)
+    past = clock.now() - timedelta(hours=9)
     ApprovalRequest.objects.filter(pk=early.pk).update(expires_at=past, not_after=past if answered else None)
-    assert expiry.expire_due(timezone.now()) == 1
+    assert expiry.expire_due(clock.now()) == 1
     early.refresh_from_db()
     assert (early.status, early.call.status, step_of(plan, 2).status) == ("expired", "cancelled", "pending")
     again = prepared(plan, 1)[0]

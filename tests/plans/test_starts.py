@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.utils import timezone
 
 from approvals import expiry, requests
 from approvals.models import ApprovalRequest, PolicyRevision
+from catalog import clock
 from catalog.models import Call, CatalogState, Tool
 from catalog.registry import register_tool
 from catalog.results import Preview
@@ -190,10 +190,10 @@ def test_a_call_that_cannot_be_carried_out_any_more_fails(catalog, workspace, ad
 @pytest.mark.parametrize("ticked", [True, False])
 def test_an_approval_that_was_not_used_in_time_expires(approved, stage, ticked):
     """Whether the clock finds it first or whoever would start it."""
-    late = timezone.now()
+    late = clock.now()
     ApprovalRequest.objects.update(effective_at=late - timedelta(minutes=15), not_after=late)
     if ticked:
-        assert expiry.expire_due(timezone.now()) == 1
+        assert expiry.expire_due(clock.now()) == 1
     assert work_off(approved).status == "failed"
     assert (request_of(approved).status, call_of(approved).status) == ("expired", "failed")
     assert step_of(approved).error.startswith("Approved, but not started within 15 min")
@@ -204,8 +204,8 @@ def test_an_approval_that_was_not_used_in_time_expires(approved, stage, ticked):
 def test_an_expired_step_is_let_go_of(approved, stage):
     """Also when a worker had just claimed it: nothing of its lease is left."""
     assert isinstance(engine.claim(approved.pk, owner="tests"), Resume)
-    ApprovalRequest.objects.update(not_after=timezone.now())
-    assert expiry.expire_due(timezone.now()) == 1
+    ApprovalRequest.objects.update(not_after=clock.now())
+    assert expiry.expire_due(clock.now()) == 1
     step = step_of(approved)
     assert (step.status, step.lease_until, step.claimed_by, step.ready_at) == ("failed", None, "", None)
 

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from approvals.models import AuditEntry
+from catalog import clock
 from catalog.filesystem import Filesystem
 from catalog.models import Call
 from plans import carriers
@@ -202,7 +202,7 @@ def test_the_deadline_of_a_plan_stops_what_runs(stage, ada):
     stage.acts["safe_async"] = hanging(begun, ended)
     plan = make_plan(ada, act(1, tool="safe_async"), deadline_seconds=3600)
     assert begun.wait(60)
-    end_overdue_plans(timezone.now() + timedelta(seconds=3601))
+    end_overdue_plans(clock.now() + timedelta(seconds=3601))
     eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
     assert ended.is_set() and Plan.objects.get(pk=plan.pk).status == "failed"
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from approvals import decisions, expiry
 from approvals.decisions import Decision, decide
@@ -174,4 +173,4 @@ def test_a_late_finish_against_recovery(transactional_db, stage, ada, checked):
 
 def take_back() -> int:
     """Do what the ticker does with lost leases."""
-    return recovery.take_back_lost_steps(timezone.now())
+    return recovery.take_back_lost_steps(clock.now())

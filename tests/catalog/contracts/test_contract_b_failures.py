@@ -3,12 +3,13 @@
 import asyncio
 import threading
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from catalog import clock
 from catalog.context import Deadline, Filesystem, ToolContext
 from catalog.dispatch import check, run
 from catalog.errors import (
@@ -20,7 +21,7 @@ from catalog.errors import (
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import Tool, ToolResult, tool
 
-PAST = Deadline(datetime.now(UTC) - timedelta(seconds=1))
+PAST = Deadline(clock.now() - timedelta(seconds=1))
 
 
 class Params(BaseModel):

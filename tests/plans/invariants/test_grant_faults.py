@@ -59,7 +59,11 @@ def after_its_end(made, call, request):
 
 def approved_as_well(made, call, request):
     """The call was approved, and a grant used for it too."""
-    corrupt("UPDATE approvals_grantuse SET call_id = %s WHERE call_id = %s", request.call_id, call.pk)
+    at = "(SELECT consumed_at FROM approvals_approvalrequest WHERE id = %s)"
+    corrupt(
+        f"UPDATE approvals_grantuse SET call_id = %s, at = {at} WHERE call_id = %s",  # noqa: S608 (words of ours)
+        *(request.call_id, request.pk, call.pk),
+    )
     return {"I1": sorted([call.public_id, request.call.public_id]), "I13": None}
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
-from django.utils import timezone
 
 from approvals import expiry
 from approvals.decisions import Decision, decide, revoke, undo
@@ -180,7 +179,7 @@ def lose_worker(plan: Plan) -> None:
     while work is not None and not isinstance(work, Run):
         work = engine.advance(work, Turn("lost", until=float("inf"), steps_left=1000))
     Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
-    recovery.take_back_lost_steps(timezone.now())
+    recovery.take_back_lost_steps(clock.now())
 
 
 def unknown(ada: User, rosa: User) -> Plan:
