@@ -7,6 +7,7 @@ place of an earlier call is never covered: someone looked at that one, or nobody
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -47,33 +48,34 @@ class Wanted:
 
 def covering(wanted: Wanted, rule: Rule) -> Grant | None:
     """Return a grant that covers the call as things are; None without a query where the tool has none. Never writes."""
-    bound = (grant for grant in _alike(wanted, rule) if _is_bound_to(grant, wanted.target))
+    bound = (grant for grant in _alike(wanted, rule, clock.now()) if _is_bound_to(grant, wanted.target))
     return next((grant for grant in bound if _lets(grant, wanted, rule)), None)
 
 
-def spend(wanted: Wanted, rule: Rule) -> Grant | None:
-    """Count one use of a grant that covers the call; None where none does. The call must start in this transaction.
+def spend(wanted: Wanted, rule: Rule, *, now: datetime) -> Grant | None:
+    """Count one use of a grant that covers the call; None where none does. The call must start in this transaction,
+    whose time `now` is.
 
     Raises RestoredDatabase. Of several calls that race for the last use, one gets it: the count is one conditional
     UPDATE, and the audit log's head is locked before it. One that would cover it if the tool had not changed is ended,
     where the rows say so too: this process may know an older tool.
     """
-    for grant in _alike(wanted, rule):
+    for grant in _alike(wanted, rule, now):
         if not _is_bound_to(grant, wanted.target):
             _end_if_changed(grant)
         elif _lets(grant, wanted, rule):
-            usable = Grant.objects.filter(in_force(clock.now()), pk=grant.pk, epoch=_epoch())
+            usable = Grant.objects.filter(in_force(now), pk=grant.pk, epoch=_epoch())
             if usable.filter(fingerprint=wanted.target.fingerprint).update(uses=F("uses") + 1):
                 return grant
     return None
 
 
-def still_holds(call: Call, wanted: Wanted, rule: Rule) -> bool:
+def still_holds(call: Call, wanted: Wanted, rule: Rule, *, now: datetime) -> bool:
     """Say whether the grant that a use was counted of for this call would let it start now; its uses may be spent.
 
     Raises RestoredDatabase. It is not revoked meanwhile: the audit log's head is locked.
     """
-    used = Grant.objects.filter(used__call=call, epoch=_epoch(), revoked_at=None, expires_at__gt=clock.now())
+    used = Grant.objects.filter(used__call=call, epoch=_epoch(), revoked_at=None, expires_at__gt=now)
     grant = used.select_related("created_by").first()
     if grant is None or rule.quorum != 1:
         return False
@@ -87,9 +89,10 @@ def _epoch() -> int:
     return epoch
 
 
-def keep(grant: Grant, call: Call) -> None:
+def keep(grant: Grant, call: Call, *, now: datetime) -> None:
     """Keep which call the use that was counted is for, with its audit entry and event: none of them, or all."""
-    GrantUse.objects.create(grant=grant, call=call, at=clock.now())
+    # A grant may be made while this transaction, whose time is `now`, waits for the audit log's head.
+    GrantUse.objects.create(grant=grant, call=call, at=max(now, grant.created_at))
     told: dict[str, Any] = {"grant": grant.public_id, "made_by": name_of(grant.created_by)}
     if grant.created_from is not None:
         told["made_from"] = grant.created_from.public_id
@@ -100,26 +103,26 @@ def end_denied(wanted: Wanted) -> int:
     """End the grants that would cover a call that a policy refuses; return how many there were."""
     if wanted.target.grant_limits is None:
         return 0
-    found = [grant for grant in _in_scope(wanted) if covers(grant.conditions, wanted.arguments)]
+    found = [grant for grant in _in_scope(wanted, clock.now()) if covers(grant.conditions, wanted.arguments)]
     return end_all(found, DENIED) if found else 0
 
 
-def _alike(wanted: Wanted, rule: Rule) -> Iterator[Grant]:
+def _alike(wanted: Wanted, rule: Rule, now: datetime) -> Iterator[Grant]:
     """Yield the grants in force that say calls like this, whatever the tool is now, and whoever made them."""
     if wanted.target.grant_limits is None or wanted.takes_a_place or rule.quorum != 1:
         return
-    yield from (grant for grant in _in_scope(wanted) if covers(grant.conditions, wanted.arguments))
+    yield from (grant for grant in _in_scope(wanted, now) if covers(grant.conditions, wanted.arguments))
 
 
 def _lets(grant: Grant, wanted: Wanted, rule: Rule) -> bool:
     return _is_of_its_requester(grant, wanted) and _speaks(grant.created_by, wanted, rule)
 
 
-def _in_scope(wanted: Wanted) -> QuerySet[Grant]:
+def _in_scope(wanted: Wanted, now: datetime) -> QuerySet[Grant]:
     """Return the tool's grants in force whose scope the call is in: one query, by the index of those in force."""
     names = User.objects.filter(pk=wanted.requested_by).values("username")[:1]
     refs = by_scope(wanted.plan_ref, wanted.session, names)
-    grants = Grant.objects.filter(in_force(clock.now()), matching_scope(refs), tool=wanted.target.tool_pk)
+    grants = Grant.objects.filter(in_force(now), matching_scope(refs), tool=wanted.target.tool_pk)
     return grants.select_related("created_by", "created_from").order_by("pk")
 
 

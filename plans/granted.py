@@ -3,6 +3,8 @@
 The start itself is in `plans.granted_starts`.
 """
 
+from datetime import datetime
+
 from approvals import grant_uses, proposals
 from approvals.grant_uses import Wanted
 from approvals.policy import Rule
@@ -10,7 +12,7 @@ from catalog.definitions import SafetyLevel
 from catalog.models import Call
 from plans.askers import askers_of
 from plans.models import Plan
-from plans.work import Order, PlanFacts
+from plans.work import Hold, Order, PlanFacts
 
 
 def _is_direct(plan_ref: str) -> bool:
@@ -27,14 +29,13 @@ def may_start(plan: PlanFacts, order: Order, rule: Rule, step_pk: int | None = N
     return grant_uses.covering(wanted(plan, order, people_of(plan, order, step_pk)), rule) is not None
 
 
-def still_lets_start(plan: PlanFacts, order: Order, rule: Rule, call: Call, step_pk: int) -> bool:
+def still_lets_start(hold: Hold, call: Call, *, now: datetime) -> bool:
     """Say whether the grant that let a call start lets it start again: it was handed back before its handler began.
 
-    Raises RestoredDatabase.
+    `now` is the time of the transaction that would start it. Raises RestoredDatabase.
     """
-    if not hasattr(call, "grant_use"):
-        return False
-    return grant_uses.still_holds(call, wanted(plan, order, people_of(plan, order, step_pk)), rule)
+    people = people_of(hold.plan, hold.order, hold.step.pk)
+    return grant_uses.still_holds(call, wanted(hold.plan, hold.order, people), hold.rule, now=now)
 
 
 def came_by_a_grant(plan: PlanFacts, order: Order, rule: Rule) -> bool:

@@ -35,16 +35,16 @@ def start(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
     people = people_of(hold.plan, hold.order, hold.step.pk)
     budgets.check(batch.cursor, hold.plan)
     if hold.call is not None and hasattr(hold.call, "grant_use"):
-        if not still_lets_start(hold.plan, hold.order, hold.rule, hold.call, hold.step.pk):
+        if not still_lets_start(hold, hold.call, now=batch.now):
             return None
         call = _running(batch, hold)
     else:
-        grant = grant_uses.spend(wanted(hold.plan, hold.order, people), hold.rule)
+        grant = grant_uses.spend(wanted(hold.plan, hold.order, people), hold.rule, now=batch.now)
         if grant is None:
             return None
         call = _running(batch, hold)
         CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
-        grant_uses.keep(grant, call)
+        grant_uses.keep(grant, call, now=batch.now)
     tell(batch, "call.started", call, level=hold.order.level, attempt=call.attempt)
     state = (shown.state_token or None) if shown else None
     budget = budgets.spend_call(batch.cursor, hold.plan)

@@ -163,7 +163,7 @@ def test_no_grant_lets_start_what_it_did_not_cover_when_it_was_made(ada, admin):
 
     def is_let_start() -> bool:
         with transaction.atomic():
-            used = grant_uses.spend(call, rule)
+            used = grant_uses.spend(call, rule, now=clock.now())
             transaction.set_rollback(True)
         return used is not None
 

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from approvals.decisions import decide
+from approvals.models import Grant, GrantUse
 from catalog import clock
-from plans import slices
+from plans import granted_starts, slices
 from plans.models import Plan
 from plans.services import Requester, start_plan
 from tests.approvals.builders import approval
+from tests.approvals.granting import grant, let_be_granted, run
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.waiting import eventually
@@ -61,16 +63,40 @@ def test_events_and_moments_follow_the_database(stage, ada, set_clock):
     assert first < second < first + HOUR
 
 
-def test_an_approval_is_used_after_its_step_became_ready(stage, ada, rosa, monkeypatch):
-    """Also where the answer with the database's time came late: what was measured lies behind it then."""
+def lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what this process measures lie behind the database's time from now on, as after an answer that came late."""
     measured = clock._measured
     assert measured is not None
+    monkeypatch.setattr(clock, "_measured", replace(measured, moment=measured.moment - timedelta(seconds=0.4)))
+
+
+def test_an_approval_is_used_after_its_step_became_ready(stage, ada, rosa, monkeypatch):
+    """Also where the answer with the database's time came late: what was measured lies behind it then."""
     plan = make_plan(ada, act(1, tool="dangerous"), start=False)
     (early,) = slices.prepare(plan, 1, by=rosa).asked
     decide(early, by=rosa, decision=approval(early))
     start_plan(plan, by=Requester(ada))
-    monkeypatch.setattr(clock, "_measured", replace(measured, moment=measured.moment - timedelta(seconds=0.4)))
+    lag(monkeypatch)
     assert work_off(plan).status == "completed"
     used = request_of(plan)
     assert used.consumed_at and used.ready_at and used.consumed_at > used.ready_at
+    assert_invariants()
+
+
+def test_a_grant_is_used_after_it_was_made(stage, ada, admin, settings, monkeypatch):
+    """Though the process that uses it measures a time that lies behind."""
+    let_be_granted(admin, settings, monkeypatch)
+    made = grant(admin)
+    lag(monkeypatch)
+    assert run(ada).status == "completed"
+    assert GrantUse.objects.get().at > made.created_at
+    assert_invariants()
+
+
+def test_a_grant_that_is_made_while_a_start_waits_is_used_no_earlier(stage, ada, admin, settings, monkeypatch):
+    """Whoever starts a call has read the time before it waited for its turn with the audit log."""
+    let_be_granted(admin, settings, monkeypatch)
+    monkeypatch.setattr(granted_starts, "lock_room", lambda asking: grant(admin))
+    assert run(ada).status == "completed"
+    assert GrantUse.objects.get().at == Grant.objects.get().created_at
     assert_invariants()
