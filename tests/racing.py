@@ -1,7 +1,9 @@
 """Real threads with connections of their own, let go from one starting line."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from django.db import connection
@@ -10,6 +12,8 @@ from catalog.errors import ToolgateError
 from tests import counts
 
 Act = Callable[[], Any]
+LONGEST = 0.03
+"""Seconds that one answer may take, its preview with it."""
 
 
 def at_once(*acts: Act) -> list[Any]:
@@ -39,6 +43,21 @@ def rounds_at_once(rounds: Sequence[Sequence[Act]]) -> list[list[Any]]:
     for thread in threads:
         thread.join(timeout=counts.seconds(1800))
     return results
+
+
+def staggered(races: list[list[Act]], seed: int) -> list[list[Act]]:
+    """Let in each round one of the two, drawn by chance, begin up to so long after the other as either may take."""
+    dice = counts.dice(seed)
+    late = [(dice.randrange(2), dice.uniform(0, LONGEST)) for _ in races]
+    return [
+        [partial(_after, seconds, act) if lane == behind else act for lane, act in enumerate(acts)]
+        for acts, (behind, seconds) in zip(races, late, strict=True)
+    ]
+
+
+def _after(seconds: float, act: Act) -> Any:
+    time.sleep(seconds)
+    return act()
 
 
 def _result_of(act: Act) -> Any:

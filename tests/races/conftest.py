@@ -36,6 +36,12 @@ def plans(request: pytest.FixtureRequest, transactional_db: None, stage: Any, ad
 
 
 @pytest.fixture
+def reviewers(rosa: User, tomas: User) -> tuple[User, User]:
+    """Two who may decide."""
+    return rosa, tomas
+
+
+@pytest.fixture
 def report_race(record_property: counts.Report) -> Callable[..., None]:
     """Keep what a race did, for the end of the run."""
 

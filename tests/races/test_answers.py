@@ -1,6 +1,5 @@
 """Every answer against every other way in which a request moves on: one outcome, and the loser is told of it."""
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,12 +18,10 @@ from plans.models import Plan
 from tests import counts
 from tests.builders import approve, call_of, request_of
 from tests.races.test_plans import EXPIRED, RAN, drive, expire, say, settled
-from tests.racing import Act, rounds_at_once
+from tests.racing import Act, rounds_at_once, staggered
 
 pytestmark = pytest.mark.timeout(counts.seconds(1800))
 
-LONGEST = 0.03
-"""Seconds that one answer may take, its preview with it."""
 Answer = Callable[[ApprovalRequest, User], ApprovalRequest]
 
 
@@ -46,12 +43,6 @@ PAIRS = {
     "edit against edit": (edit, edit_otherwise),
     "edit against request_changes": (edit, send_back),
 }
-
-
-@pytest.fixture
-def reviewers(rosa: User, tomas: User) -> tuple[User, User]:
-    """Two who may decide."""
-    return rosa, tomas
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -129,22 +120,6 @@ def test_an_approval_against_its_expiry(plans, rosa, stage, settings, report_rac
     assert set(outcomes) == {RAN, EXPIRED}
     assert len(stage.values("dangerous")) == outcomes.count(RAN)
     report_race("approve against expire", len(plans), seed=seed, approved=outcomes.count(RAN))
-
-
-def staggered(races: list[list[Act]], seed: int) -> list[list[Act]]:
-    """Let in each round one of the two, drawn by chance, begin up to so long after the other as either may take."""
-    dice = counts.dice(seed)
-    late = [(dice.randrange(2), dice.uniform(0, LONGEST)) for _ in races]
-    return [
-        [partial(after, seconds, act) if lane == behind else act for lane, act in enumerate(acts)]
-        for acts, (behind, seconds) in zip(races, late, strict=True)
-    ]
-
-
-def after(seconds: float, act: Act) -> Any:
-    """Do something a moment later."""
-    time.sleep(seconds)
-    return act()
 
 
 def test_two_ends_by_the_clock(plans, stage):

@@ -22,7 +22,7 @@ from plans.work import Resume, Run
 from tests import counts
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
 from tests.races.conftest import ROUNDS
-from tests.racing import Act, rounds_at_once
+from tests.racing import Act, rounds_at_once, staggered
 
 pytestmark = pytest.mark.timeout(counts.seconds(1800))
 
@@ -74,18 +74,21 @@ def settled(plan: Plan) -> tuple[str, str, str, str]:
 def test_approve_against_cancel(plans, rosa, stage, report_race):
     """Cancelled is the end; what was approved before it does not start after it."""
     races: list[list[Act]] = [[partial(say, request_of(plan), rosa), partial(cancel, plan)] for plan in plans]
-    for plan, (_, cancelled) in zip(plans, rounds_at_once(races), strict=True):
+    seed, approved = counts.seed(), 0
+    for plan, (said, cancelled) in zip(plans, rounds_at_once(staggered(races, seed)), strict=True):
         assert cancelled == "cancelled"
         assert settled(plan) == ("cancelled", "cancelled", "cancelled", "withdrawn")
+        approved += isinstance(said, ApprovalRequest)
     assert stage.values("dangerous") == []
-    report_race("approve against cancel", len(plans))
+    report_race("approve against cancel", len(plans), seed=seed, approved_first=approved)
 
 
 def test_cancel_against_the_start(plans, rosa, stage):
     """Either it runs to its end or it never starts."""
     for plan in plans:
         approve(plan, rosa)
-    rounds_at_once([[partial(drive, plan, 0), partial(cancel, plan)] for plan in plans])
+    races: list[list[Act]] = [[partial(drive, plan, 0), partial(cancel, plan)] for plan in plans]
+    rounds_at_once(staggered(races, counts.seed()))
     outcomes = [settled(plan) for plan in plans]
     assert set(outcomes) <= {
         ("cancelled", "completed", "completed", "consumed"), ("cancelled", "cancelled", "cancelled", "withdrawn"),
@@ -99,7 +102,7 @@ def test_the_start_against_the_end_of_its_window(plans, rosa, stage):
     for plan in plans:
         approve(plan, rosa)
     races: list[list[Act]] = [[partial(drive, plan, 0), partial(expire, request_of(plan))] for plan in plans]
-    rounds_at_once(races)
+    rounds_at_once(staggered(races, counts.seed()))
     outcomes = [settled(plan) for plan in plans]
     assert set(outcomes) <= {RAN, EXPIRED}
     assert len(stage.values("dangerous")) == outcomes.count(RAN)
@@ -109,7 +112,7 @@ def test_undo_against_the_clock(plans, rosa):
     """Either the decision is taken back and the request waits again, or it stands and the call may run."""
     requests = [say(request_of(plan), rosa, "page") for plan in plans]
     races: list[list[Act]] = [[partial(decisions.undo, each, by=rosa), partial(carry_out, each)] for each in requests]
-    results = rounds_at_once(races)
+    results = rounds_at_once(staggered(races, counts.seed()))
     for plan, (undone, _) in zip(plans, results, strict=True):
         stands = isinstance(undone, Conflict)
         expected = ("approved", "ready", True) if stands else ("pending", "held", False)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db.models import F
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, Review
 from catalog.errors import Conflict
 from plans import slices
 from plans.controls import cancel_plan
@@ -17,7 +18,7 @@ from tests import counts
 from tests.builders import act, approve, make_plan, work_off
 from tests.races.conftest import ROUNDS
 from tests.races.test_plans import drive
-from tests.racing import Act, rounds_at_once
+from tests.racing import Act, rounds_at_once, staggered
 
 pytestmark = pytest.mark.timeout(counts.seconds(1800))
 
@@ -39,10 +40,10 @@ def say(plan: Plan, request: ApprovalRequest, by: User) -> str:
     return slices.approve(plan, [SliceItem(request.public_id, request.digest)], Approval(by=by))[0].status
 
 
-def first_step(plan: Plan, by: User) -> None:
-    """Approve what the plan waits for and do it, so that the next step becomes ready."""
-    approve(plan, by)
-    drive(plan, 0)
+def cleared(plans: list[Plan], by: User) -> None:
+    """Approve what the plans wait for: the next step of each becomes ready as soon as that is done."""
+    for plan in plans:
+        approve(plan, by)
 
 
 def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
@@ -60,24 +61,25 @@ def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
 def test_a_slice_is_approved_while_its_step_becomes_ready(gated, rosa, tomas, stage, report_race):
     """The step runs once, whether the answer came before it was ready or after."""
     asked = [early(plan) for plan in gated]
+    cleared(gated, rosa)
     races: list[list[Act]] = [
-        [partial(say, plan, request, tomas), partial(first_step, plan, rosa)]
+        [partial(say, plan, request, tomas), partial(drive, plan, 0)]
         for plan, request in zip(gated, asked, strict=True)
     ]
-    assert {result[0] for result in rounds_at_once(races)} == {"approved"}
+    seed = counts.seed()
+    assert {result[0] for result in rounds_at_once(staggered(races, seed))} == {"approved"}
     for plan in gated:
         assert work_off(plan).status == "completed"
     assert sorted(stage.values("dangerous")) == ["x"] * len(gated) + ["y"] * len(gated)
-    before = sum(each.opened_at != each.ready_at for each in ApprovalRequest.objects.filter(ready_at__isnull=False))
-    report_race("slice approval against the step becoming ready", len(gated), answered_before=before)
+    before = Review.objects.filter(person=tomas, at__lt=F("request__ready_at")).count()
+    report_race("slice approval against the step becoming ready", len(gated), seed=seed, answered_before=before)
 
 
 def test_a_step_is_asked_about_while_it_becomes_ready(gated, rosa, stage, report_race):
     """It has one open request in the end, early or not."""
-    races: list[list[Act]] = [
-        [partial(slices.prepare, plan, 1, by=rosa), partial(first_step, plan, rosa)] for plan in gated
-    ]
-    rounds_at_once(races)
+    cleared(gated, rosa)
+    races: list[list[Act]] = [[partial(slices.prepare, plan, 1, by=rosa), partial(drive, plan, 0)] for plan in gated]
+    rounds_at_once(staggered(races, counts.seed()))
     for plan in gated:
         work_off(plan)
         open_ones = ApprovalRequest.objects.filter(plan_ref=plan.public_id, status="pending")
@@ -92,11 +94,13 @@ def test_a_plan_is_cancelled_while_its_slice_is_approved(gated, ada, tomas, stag
         [partial(say, plan, request, tomas), partial(cancel_plan, plan, by=Requester(ada))]
         for plan, request in zip(gated, asked, strict=True)
     ]
-    results = rounds_at_once(races)
+    seed = counts.seed()
+    results = rounds_at_once(staggered(races, seed))
     for plan, (said, cancelled) in zip(gated, results, strict=True):
         assert said in ("approved", "conflict")
         assert not isinstance(cancelled, Conflict)
         request = ApprovalRequest.objects.get(plan_ref=plan.public_id, is_early=True)
         assert (request.status, work_off(plan).status) == ("withdrawn", "cancelled")
     assert stage.values("dangerous") == []
-    report_race("slice approval against cancel", len(gated), approved=sum(said == "approved" for said, _ in results))
+    approved = sum(said == "approved" for said, _ in results)
+    report_race("slice approval against cancel", len(gated), seed=seed, approved=approved)
