@@ -50,6 +50,7 @@ def midway(serving: Serving, ada: User, rosa: User) -> Plan:
     work = step(1, "dangerous_work", parameters={"gate": "open"})
     plan = make_plan(ada, work, step(2, "cautious_work", dependencies=[1]))
     serving.start()
+    eventually(serving.url, what="its address")
     eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
     approve(plan, rosa)
     eventually(lambda: serving.marks()[call_of(plan).public_id, "began"], what="the effect")
@@ -64,9 +65,15 @@ def serves(process: Serving) -> bool:
         return False
 
 
+def tell_to_stop(process: Serving, number: Signals) -> None:
+    """Send a signal and wait until it is heard: from then on nothing is claimed, and a moment later nothing served."""
+    process.tell(number)
+    eventually(lambda: not serves(process), what="the end of serving")
+
+
 def test_what_runs_may_end_and_nothing_more_is_claimed(serving: Serving, midway: Plan) -> None:
     """The dangerous call completes though its process was told to stop; the next step waits for the next process."""
-    serving.tell(SIGTERM)
+    tell_to_stop(serving, SIGTERM)
     (serving.effects / "open").touch()
     eventually(lambda: not serving.is_alive(), what="the process's end")
     assert (call_of(midway).status, step_of(midway).status) == ("completed", "completed")
@@ -79,8 +86,7 @@ def test_what_runs_may_end_and_nothing_more_is_claimed(serving: Serving, midway:
 
 def test_interrupted_twice_it_ends_at_once(serving: Serving, midway: Plan) -> None:
     """Whatever runs: a person who presses Ctrl+C again means it, and settles what comes of it."""
-    serving.tell(SIGINT)
-    eventually(lambda: not serves(serving), what="the end of serving")
+    tell_to_stop(serving, SIGINT)
     assert serving.is_alive()
     serving.tell(SIGINT)
     eventually(lambda: not serving.is_alive(), what="the process's end")
