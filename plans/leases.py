@@ -16,6 +16,8 @@ from plans.executor import Executor
 
 TIMES = 3
 """How often a lease is renewed while it lasts: two that are missed are harmless."""
+LOOKS = 4
+"""How often it is looked whether that time has come: one that is looked for late leaves less of the lease."""
 LOOK_SECONDS = 1.0
 
 
@@ -44,7 +46,7 @@ class Renewer:
 
     def _live(self) -> None:
         renewed_at = monotonic()
-        while not self._stopping.wait(min(LOOK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / (TIMES + 1))):
+        while not self._stopping.wait(min(LOOK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / TIMES / LOOKS)):
             if monotonic() - renewed_at >= settings.TOOLGATE_LEASE_SECONDS / TIMES and self._renew():
                 renewed_at = monotonic()
         connection.close()
