@@ -27,5 +27,5 @@ const flight = (step) => () => {
   inFlight = Math.max(0, inFlight + step);
   document.documentElement.toggleAttribute("data-busy", inFlight > 0);
 };
-document.addEventListener("htmx:beforeRequest", flight(1));
+document.addEventListener("htmx:beforeSend", flight(1));   // what is held back before has no end
 document.addEventListener("htmx:afterRequest", flight(-1));

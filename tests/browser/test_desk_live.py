@@ -182,6 +182,7 @@ def test_what_someone_writes_is_not_taken_from_them(ada, rosa, tomas, window_of:
     desk.comment(request, by=tomas, text="Is this the right file?")
     expect(page.locator("[data-newer]")).to_contain_text("has changed while you were writing")
     expect(page.locator("#note")).to_have_value("As agreed with")
+    expect(page.locator("html[data-busy]")).to_have_count(0)  # nothing was asked, so nothing is on its way
     page.get_by_role("button", name="Show it as it is").click()
     expect(page.locator("#pane")).to_contain_text("Is this the right file?")
     expect(page.locator("#note")).to_have_value("As agreed with")
