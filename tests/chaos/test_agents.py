@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from approvals.models import ApprovalRequest
@@ -70,7 +70,8 @@ def live(plan: Plan, reviewer: User) -> None:
 
 def die_at(moment: str, number: int) -> Callable[[], int]:
     """Let this process be killed before or after its so manieth commit; return a way to ask how many there were."""
-    commit, counter, seen = BaseDatabaseWrapper._commit, count(1), [0]  # type: ignore[attr-defined]
+    backend: Any = type(connections[DEFAULT_DB_ALIAS])  # each has a way to commit of its own
+    commit, counter, seen = backend._commit, count(1), [0]
 
     def commit_or_die(self: BaseDatabaseWrapper) -> None:
         seen[0] = at = next(counter)
@@ -80,7 +81,7 @@ def die_at(moment: str, number: int) -> Callable[[], int]:
         if (moment, at) == ("after", number):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    BaseDatabaseWrapper._commit = commit_or_die  # type: ignore[attr-defined]
+    backend._commit = commit_or_die
     # Who watches statements is given commits one by one, on SQLite too.
     connection.execute_wrappers.append(lambda execute, *given: execute(*given))
     return lambda: seen[0]
@@ -152,6 +153,7 @@ def test_an_agent_killed_at_any_commit_says_the_same_and_does_everything_once(si
     make_agent(tools=ToolFilter(names=["dangerous"]))
     whole = agent_plan(ada)
     commits = bring_to_its_end(whole, (ada, rosa), sink, ("never", 0))
+    assert commits > FEW
     places = [(moment, number) for number in range(1, commits + 1) for moment in ("before", "after")]
     counts.dice(seed).shuffle(places)
     chosen = places if counts.FULL else places[:FEW]
