@@ -82,10 +82,13 @@ def reversibility_word(reversibility: str) -> Word:
     return REVERSIBILITY.get(reversibility) or REVERSIBILITY["irreversible"]
 
 
+JUST_NOW_SECONDS = 5
+
+
 def say_ago(moment: datetime, now: datetime | None = None) -> str:
     """Say how long ago: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, the date; clock.js agrees."""
     seconds = int(((now or clock.now()) - moment).total_seconds())
-    if seconds < 5:
+    if seconds < JUST_NOW_SECONDS:
         return "just now"
     for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if seconds < limit:

@@ -27,10 +27,10 @@ class Fresh(Generic[ValueT]):
         self._found: Future[ValueT] | None = None
         self._begun = float("-inf")
 
-    def get(self, patience: float = PATIENCE_SECONDS) -> ValueT | None:
-        """Return what was found; None when it could not be, or not within `patience` seconds."""
+    def get(self) -> ValueT | None:
+        """Return what was found; None when it could not be, or not within `PATIENCE_SECONDS`."""
         try:
-            return self._looking().result(patience)
+            return self._looking().result(PATIENCE_SECONDS)
         except (TooLong, Exception):  # noqa: BLE001 - what cannot be found is what the caller tells
             return None
 

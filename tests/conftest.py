@@ -17,6 +17,7 @@ from django.utils import timezone
 from approvals import gate
 from catalog import clock, registry, snapshot
 from catalog.registry import initialize_tools, register_tool
+from plans import drift
 from plans.executor import Executor
 from plans.ticker import Ticker
 from tests.catalogs import fill_catalog
@@ -127,6 +128,14 @@ def installed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """Wait for what probes ask the database for as long as a busy machine takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("config.fresh.PATIENCE_SECONDS", 60.0)
+        yield
+
+
 @pytest.fixture
 def catalog(db: None) -> Iterator[None]:
     """The shipped tools, registered and synced into the database."""
@@ -141,11 +150,13 @@ def forget_what_was_read() -> None:
     """Drop what this process remembers of the tables that the next test starts without."""
     snapshot.forget()
     gate._view = gate._View()
+    drift._left.clear()
 
 
 @pytest.fixture
 def stage(catalog: None) -> Iterator[Stage]:
     """The tools of `tests.tools_for_tests` beside the shipped ones, and what their handlers do."""
+    STAGE.clear()  # a thread of the test before may have called one late
     for each in TOOLS:
         register_tool(each)
     fill_catalog()
@@ -158,6 +169,8 @@ def stage(catalog: None) -> Iterator[Stage]:
 @pytest.fixture
 def keepers(catalog: None, workspace: Path) -> Iterator[list[Any]]:
     """The tools of `tests.plans.keepers`, and what their handlers were given."""
+    GIVEN.clear()
+    ACTS.clear()
     for each in KEEPERS:
         register_tool(each)
     fill_catalog()
@@ -166,6 +179,12 @@ def keepers(catalog: None, workspace: Path) -> Iterator[list[Any]]:
     ACTS.clear()
     for each in KEEPERS:
         registry._TOOLS.pop(each.name)
+
+
+@pytest.fixture
+def short_leases(settings: Any) -> None:
+    """Leases that are renewed several times while a test lasts: asked for before the threads that go by them."""
+    settings.TOOLGATE_LEASE_SECONDS = 2.0
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from catalog.testing import clean_registry
 from catalog.tools import Preview, ToolContext, tool
 
 Act = Callable[[Any, ToolContext], Any]
-SHORT_SECONDS = 0.2
-"""How long the `hasty` tools may run."""
+SHORT_SECONDS = 1.0
+"""How long the `hasty` tools may run: on a busy machine a thread waits for a good part of that before it begins."""
 
 
 @dataclass

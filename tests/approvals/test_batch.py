@@ -35,8 +35,9 @@ def statuses(results) -> list[str]:
     return [result.status for result in results]
 
 
-def test_each_is_decided_with_a_review_of_its_own(batchable, ada, rosa):
+def test_each_is_decided_with_a_review_of_its_own(batchable, ada, rosa, settings):
     """And an entry in the audit log, and can be taken back alone."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
     requests = [ask(ada) for _ in range(3)]
     results = decide_many(rosa, "approve", "Fine.", items_of(*requests), "page")
     assert [(each.id, each.status, each.detail) for each in results] == [

@@ -150,8 +150,9 @@ def test_a_rejection_on_a_page_is_applied_too(ada, rosa):
     assert AuditEntry.objects.get(action="call.refused").actor == rosa
 
 
-def test_undo_makes_it_wait_again(ada, rosa, tomas):
+def test_undo_makes_it_wait_again(ada, rosa, tomas, settings):
     """The review is kept and no longer counts; its author, too, may answer again."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
     request = ask(ada)
     decide(request, by=rosa, decision=rejection(request, "Oops.", channel="page"))
     undone = undo(request, by=rosa)
@@ -182,8 +183,9 @@ def test_undo_ends_with_its_window(ada, rosa):
         undo(undecided, by=rosa)
 
 
-def test_undoing_one_of_two_approvals(ada, rosa, tomas):
+def test_undoing_one_of_two_approvals(ada, rosa, tomas, settings):
     """The first still counts, so one more is enough."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))

@@ -123,7 +123,8 @@ def test_the_same_arguments_are_a_plain_approval(plan, rosa):
     assert edit(plan, rosa, "asked").round_number == 1
 
 
-def test_undo_takes_the_edit_back_too(plan, rosa):
+def test_undo_takes_the_edit_back_too(plan, rosa, settings):
+    settings.TOOLGATE_UNDO_SECONDS = 60
     edit(plan, rosa, "edited", channel="page")
     undo(request_of(plan), by=rosa)
     request = request_of(plan)

@@ -32,8 +32,9 @@ def answered(asker, by, verdict=approval, after=MINUTE, tool=None):
     return request
 
 
-def test_what_was_decided_and_how_fast(ada, rosa, tomas):
+def test_what_was_decided_and_how_fast(ada, rosa, tomas, settings):
     """By verdict, person and tool; what was undone, withdrawn or has expired is no decision."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
     other = make_tool("delete_note")
     for minutes in (1, 2, 3):
         answered(ada, rosa, after=minutes * MINUTE)

@@ -18,8 +18,9 @@ from tests.conftest import MakeServing
 from tests.plans.planner.server import MODEL, ModelServer, model_server
 from tests.waiting import eventually
 
-# The browser says aloud that an answer was refused; that is what these statuses are for.
-EXPECTED = re.compile(r"Failed to load resource: .* status of (403|404|409|422)")
+# The browser says aloud that an answer was refused; that is what these statuses are for. htmx says so of a check that a
+# newer one replaces.
+EXPECTED = re.compile(r"Failed to load resource: .* status of (403|404|409|422)|htmx:(afterRequest|sendAbort), ")
 PageAs = Callable[..., Page]
 SERVED_MS = 15_000
 """How long what a process serves is waited for: it shares the machine with the browser."""

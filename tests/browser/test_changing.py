@@ -20,6 +20,7 @@ def test_a_change_is_checked_while_it_is_typed(ada, stage, page_as: PageAs):
     page = page_as(ada)
     page.goto(f"/plans/{plan.public_id}/")
     page.get_by_role("link", name="Change plan").click()
+    page.wait_for_load_state()
     document: dict[str, Any] = json.loads(page.locator("#pj").input_value())
     document["steps"].append(act(3, tool="none_such", dependencies=[2]))
     page.locator("#pj").fill(json.dumps(document, indent=1))

@@ -39,6 +39,7 @@ def test_a_fix_keeps_caret_and_scroll_and_lets_the_plan_start(ada, catalog, page
         with page.expect_response("**/plans/new/"):
             page.get_by_role("button", name=label).evaluate("button => button.click()")
         expect(page.locator("#pj")).to_have_value(text)
+        expect(page.get_by_role("button", name=label)).to_have_count(0)
         assert page.evaluate(WHERE) == [True, *before]
     expect(page.locator("#why")).to_have_text("No errors.")
     expect(page.locator("#start:not([aria-disabled])")).to_be_visible()

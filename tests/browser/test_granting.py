@@ -36,6 +36,7 @@ def approved(office, ada, rosa, admin) -> ApprovalRequest:
 
 def fits(page) -> None:
     """Check what every page owes to small screens, and to who does not see it."""
+    page.wait_for_load_state()  # without scripts nothing holds a page back until its stylesheets are there
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert [page.evaluate(script) for script in (SMALL_TARGETS, DOUBLE_IDS, LOST_NAMES)] == [[], [], []]
     if folder := os.environ.get("SCREENSHOTS"):

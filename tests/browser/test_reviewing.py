@@ -215,6 +215,7 @@ def test_what_a_policy_asks_before_an_approval_counts(ada, rosa, page_as: PageAs
     expect(page.locator("[data-wait-note]")).to_be_hidden()
     page.keyboard.press("a")
     expect(page.locator("#note-e")).to_contain_text("Type note.txt to approve")
+    expect(page.locator("html[data-busy]")).to_have_count(0)  # who pressed too early is answered the same
     page.locator("#typed").fill("note.txt")
     page.locator(".btn.go").click()
     becomes(request, "approved")
@@ -326,6 +327,7 @@ def test_a_thumb_takes_three_taps(held, rosa, page_as: PageAs):
     request, page = request_of(held, 2), page_as(rosa, **PHONE)
     open_inbox(page)
     page.locator(f"#q-{request.public_id} h3 a").tap()
+    page.wait_for_url(f"**item={request.public_id}*")
     expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
     page.locator(".btn.go").tap()
     becomes(request, "approved")

@@ -106,7 +106,7 @@ def test_a_slow_call_shows_its_result_when_it_ends(ada, window_of: PageAs):
     """Without a reload; pressing twice calls once."""
     page = window_of(ada)
     page.goto("/tools/wait_for_train/")
-    type_into(page, "seconds", "2")
+    type_into(page, "seconds", "5")
     page.locator("#try-call").dblclick()
     expect(page.locator("#tried")).to_contain_text("Running")
     expect(page.locator("#tried-response")).to_contain_text("It came.")

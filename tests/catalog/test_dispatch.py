@@ -188,7 +188,7 @@ def test_a_call_past_its_deadline_is_not_begun():
 def test_an_async_handler_is_stopped_at_its_deadline():
     stopped = threading.Event()
 
-    @tool(timeout=0.05)
+    @tool(timeout=1)
     async def hang() -> None:
         """Hang."""
         try:
@@ -199,7 +199,7 @@ def test_an_async_handler_is_stopped_at_its_deadline():
     outcome = outcome_of(hang)
 
     assert (outcome.error_kind, outcome.message) == ("timeout", "Tool 'hang' exceeded the deadline.")
-    assert stopped.wait(1)
+    assert stopped.wait(60)
 
 
 def test_an_async_handler_that_will_not_stop_is_left_behind():

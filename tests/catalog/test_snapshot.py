@@ -55,6 +55,7 @@ def test_what_is_not_known_here_cannot_be_called():
 
 
 def test_a_look_costs_no_query_and_an_old_one_costs_one(django_assert_num_queries, monkeypatch):
+    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 3600.0)
     snapshot.current("shout")
     with django_assert_num_queries(0):
         snapshot.current("shout")
@@ -65,6 +66,7 @@ def test_a_look_costs_no_query_and_an_old_one_costs_one(django_assert_num_querie
 
 
 def test_it_takes_up_what_another_process_wrote(monkeypatch):
+    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 3600.0)
     snapshot.current("shout")
     Tool.objects.update(enabled=False)
     CatalogState.objects.update(revision=F("revision") + 1)

@@ -36,6 +36,7 @@ def test_killed_in_the_middle_of_both_kinds_of_call(serving, evidence, ada, rosa
     plan = make_plan(ada, *steps)
     serving.start()
     eventually(lambda: step_of(plan).waiting_for == WaitingFor.APPROVAL, what="the request")
+    eventually(lambda: step_of(plan, 2).call, what="the other call")
     approve_what_waits(rosa)
     began = [(call_of(plan, step_id).public_id, "began") for step_id in (1, 2)]
     eventually(lambda: all(serving.marks()[each] for each in began), what="the middle of both calls")
@@ -45,7 +46,7 @@ def test_killed_in_the_middle_of_both_kinds_of_call(serving, evidence, ada, rosa
     unknown = plan.steps.filter(Q(waiting_for=WaitingFor.OUTCOME))
     eventually(lambda: step_of(plan, 3).completed_at and unknown.exists(), what="recovery")
     assert [step_of(plan, step_id).status for step_id in (1, 2, 3)] == ["in_progress", "completed", "completed"]
-    assert (call_of(plan, 1).status, call_of(plan, 2).attempt) == ("outcome_unknown", 2)
+    assert (call_of(plan, 1).status, call_of(plan, 2).attempt > 1) == ("outcome_unknown", True)
     dangerous_marks = {word: serving.marks()[call_of(plan, 1).public_id, word] for word in ("began", "ended")}
     assert dangerous_marks == {"began": 1, "ended": 0}
     assert_nothing_is_wrong(evidence)

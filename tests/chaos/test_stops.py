@@ -10,6 +10,7 @@ from tests.waiting import eventually
 def test_a_cancellation_reaches_the_process_that_runs_the_handler(serving, evidence, ada, tmp_path):
     """It looks by itself: the step ends, the handler that cannot be stopped is named, and its late answer is kept."""
     plan = make_plan(ada, step(1, "safe_work", parameters={"gate": "open"}), step(2, "safe_work", dependencies=[1]))
+    serving.environment["TOOLGATE_LEASE_SECONDS"] = "30"  # nothing here is to be lost
     serving.start()
     eventually(
         lambda: serving.marks()[(call_of(plan).public_id, "began")] if step_of(plan).call else 0, what="the start"

@@ -99,7 +99,7 @@ async def test_who_sends_slowly_keeps_no_thread(handler: Handler) -> None:
     assert (await get(handler, "/slow/"))["status"] == 200
     for each in begun:
         await each.send_input({"type": "http.disconnect"})
-        await each.wait()
+        await each.wait(timeout=60)
 
 
 async def test_a_file_is_sent_whole(handler: Handler) -> None:
@@ -107,10 +107,10 @@ async def test_a_file_is_sent_whole(handler: Handler) -> None:
     source = configured.BASE_DIR / "static" / "app.js"
     client = asking(handler, "GET", "/static/app.js")
     await client.send_input({"type": "http.request", "body": b""})
-    start, body = await client.receive_output(), await client.receive_output()
+    start, body = await client.receive_output(timeout=60), await client.receive_output(timeout=60)
     assert (start["status"], body["body"]) == (200, source.read_bytes())
-    assert not (await client.receive_output()).get("more_body")
-    await client.wait(timeout=20)
+    assert not (await client.receive_output(timeout=60)).get("more_body")
+    await client.wait(timeout=60)
 
 
 @pytest.mark.service
@@ -120,7 +120,7 @@ async def test_a_thread_keeps_no_connection_that_others_could_use(handler: Handl
     client = asking(handler, "GET", "/broken/")
     await client.send_input({"type": "http.request", "body": b""})
     with pytest.raises(Ended):
-        await client.wait(timeout=20)
+        await client.wait(timeout=60)
     held = await asyncio.gather(*(handler._in_thread(_holds_a_connection) for _ in range(PLACES)))
     assert not any(held)
 

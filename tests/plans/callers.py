@@ -56,7 +56,7 @@ def by_token(user: User, *scopes: str, kind: str = "personal") -> list[tuple[byt
 async def opened(path: str, headers: list[tuple[bytes, bytes]]) -> AsyncIterator[WebsocketCommunicator]:
     """Open a socket, accepted as every socket is, and leave it at the end."""
     caller = WebsocketCommunicator(URLRouter(websocket_urlpatterns), path, headers)
-    accepted, _ = await caller.connect(timeout=5)
+    accepted, _ = await caller.connect(timeout=60)
     assert accepted
     yield caller
     await caller.disconnect()
@@ -65,7 +65,7 @@ async def opened(path: str, headers: list[tuple[bytes, bytes]]) -> AsyncIterator
 async def refused(path: str, headers: list[tuple[bytes, bytes]]) -> int:
     """Open a socket and return the code with which it is closed at once."""
     async with opened(path, headers) as caller:
-        message = await caller.receive_output(timeout=8)
+        message = await caller.receive_output(timeout=60)
         assert message["type"] == "websocket.close"
         assert message["reason"]
         return int(message["code"])

@@ -1,7 +1,5 @@
 """The call paths: a tool called directly, with its answer now or when people have decided."""
 
-import time
-
 import pytest
 
 from approvals.models import ApprovalRequest
@@ -12,6 +10,7 @@ from plans.waiting import WAIT_HEADER
 from tests.builders import make_plan, step
 from tests.conftest import person
 from tests.rest import Rest, agent, wrong_paths
+from tests.waiting import eventually
 
 FIELDS = {
     *("id", "plan", "step_id", "tool", "version", "query_type", "arguments", "status", "waiting_for", "result"),
@@ -24,12 +23,12 @@ WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}, "
 
 def when_it_has_ended(rest, call_id):
     """Return the call once it has ended."""
-    for _ in range(200):
+
+    def ended():
         call = rest.get(f"calls/{call_id}/").json()
-        if call["status"] not in ("running", "waiting"):
-            return call
-        time.sleep(0.02)
-    raise AssertionError(call)
+        return None if call["status"] in ("running", "waiting") else call
+
+    return eventually(ended, what="the call's end")
 
 
 def test_a_safe_call_runs_by_itself(executor, ada):

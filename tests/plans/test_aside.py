@@ -44,9 +44,8 @@ def pool(transactional_db: None, catalog: None, workspace: Path) -> Iterator[Exe
 
 
 @pytest.fixture
-def ticker(pool: Executor, settings: Any) -> Iterator[Ticker]:
-    """The pool's clock, with whoever renews its leases, which last a second."""
-    settings.TOOLGATE_LEASE_SECONDS = 1.0
+def ticker(pool: Executor, short_leases: None) -> Iterator[Ticker]:
+    """The pool's clock, with whoever renews its leases."""
     ticker = Ticker(pool)
     ticker.start()
     yield ticker
@@ -148,7 +147,7 @@ def test_without_a_thread_to_be_had_it_waits_in_its_seat(pool, stage, ada, gate,
         patch.setattr(threading.Thread, "start", refuse)
         plan = waiting(ada)
         assert tried.wait(60)
-    assert (len(pool._seats), len(pool._aside)) == (1, 0)
+    eventually(lambda: (len(pool._seats), len(pool._aside)) == (1, 0), what="the seat that is kept")
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
 
@@ -263,9 +262,9 @@ def test_its_lease_is_renewed(ticker, ada, gate):
 
     def renewed() -> bool:
         leases.add(step_of(plan).lease_until)
-        return len(leases) > 4
+        return len(leases) > 3
 
-    eventually(renewed, what="the fourth renewal")
+    eventually(renewed, what="the third renewal")
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
     assert (step_of(plan).attempt, step_of(plan).crashes) == (1, 0)

@@ -262,7 +262,7 @@ async def test_sockets_tell_nothing(keepers, nest, executor, ada):
     async with opened(f"/ws/plans/{plan.public_id}/", await apart(by_session, ada)) as caller:
         told: list[str] = [""]
         while "step.waiting" not in told[-1]:
-            told.append(str(await caller.receive_json_from(timeout=10)))
+            told.append(str(await caller.receive_json_from(timeout=60)))
     nest.keep("socket", "".join(told))
     assert await apart(ends_without_leaks, nest) == []
 

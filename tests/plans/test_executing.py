@@ -17,6 +17,9 @@ from tests.chaos.tools import TOOLS
 from tests.conftest import MakeServing
 from tests.waiting import eventually
 
+LEASES = {"TOOLGATE_LEASE_SECONDS": "3"}
+"""Over soon after a process was ended, and not while one is only slow."""
+
 
 @pytest.fixture
 def serving(transactional_db: None, catalog: None, make_serving: MakeServing) -> Iterator[Serving]:
@@ -24,7 +27,7 @@ def serving(transactional_db: None, catalog: None, make_serving: MakeServing) ->
     for tool in TOOLS:
         register_tool(tool)
     sync_tools()
-    process = make_serving(TOOLGATE_EXECUTOR="embedded")
+    process = make_serving(TOOLGATE_EXECUTOR="embedded", **LEASES)
     yield process
     process.kill()
     for tool in TOOLS:
@@ -37,9 +40,9 @@ def shell(serving: Serving, ada: User) -> Iterator[tuple[Serving, Plan]]:
     """`run_plan` in the middle of a cautious step's effect; the next step needs it."""
     work = step(1, "cautious_work", parameters={"gate": "open"})
     plan = make_plan(ada, work, step(2, "cautious_work", dependencies=[1]))
-    process = Serving(serving.effects, ("run_plan", plan.public_id, "--wait"), name="shell")
+    process = Serving(serving.effects, ("run_plan", plan.public_id, "--wait"), name="shell", **LEASES)
     process.start()
-    eventually(lambda: process.marks().total(), what="the effect")
+    eventually(lambda: process.marks().total() and plan.public_id in process.log(), what="the effect, and its words")
     yield process, plan
     process.kill()
 

@@ -140,8 +140,9 @@ def test_threads_that_have_had_their_turn_are_idle(transactional_db, stage, ada,
     pool.stop(seconds=10)
 
 
-def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada):
+def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada, monkeypatch):
     """As many as there are threads, though the hints come while the step before them is written; without a clock."""
+    monkeypatch.setattr(executors, "PATIENT_SECONDS", 60.0)
     gate, pool = threading.Event(), Executor(threads=4)
     stage.acts["safe"] = lambda value, context: value == "root" or gate.wait(60)
     pool.start()
@@ -244,7 +245,7 @@ def test_a_result_outlives_a_database_that_is_away(executor, stage, ada):
 
 def test_a_result_is_not_kept_for_ever(stage, ada, monkeypatch, settings):
     """After half a lease it is dropped: others have the call by then."""
-    settings.TOOLGATE_LEASE_SECONDS = 1
+    settings.TOOLGATE_LEASE_SECONDS = 2
     tries: list[int] = []
 
     def fail(*arguments: object, **options: object) -> None:

@@ -127,13 +127,19 @@ def test_parameters_that_no_longer_fit(catalog, ada):
     assert step_of(plan).call is None
 
 
+@pytest.fixture
+def distant_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tried again before its test lets the time pass, however slow the machine is."""
+    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 50.0)  # then 100 s for the second
+
+
 def hurry(plan: Plan) -> None:
     """Let the time pass that a step waits before it is tried again."""
     Step.objects.filter(plan=plan, waiting_for="retry").update(ready_at=clock.now())
 
 
 @pytest.mark.parametrize("tool", ["patient", "cautious_patient"])
-def test_a_tool_that_may_be_tried_again_is(stage, ada, tool):
+def test_a_tool_that_may_be_tried_again_is(distant_tries, stage, ada, tool):
     """Three tries of one call under one key; then it has worked."""
     keys: list[Any] = []
 
@@ -175,9 +181,8 @@ def test_what_the_tool_itself_refuses_is_not_tried_again(stage, ada):
     assert (plan.status, len(stage.played), step_of(plan).error) == ("failed", 1, "Not like this.")
 
 
-def test_nothing_is_planned_for_after_the_plans_deadline(stage, ada, monkeypatch):
+def test_nothing_is_planned_for_after_the_plans_deadline(distant_tries, stage, ada):
     """A try that fits still is made; one that could only start once the plan has failed is not waited for."""
-    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 50.0)  # then 100 s for the second
     stage.acts["patient"] = HOSTILE["raises"]
     plan = work_off(make_plan(ada, act(1, tool="patient"), act(2, dependencies=[1]), deadline_seconds=60))
     assert (plan.status, step_of(plan).waiting_for) == ("in_progress", "retry")

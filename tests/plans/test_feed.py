@@ -29,7 +29,7 @@ def plan(transactional_db: None, catalog: None, ada: User) -> Plan:
 async def take(lines: Subscription, count: int) -> list[int]:
     """Return the numbers of the next lines, at least `count`."""
     numbers: list[int] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(numbers) < count:
             numbers += [line.seq for line in await anext(lines)]
     return numbers
@@ -49,14 +49,18 @@ async def test_a_watched_plan_is_read_once_for_everyone(plan: Plan, monkeypatch)
     reads = []
 
     def read(plan_ref: str, seq: int) -> list[Line]:
+        found = subscriptions.lines_after(plan_ref, seq)
         reads.append(seq)
-        return subscriptions.lines_after(plan_ref, seq)
+        return found
 
     monkeypatch.setattr(feeds, "lines_after", read)
+    monkeypatch.setattr(feeds, "LOOK_SECONDS", 3600.0)
     feed = feed_here()
     with feed.watch(plan.public_id, 1) as one, feed.watch(plan.public_id, 1) as two:
         waiting = asyncio.gather(take(one, 1), take(two, 1))
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(60):
+            while len(reads) < 2:
+                await asyncio.sleep(0.01)
         reads.clear()
         await apart(happen, plan)
         assert list(await waiting) == [[2], [2]]
@@ -125,19 +129,19 @@ async def test_a_call_is_waited_for_until_it_ends(executor: Executor, ada: User)
     """By a coroutine; afterwards, and for no call at all, there is nothing to wait for."""
     order = CallOrder("render_text", {"template": "hello", "values": {}})
     call = await apart(create_call, order, by=Requester(ada))
-    async with asyncio.timeout(5):
-        await feed_here().call_settled(call.public_id, 60)
+    async with asyncio.timeout(60):
+        await feed_here().call_settled(call.public_id, 600)
     assert (await apart(Call.objects.get, pk=call.pk)).status == "completed"
-    async with asyncio.timeout(1):
-        await feed_here().call_settled(call.public_id, 60)
-        await feed_here().call_settled("call_none", 60)
+    async with asyncio.timeout(60):
+        await feed_here().call_settled(call.public_id, 600)
+        await feed_here().call_settled("call_none", 600)
 
 
 async def test_waiting_ends_when_time_is_over(executor: Executor, ada: User) -> None:
     """A held call stays held."""
     order = CallOrder("write_file", {"path": "a.txt", "content": "a"})
     call = await apart(create_call, order, by=Requester(ada))
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(60):
         await feed_here().call_settled(call.public_id, 0.3)
     assert (await apart(Call.objects.get, pk=call.pk)).status == "held"
 

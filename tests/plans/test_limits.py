@@ -34,7 +34,7 @@ def test_a_direct_call_over_the_limit_is_429_and_not_stored(stage, ada):
     answers = [rest.post("calls/", LIMITED) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 429]
     problem = answers[2].json()
-    assert (problem["type"], 58 <= int(answers[2]["Retry-After"]) <= 60) == ("urn:toolgate:rate_limited", True)
+    assert (problem["type"], 30 <= int(answers[2]["Retry-After"]) <= 60) == ("urn:toolgate:rate_limited", True)
     assert "2/min" in problem["detail"]
     assert (Call.objects.count(), Plan.objects.count()) == (2, 2)
 

@@ -64,7 +64,7 @@ def test_what_nobody_could_see_is_asked_about_again(stage, ada, rosa, gate):
     assert shown(request_of(plan).call)["summary"] == "Do x"
 
 
-def test_only_so_many_hang(stage, ada, gate):
+def test_only_so_many_hang(stage, ada, gate, monkeypatch):
     """Further ones are not begun, and say so; a place that is given back is used again."""
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     for _ in range(previews.PREVIEWS_AT_ONCE):
@@ -72,6 +72,7 @@ def test_only_so_many_hang(stage, ada, gate):
     assert shown(held(ada))["summary"] == previews.CROWDED
     gate.set()
     stage.previews.clear()
+    monkeypatch.setattr(previews, "PREVIEW_SECONDS", 60.0)
     eventually(lambda: previews._places._value == previews.PREVIEWS_AT_ONCE, what="the places")
     assert shown(held(ada))["summary"] == "Do x"
 

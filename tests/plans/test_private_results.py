@@ -1,5 +1,7 @@
 """What a tool returns of somebody's own: masked on every path of the API but for those who may see it."""
 
+from typing import Any
+
 import pytest
 
 from approvals.models import AuditEntry
@@ -13,6 +15,7 @@ from plans.services import Requester
 from tests.builders import act, call_of, make_plan, step, work_off
 from tests.conftest import person
 from tests.rest import Rest, agent, wrong_paths
+from tests.waiting import eventually
 
 SECRET = "jo@example.org"
 FOUND = {"email": SECRET, "seats": [3]}
@@ -68,10 +71,17 @@ def test_the_owner_sees_it(plan, ada):
     assert SECRET in texts_of(Rest(ada), plan)[3]
 
 
+def asked(rest: Rest) -> dict[str, Any]:
+    """Ask for a call that answers with what is somebody's own; return it once it has ended."""
+    path = f"calls/{rest.post('calls/', {'tool': 'private', 'arguments': {'value': FOUND}}).json()['id']}/"
+    eventually(lambda: rest.get(path).json()["finished_at"], what="the call's end")
+    return dict(rest.get(path).json())
+
+
 def test_an_agent_sees_what_it_asked_for(executor, stage, ada):
     """With a token that came with the call; the token's person sees it too."""
     rest = agent(ada)
-    call = rest.post("calls/", {"tool": "private", "arguments": {"value": FOUND}}).json()
+    call = asked(rest)
     assert call["result"]["results"] == [FOUND]
     assert Rest(ada).get(f"calls/{call['id']}/").json()["result"] == call["result"]
 
@@ -147,7 +157,7 @@ def test_who_may_reveal(plan, request, name, status):
 def test_an_agent_reveals_its_own_alone(executor, stage, ada, admin):
     """What is another's is not there."""
     rest = agent(ada)
-    path = f"calls/{rest.post('calls/', {'tool': 'private', 'arguments': {'value': FOUND}}).json()['id']}/reveal/"
+    path = f"calls/{asked(rest)['id']}/reveal/"
     assert rest.post(path, {"path": PATH}).json()["value"] == SECRET
     assert agent(admin).post(path, {"path": PATH}).status_code == 404
 

@@ -225,17 +225,17 @@ def test_an_ended_plan_runs_nothing_again(stage, ada):
     assert_gapless(plan)
 
 
-def test_long_handlers_keep_their_lease(executor, stage, ada, settings):
-    """It is renewed while they run: nobody takes the step, however short the lease is."""
-    settings.TOOLGATE_LEASE_SECONDS = 1.0
+@pytest.mark.usefixtures("short_leases", "executor")
+def test_long_handlers_keep_their_lease(stage, ada):
+    """It is renewed while they run, for longer than one lasts: nobody takes the step."""
     leases: list[Any] = []
 
     def renewed() -> bool:
         leases.append(step_of(plan).lease_until)
-        return len(set(leases)) > 4
+        return len(set(leases)) > 3
 
     def watch(value: Any, context: Any) -> None:
-        eventually(renewed, what="the fourth renewal")
+        eventually(renewed, what="the third renewal")
 
     stage.acts["cautious"] = watch
     plan = make_plan(ada, act(1, tool="cautious"))

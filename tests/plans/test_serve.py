@@ -67,11 +67,11 @@ def test_a_plan_is_submitted_and_followed(server: tuple[str, str, subprocess.Pop
     """Over REST and a real socket, through every layer."""
     url, token, _ = server
     headers = {"Authorization": f"Bearer {token}"}
-    plan = httpx.post(f"{url}api/v1/plans/", json=PLAN, headers=headers).json()
+    plan = httpx.post(f"{url}api/v1/plans/", json=PLAN, headers=headers, timeout=60).json()
     events: list[dict[str, Any]] = []
     with connect(f"{url.replace('http', 'ws')}ws/plans/{plan['id']}/?after=1", additional_headers=headers) as socket:
         while not events or events[-1]["type"] != "plan.completed":
-            events.append(json.loads(socket.recv(timeout=10)))
+            events.append(json.loads(socket.recv(timeout=60)))
     assert [event["seq"] for event in events] == list(range(2, len(events) + 2))
 
 
@@ -80,7 +80,7 @@ def test_a_request_waits_for_its_call(server: tuple[str, str, subprocess.Popen[s
     url, token, _ = server
     headers = {"Authorization": f"Bearer {token}"}
     body = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}, "wait_seconds": 30}
-    call = httpx.post(f"{url}api/v1/calls/", json=body, headers=headers, timeout=10).json()
+    call = httpx.post(f"{url}api/v1/calls/", json=body, headers=headers, timeout=60).json()
     assert call["status"] == "completed"
 
 
@@ -88,9 +88,9 @@ def test_a_signal_ends_it_cleanly(server: tuple[str, str, subprocess.Popen[str]]
     """With sockets open, well within the drain."""
     url, token, process = server
     headers = {"Authorization": f"Bearer {token}"}
-    with connect(f"{url.replace('http', 'ws')}ws/approvals/", additional_headers=headers, open_timeout=5):
+    with connect(f"{url.replace('http', 'ws')}ws/approvals/", additional_headers=headers, open_timeout=60):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=15) == 0
+        assert process.wait(timeout=25) == 0
 
 
 @pytest.mark.parametrize(

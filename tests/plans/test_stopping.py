@@ -54,6 +54,12 @@ def begun(stage: Stage, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) 
     return event
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a handler that was told to stop takes for it, nobody leaves it behind."""
+    monkeypatch.setattr(executors, "STOP_SECONDS", 60.0)
+
+
 def cancel(plan: Plan) -> None:
     """Cancel the plan as its owner."""
     cancel_plan(plan, by=Requester(plan.author))
@@ -84,7 +90,7 @@ def hanging(begun: threading.Event, ended: threading.Event) -> Callable[..., Any
     return lambda value, context: hang(context)
 
 
-def test_an_async_handler_is_cancelled_with_its_plan(stage, ada, workspace):
+def test_an_async_handler_is_cancelled_with_its_plan(unhurried, stage, ada, workspace):
     """What it had changed is put back; its call and step are cancelled."""
     begun, ended = threading.Event(), threading.Event()
     stage.acts["safe_async"] = hanging(begun, ended)
@@ -113,7 +119,7 @@ def test_what_may_have_had_its_effect_is_left_to_a_person(stage, ada):
     assert AuditEntry.objects.filter(action="step.outcome_unknown", plan_ref=plan.public_id).exists()
 
 
-def test_a_sync_handler_learns_of_it_by_its_deadline(stage, ada, workspace):
+def test_a_sync_handler_learns_of_it_by_its_deadline(unhurried, stage, ada, workspace):
     """It stops by itself; what it answers is evidence, and not the step's result."""
     begun = threading.Event()
 
@@ -196,7 +202,7 @@ def test_the_database_holds_together_after_all_that(stage, ada, begun, gate):
     assert_invariants()
 
 
-def test_the_deadline_of_a_plan_stops_what_runs(stage, ada):
+def test_the_deadline_of_a_plan_stops_what_runs(unhurried, stage, ada):
     """As a person does who cancels it."""
     begun, ended = threading.Event(), threading.Event()
     stage.acts["safe_async"] = hanging(begun, ended)
@@ -207,9 +213,8 @@ def test_the_deadline_of_a_plan_stops_what_runs(stage, ada):
     assert ended.is_set() and Plan.objects.get(pk=plan.pk).status == "failed"
 
 
-def test_a_call_that_was_taken_and_has_not_begun_never_begins(stage, ada, gate, begun, monkeypatch):
+def test_a_call_that_was_taken_and_has_not_begun_never_begins(stage, ada, gate, begun, unhurried):
     """Its handler did nothing, so there is nothing to settle, whatever its level."""
-    monkeypatch.setattr(executors, "STOP_SECONDS", 60.0)
     busy = [create_call(CallOrder("safe", {"value": number}), by=Requester(ada)) for number in (1, 2)]
     eventually(lambda: len(stage.values("safe")) == 2, what="both threads at work")
     call = create_call(CallOrder("cautious", {"value": "x"}), by=Requester(ada))

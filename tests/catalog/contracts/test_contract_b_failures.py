@@ -199,10 +199,10 @@ def test_an_async_handler_is_cancelled_at_its_deadline():
         finally:
             cancelled.set()
 
-    made: Tool[Any, Any] = Tool(name="x", description="Hang.", handler=hang, timeout=0.05)
+    made: Tool[Any, Any] = Tool(name="x", description="Hang.", handler=hang, timeout=1)
     with pytest.raises(PromptEvaluationError, match=r"^Tool 'x' exceeded the deadline\.$"):
         invoke(made, {})
-    assert cancelled.wait(5)
+    assert cancelled.wait(60)
 
 
 def test_a_sync_handlers_late_result_is_evidence_and_what_it_did_is_undone(tmp_path):
@@ -222,4 +222,4 @@ def test_the_shorter_of_the_tools_and_the_calls_time_counts():
         await asyncio.sleep(30)
 
     made: Tool[Any, Any] = Tool(name="x", description="Hang.", handler=hang, timeout=20)
-    assert run(made, check(made, {}), make_context(deadline=Deadline.after(0.05))).error_kind == "timeout"
+    assert run(made, check(made, {}), make_context(deadline=Deadline.after(1))).error_kind == "timeout"

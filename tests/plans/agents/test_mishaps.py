@@ -253,7 +253,7 @@ def test_the_last_two_calls_that_end_at_once_wake_the_agent_once(script, stage, 
     plan = work_off(agent_plan(ada))
     at_once(lambda: answer(plan, rosa, Verdict.REJECT, 3), lambda: answer(plan, rosa, Verdict.REJECT, 4))
     assert step_of(plan, 1).waiting_for == ""
-    claimed = at_once(*[lambda: work_off(plan)] * 2)
-    assert [each.status for each in claimed].count("completed") >= 1
+    at_once(*[lambda: work_off(Plan.objects.get(pk=plan.pk))] * 2)
+    assert Plan.objects.get(pk=plan.pk).status == "completed"
     assert tools_of(plan) == ["agent_turn completed", "dangerous failed", "dangerous failed", "agent_turn completed"]
     assert (len(script.read), events_of(plan).count("1 step.waiting")) == (2, 3)

@@ -64,6 +64,7 @@ def process(
         OPENAI_API_KEY="sk-not-a-key",
         TOOLGATE_EMAIL_URL="file:{folder}/mails",
         TOOLGATE_UNDO_SECONDS="0",
+        TOOLGATE_LEASE_SECONDS="30",
     )
     serving.start()
     eventually(serving.url, what="the server")
