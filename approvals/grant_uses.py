@@ -91,7 +91,8 @@ def _epoch() -> int:
 
 def keep(grant: Grant, call: Call, *, now: datetime) -> None:
     """Keep which call the use that was counted is for, with its audit entry and event: none of them, or all."""
-    # A grant may be made while this transaction, whose time is `now`, waits for the audit log's head.
+    # The grant may be newer than `now`: made while this transaction waited for its requester's room, or by the clock of
+    # another process, which is ahead of the one measured here.
     GrantUse.objects.create(grant=grant, call=call, at=max(now, grant.created_at))
     told: dict[str, Any] = {"grant": grant.public_id, "made_by": name_of(grant.created_by)}
     if grant.created_from is not None:

@@ -32,13 +32,13 @@ def start(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
         return None
     # Who finds no grant asks people: the lock of their room comes before the audit log's, which a grant's use takes.
     lock_room(asking_of(hold.plan, hold.order))
-    people = people_of(hold.plan, hold.order, hold.step.pk)
     budgets.check(batch.cursor, hold.plan)
     if hold.call is not None and hasattr(hold.call, "grant_use"):
         if not still_lets_start(hold, hold.call, now=batch.now):
             return None
         call = _running(batch, hold)
     else:
+        people = people_of(hold.plan, hold.order, hold.step.pk)
         grant = grant_uses.spend(wanted(hold.plan, hold.order, people), hold.rule, now=batch.now)
         if grant is None:
             return None
