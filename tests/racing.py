@@ -13,7 +13,7 @@ from tests import counts
 
 Act = Callable[[], Any]
 LONGEST = 0.03
-"""Seconds that one answer may take, its preview with it."""
+"""Seconds that one act may take, its preview with it."""
 
 
 def at_once(*acts: Act) -> list[Any]:

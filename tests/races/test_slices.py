@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db.models import F
 
-from approvals.models import ApprovalRequest, Review
+from approvals.models import ApprovalRequest, Review, Round
 from catalog.errors import Conflict
 from plans import slices
 from plans.controls import cancel_plan
@@ -40,8 +40,8 @@ def say(plan: Plan, request: ApprovalRequest, by: User) -> str:
     return slices.approve(plan, [SliceItem(request.public_id, request.digest)], Approval(by=by))[0].status
 
 
-def cleared(plans: list[Plan], by: User) -> None:
-    """Approve what the plans wait for: the next step of each becomes ready as soon as that is done."""
+def approve_first(plans: list[Plan], by: User) -> None:
+    """Approve the first step of each plan: the next is ready as soon as that one has run."""
     for plan in plans:
         approve(plan, by)
 
@@ -61,7 +61,7 @@ def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
 def test_a_slice_is_approved_while_its_step_becomes_ready(gated, rosa, tomas, stage, report_race):
     """The step runs once, whether the answer came before it was ready or after."""
     asked = [early(plan) for plan in gated]
-    cleared(gated, rosa)
+    approve_first(gated, rosa)
     races: list[list[Act]] = [
         [partial(say, plan, request, tomas), partial(drive, plan, 0)]
         for plan, request in zip(gated, asked, strict=True)
@@ -77,14 +77,16 @@ def test_a_slice_is_approved_while_its_step_becomes_ready(gated, rosa, tomas, st
 
 def test_a_step_is_asked_about_while_it_becomes_ready(gated, rosa, stage, report_race):
     """It has one open request in the end, early or not."""
-    cleared(gated, rosa)
+    approve_first(gated, rosa)
     races: list[list[Act]] = [[partial(slices.prepare, plan, 1, by=rosa), partial(drive, plan, 0)] for plan in gated]
-    rounds_at_once(staggered(races, counts.seed()))
+    seed = counts.seed()
+    rounds_at_once(staggered(races, seed))
     for plan in gated:
         work_off(plan)
         open_ones = ApprovalRequest.objects.filter(plan_ref=plan.public_id, status="pending")
         assert [each.is_early for each in open_ones] == [False]
-    report_race("slice preview against the step becoming ready", len(gated))
+    waiting = Round.objects.filter(request__status="pending", created_at__lt=F("request__ready_at"))
+    report_race("slice preview against the step becoming ready", len(gated), seed=seed, asked_before=waiting.count())
 
 
 def test_a_plan_is_cancelled_while_its_slice_is_approved(gated, ada, tomas, stage, report_race):
