@@ -15,6 +15,9 @@ class Word:
     hue: str
 
 
+JUST_NOW_SECONDS = 5
+"""Below it nobody is told how long ago something was; clock.js agrees."""
+
 SAFETY = {
     "safe": Word("Safe", "safe", "safe"),
     "cautious": Word("Cautious", "cautious", "cautious"),
@@ -80,9 +83,6 @@ def safety_word(level: str) -> Word:
 def reversibility_word(reversibility: str) -> Word:
     """Say what it costs to take a call back; what nobody knows is said as the worst."""
     return REVERSIBILITY.get(reversibility) or REVERSIBILITY["irreversible"]
-
-
-JUST_NOW_SECONDS = 5
 
 
 def say_ago(moment: datetime, now: datetime | None = None) -> str:

@@ -17,7 +17,7 @@ from plans.executor import Executor
 TIMES = 3
 """How often a lease is renewed while it lasts: two that are missed are harmless."""
 LOOKS = 4
-"""How often it is looked whether that time has come: one that is looked for late leaves less of the lease."""
+"""How often, between two renewals, it is looked whether the next is due: a late look leaves less of the lease."""
 LOOK_SECONDS = 1.0
 
 

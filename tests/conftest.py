@@ -182,6 +182,12 @@ def keepers(catalog: None, workspace: Path) -> Iterator[list[Any]]:
 
 
 @pytest.fixture
+def long_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happened a few seconds ago was just now, however long a busy machine takes for a page."""
+    monkeypatch.setattr("catalog.words.JUST_NOW_SECONDS", 60)
+
+
+@pytest.fixture
 def short_leases(settings: Any) -> None:
     """Leases that are renewed several times while a test lasts: asked for before the threads that go by them."""
     settings.TOOLGATE_LEASE_SECONDS = 2.0

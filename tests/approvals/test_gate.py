@@ -90,6 +90,7 @@ def test_a_safe_call_can_be_held_too():
 
 def test_rules_are_read_once_a_second(django_assert_num_queries, monkeypatch):
     """One query, then none until a second has passed."""
+    assert gate_module.SECONDS_TRUSTED == 1
     monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 3600.0)
     with django_assert_num_queries(1):
         gate(facts())

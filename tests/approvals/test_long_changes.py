@@ -18,7 +18,7 @@ def test_a_change_of_very_many_lines_is_drawn_in_part(catalog, workspace, ada, r
     client, began = Pages(rosa).client, process_time()
     page = client.get(f"/approvals/?item={request_of(plan).public_id}").content.decode()
 
-    assert process_time() - began < 15  # seconds of its own work, on any machine
+    assert process_time() - began < 6  # seconds of work, on a slow machine
     assert page.count('class="add"') == MOST_DRAWN
     assert f"{LINES - MOST_DRAWN} lines, 148 KB, are too many to be drawn here" in page
     assert "too long to be drawn whole" in page

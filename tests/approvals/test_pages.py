@@ -13,15 +13,9 @@ from catalog.results import Preview
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
 from tests.pages import Pages
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_now")]
 HOSTILE = "<script>alert(1)</script>\u202e\u200b"
 SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;"
-
-
-@pytest.fixture(autouse=True)
-def unhurried(monkeypatch):
-    """What was asked a few seconds ago was so just now, however long a busy machine takes for a page."""
-    monkeypatch.setattr("catalog.words.JUST_NOW_SECONDS", 60)
 
 
 def path_of(request: ApprovalRequest, action: str = "") -> str:

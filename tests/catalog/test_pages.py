@@ -13,7 +13,7 @@ from tests.approvals.builders import make_tool
 from tests.conftest import person
 from tests.pages import Pages
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_now")]
 NAME = 'class="name"><a href="/tools/'
 SHELF = {
     "delete_file": ("dangerous", "filesystem"),
@@ -23,12 +23,6 @@ SHELF = {
     "read_file": ("safe", "filesystem"),
     "sec_financial_data": ("safe", "finance"),
 }
-
-
-@pytest.fixture(autouse=True)
-def unhurried(monkeypatch):
-    """What was asked a few seconds ago was so just now, however long a busy machine takes for a page."""
-    monkeypatch.setattr("catalog.words.JUST_NOW_SECONDS", 60)
 
 
 @pytest.fixture

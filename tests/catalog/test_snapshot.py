@@ -55,6 +55,7 @@ def test_what_is_not_known_here_cannot_be_called():
 
 
 def test_a_look_costs_no_query_and_an_old_one_costs_one(django_assert_num_queries, monkeypatch):
+    assert snapshot.SECONDS_TRUSTED == 1
     monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 3600.0)
     snapshot.current("shout")
     with django_assert_num_queries(0):

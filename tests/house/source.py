@@ -16,10 +16,11 @@ NOT_OURS |= {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 
 
 def files(root: Path, pattern: str = "*") -> Iterator[Path]:
-    """Yield the files under `root` that belong to the repository, in order."""
+    """Yield the files under `root` that belong to the repository, in order, folder by folder."""
     for folder, folders, names in os.walk(root):  # what vanishes meanwhile, as tests' folders do, is passed over
         folders[:] = sorted(each for each in folders if each not in NOT_OURS and not each.endswith(".egg-info"))
-        yield from sorted(path for name in names if fnmatch(name, pattern) and (path := Path(folder, name)).is_file())
+        found = (Path(folder, name) for name in names if name not in NOT_OURS and fnmatch(name, pattern))
+        yield from sorted(path for path in found if path.is_file())
 
 
 def modules(root: Path, *folders: str) -> Iterator[Path]:

@@ -262,9 +262,9 @@ def test_its_lease_is_renewed(ticker, ada, gate):
 
     def renewed() -> bool:
         leases.add(step_of(plan).lease_until)
-        return len(leases) > 3
+        return len(leases) > 4
 
-    eventually(renewed, what="the third renewal")
+    eventually(renewed, what="the fourth renewal")
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
     assert (step_of(plan).attempt, step_of(plan).crashes) == (1, 0)

@@ -127,8 +127,9 @@ def test_small_plans_end_long_before_a_wide_one_that_began_first(executor, stage
     of_small = Event.objects.filter(plan__in=small)
     began = of_small.filter(type="plan.started").aggregate(at=Max("at"))["at"]
     ended = of_small.aggregate(at=Max("at"))["at"]
-    done = Event.objects.filter(plan=wide, type="step.completed", at__range=(began, ended)).count()
-    assert done < 150
+    done = Event.objects.filter(plan=wide, type="step.completed")
+    left = 200 - done.filter(at__lt=began).count()
+    assert left < 20 or done.filter(at__range=(began, ended)).count() < 0.75 * left
     assert_gapless(wide)
 
 

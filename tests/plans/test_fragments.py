@@ -75,7 +75,7 @@ async def heard(caller: WebsocketCommunicator, wanted: str, seconds: float = 60)
 
 
 async def test_a_plan_changes_without_reload(executor: Executor, ada: User, rosa: User) -> None:
-    """Rows, segments, graph, values and events come with growing numbers, each event once."""
+    """Rows, segments, graph, values and events come with numbers that never fall, each event once."""
     plan = await apart(make_plan, ada, step(1, expected_key="note"), write_step(2, dependencies=[1]), start=False)
     path = f"/ws/pages/plans/{plan.public_id}/?after={plan.last_seq}"
     async with opened(path, await apart(by_session, rosa)) as caller:

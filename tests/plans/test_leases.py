@@ -67,9 +67,9 @@ def test_who_has_a_step_locked_keeps_no_renewal_waiting(stage, ada):
     assert renewed(plan) == [1, 2]
 
 
-def test_a_tick_that_waits_costs_no_lease(stage, ada, settings, monkeypatch, executor):
+@pytest.mark.usefixtures("short_leases", "executor")
+def test_a_tick_that_waits_costs_no_lease(stage, ada, monkeypatch):
     """Whatever it waits for: what runs here stays this process's."""
-    settings.TOOLGATE_LEASE_SECONDS = 1.0
     leases, waits, goes_on = set(), threading.Event(), threading.Event()
 
     def hang(now: object) -> int:

@@ -74,8 +74,14 @@ def test_the_owner_sees_it(plan, ada):
 def asked(rest: Rest) -> dict[str, Any]:
     """Ask for a call that answers with what is somebody's own; return it once it has ended."""
     path = f"calls/{rest.post('calls/', {'tool': 'private', 'arguments': {'value': FOUND}}).json()['id']}/"
-    eventually(lambda: rest.get(path).json()["finished_at"], what="the call's end")
-    return dict(rest.get(path).json())
+
+    def ended() -> dict[str, Any] | None:
+        call: dict[str, Any] = rest.get(path).json()
+        return call if call["finished_at"] else None
+
+    call = eventually(ended, what="the call's end")
+    assert call is not None
+    return call
 
 
 def test_an_agent_sees_what_it_asked_for(executor, stage, ada):

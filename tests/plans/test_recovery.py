@@ -232,10 +232,10 @@ def test_long_handlers_keep_their_lease(stage, ada):
 
     def renewed() -> bool:
         leases.append(step_of(plan).lease_until)
-        return len(set(leases)) > 3
+        return len(set(leases)) > 4
 
     def watch(value: Any, context: Any) -> None:
-        eventually(renewed, what="the third renewal")
+        eventually(renewed, what="the fourth renewal")
 
     stage.acts["cautious"] = watch
     plan = make_plan(ada, act(1, tool="cautious"))

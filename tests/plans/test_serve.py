@@ -85,7 +85,7 @@ def test_a_request_waits_for_its_call(server: tuple[str, str, subprocess.Popen[s
 
 
 def test_a_signal_ends_it_cleanly(server: tuple[str, str, subprocess.Popen[str]]) -> None:
-    """With sockets open, well within the drain."""
+    """With sockets open, within the drain."""
     url, token, process = server
     headers = {"Authorization": f"Bearer {token}"}
     with connect(f"{url.replace('http', 'ws')}ws/approvals/", additional_headers=headers, open_timeout=60):
