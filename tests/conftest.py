@@ -182,6 +182,12 @@ def keepers(catalog: None, workspace: Path) -> Iterator[list[Any]]:
 
 
 @pytest.fixture
+def distant_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tried again before its test lets the time pass, however slow the machine is."""
+    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 50.0)  # then 100 s for the second
+
+
+@pytest.fixture
 def long_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happened a few seconds ago was just now, however long a busy machine takes for a page."""
     monkeypatch.setattr("catalog.words.JUST_NOW_SECONDS", 60)

@@ -45,7 +45,7 @@ def plan_named(public_id: str) -> Plan:
 
 
 @pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def trusted_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was looked at for a page is good for the whole page, however long a busy machine takes for it."""
     for module in (snapshot, gate):
         monkeypatch.setattr(module, "SECONDS_TRUSTED", 3600.0)

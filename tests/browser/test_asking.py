@@ -26,10 +26,10 @@ GREET = {
 KEEP = {"tool": "write_file", "args": {"path": "a.txt", "content": "hello"}, "reason": "It must be kept."}
 GREETED = json.dumps({"intent": "Greet Jo", "needs_tools": True, "tool_calls": [GREET]})
 LONG = 60_000
+KEPT = json.dumps({"intent": "Greet Jo and keep it", "needs_tools": True, "tool_calls": [GREET, KEEP]})
 PRESS_BOTH = """() => { for (const key of "gk")
     document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })) }"""
 """G, then K: two keys of one hand, however busy the machine is."""
-KEPT = json.dumps({"intent": "Greet Jo and keep it", "needs_tools": True, "tool_calls": [GREET, KEEP]})
 
 
 @pytest.fixture

@@ -85,9 +85,8 @@ def test_what_runs_ends_by_itself(stage, ada):
     assert_gapless(plan)
 
 
-def test_what_waits_to_be_tried_again_is_cancelled(stage, ada, monkeypatch):
+def test_what_waits_to_be_tried_again_is_cancelled(distant_tries, stage, ada):
     """Its time never comes."""
-    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 50.0)
     stage.acts["patient"] = raises(OSError("busy"))
     plan = work_off(make_plan(ada, act(1, tool="patient")))
     cancel(plan)

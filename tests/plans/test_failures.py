@@ -127,12 +127,6 @@ def test_parameters_that_no_longer_fit(catalog, ada):
     assert step_of(plan).call is None
 
 
-@pytest.fixture
-def distant_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is tried again before its test lets the time pass, however slow the machine is."""
-    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 50.0)  # then 100 s for the second
-
-
 def hurry(plan: Plan) -> None:
     """Let the time pass that a step waits before it is tried again."""
     Step.objects.filter(plan=plan, waiting_for="retry").update(ready_at=clock.now())

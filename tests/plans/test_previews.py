@@ -85,7 +85,7 @@ def test_trying_a_tool_is_not_held_up_either(stage, ada, gate):
     assert shown_there.summary == previews.LATE
 
 
-def test_what_the_tool_already_refuses_is_refused(stage, ada, gate):
+def test_what_the_tool_already_refuses_is_refused(stage, ada):
     """As it was when the preview was computed in the request's own thread."""
 
     def refuse(value: Any, context: Any) -> None:
