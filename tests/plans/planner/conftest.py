@@ -33,11 +33,13 @@ def configured(settings: Any, monkeypatch: pytest.MonkeyPatch, catalog: None) ->
 
 
 @pytest.fixture
-def server(configured: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+def server(request: pytest.FixtureRequest, configured: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     """A local server that speaks OpenAI's language, and is the configured model."""
     with model_server() as scripted:
         monkeypatch.setenv("OPENAI_BASE_URL", scripted.url)
         yield scripted
+        if "executor" in request.fixturenames:  # what it began after the test's last look could open one more
+            request.getfixturevalue("executor").stop(seconds=10)
         for made in provider._made.values():  # their connections would outlive the server
             on_the_loop(cast("Any", made).client.close())
 
