@@ -17,19 +17,20 @@ SERVICES := env DATABASE_URL="$${DATABASE_URL:-postgres://toolgate:toolgate@127.
 	SECRET_KEY="$${SECRET_KEY:-$(TEST_KEY)}" TOOLGATE_AUDIT_KEY="$${TOOLGATE_AUDIT_KEY:-$(TEST_KEY)}" \
 	TOOLGATE_SECRET_KEYS="$${TOOLGATE_SECRET_KEYS:-$(TEST_SECRET_KEY)}"
 
-# One after the other: each of them wants the machine for itself.
-CHAOS := TOOLGATE_CHAOS=full $(PYTEST) -q tests/chaos tests/races tests/cluster/test_restarts.py \
-	$(addprefix tests/approvals/,test_mutations.py test_queues.py test_grant_races.py test_reminders.py) \
-	tests/plans/test_room.py tests/plans/test_canaries.py
-
-# New examples of what the suite checks with the same ones each time.
-DRAWN := TOOLGATE_CHAOS=full $(PYTEST) -q -m hypothesis tests
+# The tiers of docs/development/testing.md. A later -m in ARGS replaces them.
+FAST := -m "not (service or slow or layout or nightly)" --ignore tests/house
+ON_SERVICES := -m "(db or service or slow) and not (layout or nightly)"
+PAGES := -m "layout and not nightly"
+# What races and kills wants the machine for itself, so it runs one after the other.
+NIGHTLY := env TOOLGATE_NIGHTLY=1 $(PYTEST) -q
+SIDE_BY_SIDE := $(SPREAD) -m "not (slow or nightly)"
+ONE_BY_ONE := -m "slow or nightly"
 
 # More for pytest or the benchmarks, such as: make test ARGS="tests/plans -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo migrate test services test-services chaos check format bench bench-services lock clean
+.PHONY: help demo migrate test services test-services pages nightly check format bench bench-services lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,19 +41,25 @@ demo: migrate ## set up, fill with demo people, tools and plans, serve on 127.0.
 migrate: .venv/runtime.stamp ## set up and bring the database up to date
 	$(MANAGE) migrate --verbosity 0
 
-test: .venv/dev.stamp ## the whole suite on the embedded default (SQLite, one process)
-	$(EMBEDDED) $(PYTEST) $(SPREAD) $(ARGS)
+test: .venv/dev.stamp ## the fast tier: the whole product on SQLite
+	$(EMBEDDED) $(PYTEST) $(SPREAD) $(FAST) $(ARGS)
 
 services: ## start PostgreSQL and Redis unless they answer on localhost already
 	scripts/services.sh
 
-# Pages look the same there, source files too, and the figures' own test measures on SQLite.
-test-services: .venv/dev.stamp services ## the suite again on PostgreSQL and Redis, without what is alike there
-	$(SERVICES) $(PYTEST) $(SPREAD) -m "not page" --ignore tests/house --ignore tests/benchmarks $(ARGS)
+test-services: .venv/dev.stamp services ## what differs on PostgreSQL and Redis, races, stories of processes
+	$(SERVICES) $(PYTEST) $(SPREAD) $(ON_SERVICES) $(ARGS)
 
-chaos: .venv/dev.stamp services ## kills, cuts, lost Redis and races at full count, on both databases; an hour or two
-	$(EMBEDDED) $(DRAWN); drawn=$$?; $(EMBEDDED) $(CHAOS) $(ARGS); embedded=$$?; \
-		$(SERVICES) $(CHAOS) $(ARGS) && exit $$((drawn | embedded))
+pages: .venv/dev.stamp ## the layout of every page in the browser, and the details of its scripts
+	$(EMBEDDED) $(PYTEST) $(SPREAD) $(PAGES) $(ARGS)
+
+nightly: .venv/dev.stamp services ## everything at full count with new seeds, on both databases; hours
+	failed=0; \
+	$(EMBEDDED) $(NIGHTLY) $(SIDE_BY_SIDE) $(ARGS) || failed=1; \
+	$(SERVICES) $(NIGHTLY) $(SIDE_BY_SIDE) --ignore tests/house $(ARGS) || failed=1; \
+	$(EMBEDDED) $(NIGHTLY) $(ONE_BY_ONE) $(ARGS) || failed=1; \
+	$(SERVICES) $(NIGHTLY) $(ONE_BY_ONE) $(ARGS) || failed=1; \
+	exit $$failed
 
 check: .venv/dev.stamp ## formatter, linter, types, migrations, deploy check, house rules
 	$(BIN)/ruff format --check --output-format concise .
@@ -79,7 +86,7 @@ lock: .venv/dev.stamp ## resolve the locks again (UPGRADE=1 takes the newest ver
 		--output-file requirements-dev.lock
 
 clean: ## remove the environment and every cache; data in var/ stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage staticfiles var/test-*
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/runtime.stamp: requirements.lock

@@ -23,8 +23,8 @@ from pytest_django.plugin import DjangoDbBlocker
 from tests import counts, migrated, rows
 
 # How long an example takes says something of the machine, nothing of the code. The suite draws the same examples each
-# time, for who changed something else should not be told of a new one; `make chaos` draws new ones.
-hypothesis_settings.register_profile("house", deadline=None, derandomize=os.environ.get("TOOLGATE_CHAOS") != "full")
+# time, for who changed something else should not be told of a new one; `make nightly` draws new ones.
+hypothesis_settings.register_profile("house", deadline=None, derandomize=os.environ.get("TOOLGATE_NIGHTLY") != "1")
 hypothesis_settings.load_profile("house")
 WORKER = "PYTEST_XDIST_WORKER"
 """Set in each of the processes that share a run's tests."""
@@ -68,9 +68,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", name="migrated")
-def migrated_file(shared: Path) -> Path:
+def migrated_file() -> Path:
     """A migrated SQLite file to copy, for a database of one's own."""
-    return migrated.file_in(shared)
+    return migrated.file()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -92,27 +92,31 @@ def static_files_found_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def copied_database(shared: Path) -> None:
-    """Let the processes that share a run's tests begin with copies of one migrated database."""
+def django_db_modify_db_settings(
+    django_db_modify_db_settings: None, shared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Let each test process begin with a copy of one migrated database.
+
+    Threads share the SQLite file: a database in memory cannot be shared safely.
+    """
     database = connections["default"]
-    if WORKER in os.environ and isinstance(database, PostgreSQL):
-        database.settings_dict["TEST"]["TEMPLATE"] = migrated.template_in(shared)
-    elif WORKER in os.environ:
+    if not isinstance(database, PostgreSQL):
+        database.settings_dict["TEST"]["NAME"] = str(tmp_path_factory.getbasetemp() / "database.sqlite3")
         creation: Any = database.creation
-        creation._create_test_db = partial(copy_file, shared, creation._create_test_db)
+        creation._create_test_db = partial(copy_file, creation._create_test_db)
+    elif WORKER in os.environ:
+        database.settings_dict["TEST"]["TEMPLATE"] = migrated.template_in(shared)
 
 
-def copy_file(shared: Path, make_empty: Callable[..., str], *args: Any, **kwargs: Any) -> str:
+def copy_file(make_empty: Callable[..., str], *args: Any, **kwargs: Any) -> str:
     """Make the test database as Django does, with what is in the migrated file."""
     name = str(make_empty(*args, **kwargs))
-    for beside in ("-wal", "-shm"):  # of a run that was killed
-        Path(name + beside).unlink(missing_ok=True)
-    shutil.copy(migrated.file_in(shared), name)
+    shutil.copy(migrated.file(), name)
     return name
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(copied_database: None, django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Let tests empty the audit log, which the product's database refuses, and spare them what takes long.
 
     At the end leave no session behind: PostgreSQL drops no database that a finished test's thread holds open.

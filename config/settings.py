@@ -1,6 +1,5 @@
 """Every setting, read from the environment (`.env` is read too); an unsafe value refuses to start and is named."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +53,6 @@ else:
     DATABASES["default"]["OPTIONS"] = database.options(
         DATABASES["default"].get("OPTIONS", {}), connections=WEB_THREADS + 2 * TOOLGATE_THREADS + 13
     )
-# Tests share one file between threads (an in-memory database cannot be shared safely), and none between two runs.
-DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / f"test-{os.getpid()}.sqlite3") if ON_SQLITE else None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- cluster -------------------------------------------------------------------------------------------------

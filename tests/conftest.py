@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
+from django.test import override_settings
 from django.utils import timezone
 
 from approvals import gate
@@ -45,15 +47,11 @@ def commits(item: pytest.Function) -> bool:
     return marker is not None and marker.kwargs.get("transaction", False)
 
 
-@cache
-def hashed(password: str) -> str:
-    """Hash a password as the product does, once: that it is slow is its purpose."""
-    return make_password(password)
-
-
 def person(username: str, *roles: str) -> User:
     """Make someone with a name, a password `secret-<username>` and roles."""
-    user = User.objects.create(username=username, password=hashed(f"secret-{username}"), first_name=username.title())
+    user = User.objects.create(
+        username=username, password=make_password(f"secret-{username}"), first_name=username.title()
+    )
     groups = [Group.objects.get_or_create(name=role)[0] for role in roles]
     # Past the signals: the audit logs that tests look at begin empty.
     User.groups.through.objects.bulk_create(User.groups.through(user=user, group=group) for group in groups)
@@ -105,13 +103,30 @@ def workspace(tmp_path: Path, settings: object) -> Path:
     return root
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_passwords() -> Iterator[None]:
+    """Hash passwords with MD5: the product's Argon2 takes a quarter of a second for each on purpose."""
+    hashers = ["django.contrib.auth.hashers.MD5PasswordHasher", *django_settings.PASSWORD_HASHERS]
+    with override_settings(PASSWORD_HASHERS=hashers):
+        yield
+
+
+@pytest.fixture(scope="session")
+def checkpoints_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file of checkpoints of this test process and of the processes that it starts."""
+    path = tmp_path_factory.mktemp("checkpoints") / "audit.checkpoints"
+    with pytest.MonkeyPatch.context() as patch, override_settings(TOOLGATE_AUDIT_CHECKPOINTS=path):
+        patch.setenv("TOOLGATE_AUDIT_CHECKPOINTS", str(path))
+        yield path
+
+
 @pytest.fixture(autouse=True)
-def checkpoints(tmp_path: Path, settings: object, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty file of checkpoints: the one database of all tests is set back after each of them."""
-    path = tmp_path / "audit.checkpoints"
-    settings.TOOLGATE_AUDIT_CHECKPOINTS = path  # type: ignore[attr-defined]
-    monkeypatch.setenv("TOOLGATE_AUDIT_CHECKPOINTS", str(path))
-    return path
+def checkpoints(checkpoints_file: Path) -> Path:
+    """The file of checkpoints, which does not exist when a test begins: the database is set back after each test."""
+    if checkpoints_file.is_dir():  # of a test in which it cannot be written
+        checkpoints_file.rmdir()
+    checkpoints_file.unlink(missing_ok=True)
+    return checkpoints_file
 
 
 @pytest.fixture(scope="session", autouse=True)

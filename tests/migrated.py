@@ -1,9 +1,11 @@
-"""Databases migrated once for all processes of a run, to be copied: to migrate one takes longer than most tests.
+"""Migrated databases that tests copy: to migrate one takes longer than most tests.
 
-`python -m tests.migrated FOLDER` makes them ahead, while the processes that need them still look for their tests.
+The SQLite file is kept between runs, until migrations, models or dependencies change. `python -m tests.migrated FOLDER`
+makes both databases ahead, while the processes of a run still collect their tests.
 """
 
 import fcntl
+import hashlib
 import os
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 ROOT = Path(__file__).parents[1]
+CACHE = ROOT / ".pytest_cache"
 
 
 def make_ahead(folder: Path) -> Callable[[], None]:
@@ -28,15 +31,27 @@ def make_ahead(folder: Path) -> Callable[[], None]:
     return wait
 
 
-def file_in(folder: Path) -> Path:
-    """Return a migrated SQLite file: who comes first makes it, everyone else waits for it."""
-    path = folder / "migrated.sqlite3"
-    with alone(folder / "file.lock"):
+def file() -> Path:
+    """Return a migrated SQLite file. The first caller makes it, all others wait for it."""
+    CACHE.mkdir(exist_ok=True)
+    path = CACHE / f"migrated-{digest()}.sqlite3"
+    with alone(CACHE / "migrated.lock"):
         if not path.exists():
+            for outdated in CACHE.glob("migrated-*"):
+                outdated.unlink()
             making = path.with_suffix(".making")
             migrate(f"sqlite:///{making}")
             making.rename(path)
     return path
+
+
+def digest() -> str:
+    """Return a digest of everything that decides what a migrated database holds."""
+    patterns = ("*/migrations/*.py", "*/models.py", "*/models/*.py", "requirements.lock")
+    found = hashlib.sha256()
+    for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def template_in(folder: Path) -> str:
@@ -90,4 +105,4 @@ def is_for_postgresql() -> bool:
 if __name__ == "__main__":
     if is_for_postgresql():
         template_in(Path(sys.argv[1]))
-    file_in(Path(sys.argv[1]))
+    file()

@@ -15,7 +15,6 @@ from tests.approvals.builders import ask
 from tests.approvals.deceptions import CANARY, DECEPTIONS, Deception
 from tests.pages import Pages, words
 
-pytestmark = pytest.mark.page
 FAMILIES = sorted({each.family for each in DECEPTIONS})
 VOID = {"input", "link", "meta", "br", "img", "hr", "use"}
 ALONE = {"hx-target": "pane", "hx-request": "true"}

@@ -26,13 +26,6 @@ SERVED_MS = 15_000
 """How long what a process serves is waited for: it shares the machine with the browser."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what looks at pages in silent windows."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "page_as" in item.fixturenames:
-            item.add_marker(pytest.mark.page)
-
-
 @pytest.fixture(scope="module")
 def browser(chromium: str, django_db_setup: None) -> Iterator[Browser]:
     """The system's Chromium. Its driver keeps an event loop on this thread, in which Django has another connection."""
