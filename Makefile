@@ -1,7 +1,8 @@
 # Toolgate's commands. A fresh clone needs python3 (3.11 or newer, with venv), make and pip's registry; nothing else.
 
 PYTHON ?= python3
-BIN := .venv/bin
+VENV := .venv
+BIN := $(VENV)/bin
 MANAGE := $(BIN)/python manage.py
 PYTEST := $(BIN)/python -m pytest
 # Tests wait for processes and browsers as long as they compute; the slow ones stand last, and go to whoever is free.
@@ -38,22 +39,22 @@ help: ## say what there is
 demo: migrate ## set up, fill with demo people, tools and plans, serve on 127.0.0.1:8000
 	$(MANAGE) demo
 
-migrate: .venv/runtime.stamp ## set up and bring the database up to date
+migrate: $(VENV)/runtime.stamp ## set up and bring the database up to date
 	$(MANAGE) migrate --verbosity 0
 
-test: .venv/dev.stamp ## the fast tier: the whole product on SQLite
+test: $(VENV)/dev.stamp ## the fast tier: the whole product on SQLite
 	$(EMBEDDED) $(PYTEST) $(SPREAD) $(FAST) $(ARGS)
 
 services: ## start PostgreSQL and Redis unless they answer on localhost already
 	scripts/services.sh
 
-test-services: .venv/dev.stamp services ## what differs on PostgreSQL and Redis, races, stories of processes
+test-services: $(VENV)/dev.stamp services ## what differs on PostgreSQL and Redis, races, stories of processes
 	$(SERVICES) $(PYTEST) $(SPREAD) $(ON_SERVICES) $(ARGS)
 
-pages: .venv/dev.stamp ## the layout of every page in the browser, and the details of its scripts
+pages: $(VENV)/dev.stamp ## the layout of every page in the browser, and the details of its scripts
 	$(EMBEDDED) $(PYTEST) $(SPREAD) $(PAGES) $(ARGS)
 
-nightly: .venv/dev.stamp services ## everything at full count with new seeds, on both databases; hours
+nightly: $(VENV)/dev.stamp services ## everything at full count with new seeds, on both databases; hours
 	failed=0; \
 	$(EMBEDDED) $(NIGHTLY) $(SIDE_BY_SIDE) $(ARGS) || failed=1; \
 	$(SERVICES) $(NIGHTLY) $(SIDE_BY_SIDE) --ignore tests/house $(ARGS) || failed=1; \
@@ -61,7 +62,7 @@ nightly: .venv/dev.stamp services ## everything at full count with new seeds, on
 	$(SERVICES) $(NIGHTLY) $(ONE_BY_ONE) $(ARGS) || failed=1; \
 	exit $$failed
 
-check: .venv/dev.stamp ## formatter, linter, types, migrations, deploy check, house rules
+check: $(VENV)/dev.stamp ## formatter, linter, types, migrations, deploy check, house rules
 	$(BIN)/ruff format --check --output-format concise .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -69,34 +70,34 @@ check: .venv/dev.stamp ## formatter, linter, types, migrations, deploy check, ho
 	$(EMBEDDED) TOOLGATE_HTTPS=1 ALLOWED_HOSTS=toolgate.example $(MANAGE) check --deploy --fail-level WARNING
 	$(EMBEDDED) $(PYTEST) -q tests/house
 
-format: .venv/dev.stamp ## let the formatter and the linter mend what they can
+format: $(VENV)/dev.stamp ## let the formatter and the linter mend what they can
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-bench: .venv/dev.stamp ## the figures, one JSON object a line
+bench: $(VENV)/dev.stamp ## the figures, one JSON object a line
 	$(EMBEDDED) $(BIN)/python -m benchmarks $(ARGS)
 
-bench-services: .venv/dev.stamp services ## the figures again on PostgreSQL and Redis
+bench-services: $(VENV)/dev.stamp services ## the figures again on PostgreSQL and Redis
 	$(SERVICES) $(BIN)/python -m benchmarks $(ARGS)
 
-lock: .venv/dev.stamp ## resolve the locks again (UPGRADE=1 takes the newest versions)
+lock: $(VENV)/dev.stamp ## resolve the locks again (UPGRADE=1 takes the newest versions)
 	$(PIP_INSTALL) uv
 	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.lock
 	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
 
 clean: ## remove the environment and every cache; data in var/ stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage staticfiles
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/runtime.stamp: requirements.lock
+$(VENV)/runtime.stamp: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Toolgate needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --require-hashes -r requirements.lock
 	@touch $@
 
 # The development lock is held to the versions of the other one, so it only adds.
-.venv/dev.stamp: requirements-dev.lock .venv/runtime.stamp
+$(VENV)/dev.stamp: requirements-dev.lock $(VENV)/runtime.stamp
 	$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@

@@ -7,6 +7,7 @@ import ast
 import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,13 @@ def templates(root: Path) -> Iterator[Path]:
 
 def parse(path: Path) -> ast.Module:
     """Return the syntax tree of one module."""
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    return parse_text(path.read_text(encoding="utf-8"))
+
+
+@cache
+def parse_text(text: str) -> ast.Module:
+    """Return the syntax tree of a module's text: most rules look at every module, and each is parsed once."""
+    return ast.parse(text)
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
