@@ -1,4 +1,4 @@
-"""Real threads with connections of their own, let go from one starting line."""
+"""Races between threads: each thread has a connection of its own, and all start from one barrier."""
 
 import threading
 import time
@@ -13,16 +13,16 @@ from tests import counts
 
 Act = Callable[[], Any]
 LONGEST = 0.03
-"""Seconds that one act may take, its preview with it."""
+"""About the longest time in seconds that one act of a race takes, its preview included."""
 
 
 def at_once(*acts: Act) -> list[Any]:
-    """Run every act on a thread of its own at the same moment; return results, or what of ours they raised."""
+    """Run the acts at the same moment, each on its own thread; return each result or the ToolgateError it raised."""
     return rounds_at_once([acts])[0]
 
 
 def rounds_at_once(rounds: Sequence[Sequence[Act]]) -> list[list[Any]]:
-    """Race round after round on the same threads, each round from its own starting line; return their results."""
+    """Run rounds of acts on the same threads, each round from a barrier of its own; return the results by round."""
     lanes = len(rounds[0])
     line, results = threading.Barrier(lanes), [[None] * lanes for _ in rounds]
 
@@ -45,14 +45,33 @@ def rounds_at_once(rounds: Sequence[Sequence[Act]]) -> list[list[Any]]:
     return results
 
 
-def staggered(races: list[list[Act]], seed: int) -> list[list[Act]]:
-    """Let in each round one of the two, drawn by chance, begin up to so long after the other as either may take."""
+def staggered(races: Sequence[list[Act]], seed: int) -> list[list[Act]]:
+    """Delay one of the two acts of each race by a random time up to LONGEST, the first and the second in turn."""
     dice = counts.dice(seed)
-    late = [(dice.randrange(2), dice.uniform(0, LONGEST)) for _ in races]
-    return [
-        [partial(_after, seconds, act) if lane == behind else act for lane, act in enumerate(acts)]
-        for acts, (behind, seconds) in zip(races, late, strict=True)
-    ]
+    delayed = dice.randrange(2)
+    made = []
+    for number, acts in enumerate(races):
+        late = (delayed + number) % 2
+        seconds = dice.uniform(0, LONGEST)
+        made.append([partial(_after, seconds, act) if lane == late else act for lane, act in enumerate(acts)])
+    return made
+
+
+def in_order(race: Sequence[Act], first: int) -> list[Act]:
+    """Let the two acts of a race run one after the other, the one with index `first` before the other one."""
+    ended = threading.Event()
+
+    def lead() -> Any:
+        try:
+            return race[first]()
+        finally:
+            ended.set()
+
+    def follow() -> Any:
+        assert ended.wait(timeout=60), "the first act did not end"
+        return race[1 - first]()
+
+    return [lead, follow] if first == 0 else [follow, lead]
 
 
 def _after(seconds: float, act: Act) -> Any:

@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do: for a condition, never for a time."""
+"""Wait for a condition that another thread or process brings about."""
 
 from collections.abc import Callable
 from time import monotonic, sleep
@@ -8,7 +8,10 @@ ValueT = TypeVar("ValueT")
 
 
 def eventually(condition: Callable[[], ValueT], seconds: float = 60.0, what: str = "it") -> ValueT:
-    """Return the first true value of `condition`; fail when there is none for so long that something hangs."""
+    """Return the first true value of `condition`.
+
+    Fail after `seconds`, which is a limit for hanging tests and must be far longer than the condition takes.
+    """
     ends = monotonic() + seconds
     while True:
         value = condition()

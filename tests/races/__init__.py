@@ -1,1 +1,4 @@
-"""Real threads on real connections, every race run many times: one of them wins, and nothing is torn."""
+"""Races between real threads on real connections: in each round exactly one side wins, and the state stays whole.
+
+Round counts are small unless TOOLGATE_NIGHTLY=1. No test needs both sides to win: who wins is chance.
+"""

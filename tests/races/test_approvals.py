@@ -1,4 +1,4 @@
-"""Two people and one plan at once: one decides, the other is told so, and what runs is what was approved."""
+"""Races of two people over one plan: one decides, the other gets a conflict, and what runs is what was approved."""
 
 from functools import partial
 
@@ -14,11 +14,11 @@ from plans.models import Plan
 from plans.services import Requester
 from tests import counts
 from tests.builders import request_of
-from tests.races.test_plans import EXPIRED, RAN, drive, say, settled
+from tests.races.acts import EXPIRED, RAN, approve_request, drive, settled
 from tests.racing import Act, rounds_at_once, staggered
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.timeout(counts.seconds(1800))
+pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.seconds(1800))]
 
 
 def reject(request: ApprovalRequest, by: User) -> ApprovalRequest:
@@ -27,31 +27,31 @@ def reject(request: ApprovalRequest, by: User) -> ApprovalRequest:
 
 
 def edit(plan: Plan, step_id: int) -> str:
-    """Give a step another value, as the plan's owner."""
+    """Change the parameter of a step, as the plan's owner."""
     change = read_change({"edit": [{"step_id": step_id, "parameters": {"value": "edited"}}]})
     change_plan(plan, change, by=Requester(plan.author))
     return "edited"
 
 
 def edit_once_decided(plan: Plan, request: ApprovalRequest) -> str:
-    """Give the next step another value as soon as the step before it may run."""
+    """Change the parameter of step 2 as soon as the request of step 1 is decided."""
     decided = ApprovalRequest.objects.filter(pk=request.pk).exclude(status="pending")
     eventually(decided.exists, what="the decision")
     return edit(plan, 2)
 
 
 def approve_and_drive(plan: Plan, request: ApprovalRequest, by: User) -> None:
-    """Approve, and do at once what a worker does then."""
-    say(request, by)
+    """Approve, then drive the plan as a worker."""
+    approve_request(request, by)
     drive(plan, 0)
 
 
-@pytest.mark.parametrize("other", [say, reject])
+@pytest.mark.parametrize("other", [approve_request, reject])
 def test_one_of_two_reviewers_decides(other, plans, reviewers, stage, report_race):
-    """The other gets a conflict, and the plan goes the way of the one."""
+    """The other gets a conflict, and the plan continues by the one decision."""
     first, second = reviewers
     races: list[list[Act]] = [
-        [partial(say, request_of(plan), first), partial(other, request_of(plan), second)] for plan in plans
+        [partial(approve_request, request_of(plan), first), partial(other, request_of(plan), second)] for plan in plans
     ]
     seed = counts.seed()
     for plan, results in zip(plans, rounds_at_once(staggered(races, seed)), strict=True):
@@ -59,13 +59,15 @@ def test_one_of_two_reviewers_decides(other, plans, reviewers, stage, report_rac
         verdict = Review.objects.get(request=request_of(plan)).verdict
         assert settled(plan) == {"approve": RAN, "reject": (*EXPIRED[:3], "rejected")}[verdict]
     assert len(stage.values("dangerous")) == Review.objects.filter(verdict="approve").count()
-    pair = f"approve against {'approve' if other is say else 'reject'}"
+    pair = f"approve against {'reject' if other is reject else 'approve'}"
     report_race(pair, len(plans), seed=seed, first_won=Review.objects.filter(person=first).count())
 
 
 def test_approve_against_an_edit_of_what_waits(plans, rosa, stage, report_race):
-    """What was shown to the reviewer cannot be changed any more: it runs as it was approved."""
-    races: list[list[Act]] = [[partial(say, request_of(plan), rosa), partial(edit, plan, 1)] for plan in plans]
+    """A waiting step cannot be edited: it runs as it was shown to the reviewer."""
+    races: list[list[Act]] = [
+        [partial(approve_request, request_of(plan), rosa), partial(edit, plan, 1)] for plan in plans
+    ]
     for plan, (_, edited) in zip(plans, rounds_at_once(races), strict=True):
         assert isinstance(edited, Conflict)
         assert settled(plan) == RAN
@@ -74,12 +76,13 @@ def test_approve_against_an_edit_of_what_waits(plans, rosa, stage, report_race):
 
 
 def test_approve_against_an_edit_of_what_follows(plans, rosa, stage, report_race):
-    """The step that follows runs once, as edited when the edit was in time and as it was when the edit was refused."""
+    """The next step runs once: as edited if the edit came in time, as it was if the edit was refused."""
     races: list[list[Act]] = [
         [partial(approve_and_drive, plan, request_of(plan), rosa), partial(edit_once_decided, plan, request_of(plan))]
         for plan in plans
     ]
     edited = [second for _, second in rounds_at_once(races)]
+    assert all(each == "edited" or isinstance(each, Conflict) for each in edited)
     assert {settled(plan) for plan in plans} == {RAN}
     in_time = edited.count("edited")
     assert sorted(stage.values("safe")) == sorted(["edited"] * in_time + ["y"] * (len(plans) - in_time))

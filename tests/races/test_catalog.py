@@ -1,4 +1,4 @@
-"""The catalog written by several at once, and while calls run: one contract, no version twice, nothing lost."""
+"""Races of syncs, changes and calls over the catalog: one contract, no version twice, nothing lost."""
 
 from functools import partial
 
@@ -17,14 +17,16 @@ from catalog.versions import as_set
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester
+from tests import counts
 from tests.approvals.builders import approval, ask, make_tool
 from tests.builders import act, make_plan
 from tests.conftest import forget_what_was_read
 from tests.racing import Act, at_once, rounds_at_once
-from tests.tools_for_tests import TOOLS, safe
+from tests.tools_for_tests import TOOLS
 from tests.waiting import eventually
 
-ROUNDS = 6
+pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.seconds(1800))]
+ROUNDS = counts.count(100, 50)
 
 
 @pytest.fixture
@@ -38,13 +40,8 @@ def fresh(transactional_db, monkeypatch):
     forget_what_was_read()
 
 
-def described(number):
-    """Return the tool `safe` as its author describes it the n-th time."""
-    return safe.with_terms(description=f"Text {number}.", safety_level=safe.safety_level, categories=safe.categories)
-
-
 def assert_whole():
-    """Check that rows and code say the same of every tool, and that the audit log is intact."""
+    """Check that rows and code agree on every tool, and that the audit log is intact."""
     snapshot.forget()
     for row in Tool.objects.select_related("current_version").filter(name__in=[each.name for each in TOOLS]):
         loaded, found = get_tool(row.name), snapshot.current(row.name)
@@ -82,7 +79,7 @@ def test_syncs_and_changes_at_once_leave_what_both_said(fresh, admin):
 
 
 def test_calls_go_on_while_the_catalog_changes(executor, stage, ada, admin):
-    """Each runs under a version that was current, or says why it did not; none is lost."""
+    """Every plan runs to its end."""
     plans = []
 
     def call_often():
@@ -102,7 +99,7 @@ def test_calls_go_on_while_the_catalog_changes(executor, stage, ada, admin):
 
 
 def test_a_change_and_an_answer_at_once_never_leave_an_approval_of_what_was(transactional_db, ada, admin, rosa):
-    """Whoever is first: the request is void and its call may not run."""
+    """Whichever is first, the request is invalidated and its call cancelled."""
     held = [ask(ada, make_tool(f"tool_{number}")) for number in range(ROUNDS * 2)]
     races: list[list[Act]] = []
     for request in held:

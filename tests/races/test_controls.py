@@ -1,4 +1,4 @@
-"""Owners and workers at once: nothing starts after a pause or an end, and of two controls one wins."""
+"""Races of owners and workers: nothing starts after a pause or a cancellation, and one of two controls succeeds."""
 
 from functools import partial
 from typing import Any
@@ -7,16 +7,15 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.errors import Conflict
-from plans.controls import cancel_plan, pause_plan, resume_plan
+from plans.controls import pause_plan, resume_plan
 from plans.models import Plan
 from plans.services import Requester
 from tests import counts
 from tests.builders import act, approve, assert_gapless, events_of, make_plan, work_off
-from tests.races.test_plans import drive
+from tests.races.acts import ROUNDS, cancel, drive
 from tests.racing import Act, rounds_at_once
 
-ROUNDS = counts.count(500, 50)
-pytestmark = pytest.mark.timeout(counts.seconds(1800))
+pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.seconds(1800))]
 STARTS = ("step.started", "call.started")
 
 
@@ -39,20 +38,14 @@ def resume(plan: Plan) -> str:
     return "resumed"
 
 
-def cancel(plan: Plan) -> str:
-    """Cancel a plan as its owner."""
-    cancel_plan(plan, by=Requester(plan.author))
-    return "cancelled"
-
-
 def starts_after(plan: Plan, kind: str) -> list[str]:
-    """Return what the history says began after an event of this kind."""
+    """Return the types of the start events after the event of this kind."""
     seq = plan.events.get(type=kind).seq
     return list(plan.events.filter(seq__gt=seq, type__in=STARTS).values_list("type", flat=True))
 
 
 def test_pause_against_claims(chains, stage):
-    """No step starts once the pause is committed; all the others run after the resume, once each."""
+    """No step starts after the pause is committed; each remaining step runs once after the resume."""
     races: list[list[Act]] = [
         [partial(drive, plan, 0), partial(drive, plan, 1), partial(pause, plan)] for plan in chains
     ]
@@ -68,7 +61,7 @@ def test_pause_against_claims(chains, stage):
 
 
 def test_pause_against_the_start_of_an_approved_call(transactional_db, stage, ada, rosa):
-    """Either it started before the pause or it starts after the resume, once."""
+    """The call starts once, before the pause or after the resume."""
     plans = [work_off(make_plan(ada, act(1, "x", tool="dangerous"))) for _ in range(ROUNDS)]
     for plan in plans:
         approve(plan, rosa)
@@ -85,7 +78,7 @@ def test_pause_against_the_start_of_an_approved_call(transactional_db, stage, ad
 
 
 def test_cancel_against_claims(chains):
-    """No step starts once the plan is cancelled."""
+    """No step starts after the plan is cancelled."""
     races: list[list[Act]] = [
         [partial(drive, plan, 0), partial(drive, plan, 1), partial(cancel, plan)] for plan in chains
     ]
@@ -99,7 +92,7 @@ def test_cancel_against_claims(chains):
 
 
 def test_two_resume_at_once(chains):
-    """One does, the other is told that it is not paused."""
+    """One succeeds, the other gets a conflict since the plan is not paused any more."""
     for plan in chains:
         pause(plan)
     for plan, results in zip(chains, rounds_at_once([[partial(resume, plan)] * 2 for plan in chains]), strict=True):
@@ -109,7 +102,7 @@ def test_two_resume_at_once(chains):
 
 
 def test_pause_against_resume(chains):
-    """One after the other: it ends paused when the resume came first, and never twice the same."""
+    """The plan ends paused if the resume came first; otherwise the second pause gets a conflict."""
     for plan in chains:
         pause(plan)
     for plan, (paused, resumed) in zip(

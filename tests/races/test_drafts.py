@@ -1,4 +1,4 @@
-"""Several who start the plan of one draft at once: one does, and the others are told."""
+"""Races of people who start the same draft: one succeeds, the others get a conflict."""
 
 from functools import partial
 
@@ -12,9 +12,9 @@ from tests import counts
 from tests.builders import make_draft
 from tests.racing import rounds_at_once
 
-pytestmark = pytest.mark.timeout(counts.seconds(1800))
+pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.seconds(1800))]
 
-ROUNDS = counts.count(200)
+ROUNDS = counts.count(200, 30)
 STARTERS = 3
 
 

@@ -1,90 +1,47 @@
-"""Workers, reviewers, owners and the clock at once: one start, one end, and a history without gaps."""
+"""Races of workers, reviewers, owners and the clock: one start, one end, and events without gaps."""
 
 from functools import partial
-from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 
-from approvals import decisions, expiry
-from approvals.decisions import Decision, decide
+from approvals import decisions
 from approvals.models import ApprovalRequest
-from approvals.states import Verdict
 from catalog import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans import engine, recovery
-from plans.controls import cancel_plan
 from plans.engine import Turn
-from plans.models import Plan, Step
-from plans.services import Requester
+from plans.models import Step
 from plans.work import Resume, Run
 from tests import counts
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
-from tests.races.conftest import ROUNDS
+from tests.races.acts import EXPIRED, RAN, ROUNDS, apply_decision, approve_request, cancel, drive, expire, settled
 from tests.racing import Act, rounds_at_once, staggered
 
-pytestmark = pytest.mark.timeout(counts.seconds(1800))
+pytestmark = [pytest.mark.db, pytest.mark.timeout(counts.seconds(1800))]
 
 WORKERS = 8
 CLAIMERS = 16
-RAN = ("completed", "completed", "completed", "consumed")
-EXPIRED = ("failed", "failed", "failed", "expired")
-
-
-def say(request: ApprovalRequest, by: User, channel: Any = "rest") -> ApprovalRequest:
-    """Approve a request."""
-    return decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest, "", channel))
-
-
-def cancel(plan: Plan) -> str:
-    """Cancel a plan as its owner."""
-    cancel_plan(plan, by=Requester(plan.author))
-    return "cancelled"
-
-
-def carry_out(request: ApprovalRequest) -> int:
-    """Do what the clock does when the time to undo is over."""
-    assert request.effective_at
-    return decisions.apply_due(request.effective_at)
-
-
-def expire(request: ApprovalRequest) -> bool:
-    """Do what the clock does when the time of a request, or of its approval, is over."""
-    end = request.not_after or request.expires_at
-    return expiry.expire_if_due(request, end)
-
-
-def drive(plan: Plan, worker: int) -> None:
-    """Claim and run what is ready, as one of many workers."""
-    owner = f"worker-{worker}"
-    work = engine.claim(plan.pk, owner=owner)
-    while work is not None:
-        work = engine.advance(work, Turn(owner, until=float("inf"), steps_left=1000))
-
-
-def settled(plan: Plan) -> tuple[str, str, str, str]:
-    """Return how a plan, its first step, that step's call and its request stand, once nothing is left to do."""
-    plan = work_off(plan)
-    assert_gapless(plan)
-    assert not plan.steps.exclude(claimed_by="", lease_until=None).exists()
-    return plan.status, step_of(plan).status, call_of(plan).status, request_of(plan).status
 
 
 def test_approve_against_cancel(plans, rosa, stage, report_race):
-    """Cancelled is the end; what was approved before it does not start after it."""
-    races: list[list[Act]] = [[partial(say, request_of(plan), rosa), partial(cancel, plan)] for plan in plans]
+    """The plan ends cancelled, and an approval given before that starts nothing."""
+    races: list[list[Act]] = [
+        [partial(approve_request, request_of(plan), rosa), partial(cancel, plan)] for plan in plans
+    ]
     seed, approved = counts.seed(), 0
     for plan, (said, cancelled) in zip(plans, rounds_at_once(staggered(races, seed)), strict=True):
         assert cancelled == "cancelled"
+        assert isinstance(said, ApprovalRequest | Conflict)
         assert settled(plan) == ("cancelled", "cancelled", "cancelled", "withdrawn")
         approved += isinstance(said, ApprovalRequest)
     assert stage.values("dangerous") == []
     report_race("approve against cancel", len(plans), seed=seed, approved_first=approved)
 
 
+@pytest.mark.slow
 def test_cancel_against_the_start(plans, rosa, stage):
-    """Either it runs to its end or it never starts."""
+    """The call either runs to its end or never starts."""
     for plan in plans:
         approve(plan, rosa)
     races: list[list[Act]] = [[partial(drive, plan, 0), partial(cancel, plan)] for plan in plans]
@@ -97,8 +54,9 @@ def test_cancel_against_the_start(plans, rosa, stage):
     assert len(stage.values("dangerous")) == sum(call == "completed" for _, _, call, _ in outcomes)
 
 
+@pytest.mark.slow
 def test_the_start_against_the_end_of_its_window(plans, rosa, stage):
-    """Either it runs or it has expired, never both."""
+    """The call either runs or expires, never both."""
     for plan in plans:
         approve(plan, rosa)
     races: list[list[Act]] = [[partial(drive, plan, 0), partial(expire, request_of(plan))] for plan in plans]
@@ -108,10 +66,13 @@ def test_the_start_against_the_end_of_its_window(plans, rosa, stage):
     assert len(stage.values("dangerous")) == outcomes.count(RAN)
 
 
+@pytest.mark.slow
 def test_undo_against_the_clock(plans, rosa):
-    """Either the decision is taken back and the request waits again, or it stands and the call may run."""
-    requests = [say(request_of(plan), rosa, "page") for plan in plans]
-    races: list[list[Act]] = [[partial(decisions.undo, each, by=rosa), partial(carry_out, each)] for each in requests]
+    """Either the decision is undone and the request is pending again, or it stands and the call may run."""
+    requests = [approve_request(request_of(plan), rosa, "page") for plan in plans]
+    races: list[list[Act]] = [
+        [partial(decisions.undo, each, by=rosa), partial(apply_decision, each)] for each in requests
+    ]
     results = rounds_at_once(staggered(races, counts.seed()))
     for plan, (undone, _) in zip(plans, results, strict=True):
         stands = isinstance(undone, Conflict)
@@ -122,7 +83,7 @@ def test_undo_against_the_clock(plans, rosa):
 
 
 def test_one_ready_step_is_claimed_once(transactional_db, stage, ada, report_race):
-    """However many workers come for it."""
+    """Of many workers that claim the same step, one gets it."""
     plans = [make_plan(ada, act(1, number)) for number in range(ROUNDS)]
     races = [[partial(engine.claim, plan.pk, owner=f"worker-{lane}") for lane in range(CLAIMERS)] for plan in plans]
     for results in rounds_at_once(races):
@@ -131,8 +92,9 @@ def test_one_ready_step_is_claimed_once(transactional_db, stage, ada, report_rac
     report_race(f"{CLAIMERS} claimers of one ready step", ROUNDS)
 
 
+@pytest.mark.slow
 def test_one_approved_call_is_started_once(plans, rosa, stage, report_race):
-    """Also by workers that all believe the step to be theirs."""
+    """Of many workers that all hold the same claim, one starts the call."""
     races = []
     for plan in plans:
         approve(plan, rosa)
@@ -145,18 +107,21 @@ def test_one_approved_call_is_started_once(plans, rosa, stage, report_race):
     report_race(f"{CLAIMERS} claimers of one approved call", ROUNDS)
 
 
+@pytest.mark.slow
 def test_many_workers_share_a_plan(transactional_db, stage, ada, checked):
-    """Every step runs once, the join last."""
+    """Every step runs once, and the step that joins the branches runs last."""
     branches = [act(number, number, dependencies=[1]) for number in range(2, 42)]
     plan = make_plan(ada, act(1, 1), *branches, act(42, 42, dependencies=list(range(2, 42))))
     rounds_at_once([[partial(drive, plan, lane) for lane in range(WORKERS)]])
     assert work_off(plan).status == "completed"
     assert sorted(stage.values("safe")) == list(range(1, 43))
+    assert stage.values("safe")[-1] == 42
     assert_gapless(plan)
 
 
+@pytest.mark.slow
 def test_a_late_finish_against_recovery(transactional_db, stage, ada, checked):
-    """Either the worker was in time or it was not: the step ends once."""
+    """The step ends once, whether the worker finished before its lease was taken back or after."""
     plans = [make_plan(ada, act(1, number, "cautious")) for number in range(ROUNDS)]
     races: list[list[Act]] = []
     for plan in plans:

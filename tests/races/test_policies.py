@@ -1,4 +1,4 @@
-"""Administrators who write policies at the same moment: no revision is lost or doubled, and the order stays one."""
+"""Races of administrators who change policies: no revision is lost or doubled, and the order stays unique."""
 
 from functools import partial
 
@@ -12,14 +12,16 @@ from tests import counts
 from tests.racing import at_once
 
 pytestmark = [
+    pytest.mark.db,
+    pytest.mark.slow,
     pytest.mark.django_db(transaction=True, serialized_rollback=True),
     pytest.mark.timeout(counts.seconds(600)),
 ]
-ROUNDS = 10
+ROUNDS = counts.count(100, 33)
 
 
 def test_changes_of_one_policy(admin: User) -> None:
-    """Without naming what they read both count, one after the other; with it, the second learns of the first."""
+    """Without a revision both changes apply, one after the other; with a revision the second gets a conflict."""
     policy = Policy.objects.get(order=10)
     change = partial(policies.change, policy, by=admin)
     for number in range(ROUNDS):
@@ -34,7 +36,7 @@ def test_changes_of_one_policy(admin: User) -> None:
 
 
 def test_a_name_is_given_once(admin: User) -> None:
-    """The other is told to take another."""
+    """The second of two policies with the same name is refused."""
     for number in range(ROUNDS):
         make = partial(policies.create, {"name": f"Policy {number}", "effect": "deny"}, by=admin)
         results = at_once(make, make)
@@ -43,7 +45,7 @@ def test_a_name_is_given_once(admin: User) -> None:
 
 
 def test_policies_that_change_places(admin: User) -> None:
-    """Each stays in one place of its own."""
+    """Each policy keeps a place of its own."""
     for _ in range(ROUNDS):
         first, second, third = Policy.objects.order_by("order", "pk")
         at_once(partial(policies.move, third, up=True, by=admin), partial(policies.move, first, up=False, by=admin))

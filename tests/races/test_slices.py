@@ -1,4 +1,4 @@
-"""Steps that are approved before they are ready, while they become ready, are asked about twice, or are cancelled."""
+"""Races over steps that are approved early: becoming ready, a second preview, or a cancellation at the same time."""
 
 from functools import partial
 from typing import Any
@@ -16,38 +16,37 @@ from plans.services import Requester
 from plans.slices import Approval, SliceItem
 from tests import counts
 from tests.builders import act, approve, make_plan, work_off
-from tests.races.conftest import ROUNDS
-from tests.races.test_plans import drive
+from tests.races.acts import ROUNDS, drive
 from tests.racing import Act, rounds_at_once, staggered
 
-pytestmark = pytest.mark.timeout(counts.seconds(1800))
+pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.seconds(1800))]
 
 
 @pytest.fixture
 def gated(transactional_db: None, stage: Any, ada: User, rosa: User, checked: None) -> list[Plan]:
-    """Plans whose first step waits for people, with another such step that needs it."""
+    """One plan a round: two dangerous steps, the first of which waits for approval and the second depends on it."""
     steps = act(1, "x", "dangerous"), act(2, "y", "dangerous", dependencies=[1])
     return [work_off(make_plan(ada, *steps)) for _ in range(ROUNDS)]
 
 
 def early(plan: Plan) -> ApprovalRequest:
-    """Let the reviewer ask about the step that is not ready."""
+    """Open the request of the step that is not ready, for the reviewer."""
     return slices.prepare(plan, 1, by=User.objects.get(username="rosa")).asked[0]
 
 
-def say(plan: Plan, request: ApprovalRequest, by: User) -> str:
-    """Approve one request as a slice; return what became of it."""
+def approve_early(plan: Plan, request: ApprovalRequest, by: User) -> str:
+    """Approve one request as a slice; return its result."""
     return slices.approve(plan, [SliceItem(request.public_id, request.digest)], Approval(by=by))[0].status
 
 
 def approve_first(plans: list[Plan], by: User) -> None:
-    """Approve the first step of each plan: the next is ready as soon as that one has run."""
+    """Approve the first step of each plan, so that the next one is ready as soon as it has run."""
     for plan in plans:
         approve(plan, by)
 
 
 def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
-    """There is one request, and both are shown it."""
+    """One request is opened, and both previews show it."""
     look = partial(slices.prepare, count=1, by=rosa)
     races: list[list[Act]] = [[partial(look, plan), partial(look, plan)] for plan in gated]
     for plan, found in zip(gated, rounds_at_once(races), strict=True):
@@ -59,11 +58,11 @@ def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
 
 
 def test_a_slice_is_approved_while_its_step_becomes_ready(gated, rosa, tomas, stage, report_race):
-    """The step runs once, whether the answer came before it was ready or after."""
+    """The step runs once, whether the approval came before it was ready or after."""
     asked = [early(plan) for plan in gated]
     approve_first(gated, rosa)
     races: list[list[Act]] = [
-        [partial(say, plan, request, tomas), partial(drive, plan, 0)]
+        [partial(approve_early, plan, request, tomas), partial(drive, plan, 0)]
         for plan, request in zip(gated, asked, strict=True)
     ]
     seed = counts.seed()
@@ -76,7 +75,7 @@ def test_a_slice_is_approved_while_its_step_becomes_ready(gated, rosa, tomas, st
 
 
 def test_a_step_is_asked_about_while_it_becomes_ready(gated, rosa, stage, report_race):
-    """It has one open request in the end, early or not."""
+    """In the end the step has one open request, which is not early any more."""
     approve_first(gated, rosa)
     races: list[list[Act]] = [[partial(slices.prepare, plan, 1, by=rosa), partial(drive, plan, 0)] for plan in gated]
     seed = counts.seed()
@@ -90,10 +89,10 @@ def test_a_step_is_asked_about_while_it_becomes_ready(gated, rosa, stage, report
 
 
 def test_a_plan_is_cancelled_while_its_slice_is_approved(gated, ada, tomas, stage, report_race):
-    """Whoever comes second is told so, and nothing runs."""
+    """The plan ends cancelled and nothing runs, whichever came first."""
     asked = [early(plan) for plan in gated]
     races: list[list[Act]] = [
-        [partial(say, plan, request, tomas), partial(cancel_plan, plan, by=Requester(ada))]
+        [partial(approve_early, plan, request, tomas), partial(cancel_plan, plan, by=Requester(ada))]
         for plan, request in zip(gated, asked, strict=True)
     ]
     seed = counts.seed()
