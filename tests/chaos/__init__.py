@@ -1,1 +1,1 @@
-"""Serving processes that are killed in the middle of what they do."""
+"""Faults injected into running processes: kills, cut connections, a database or a Redis that is away."""

@@ -1,9 +1,9 @@
 """Named fail points at the boundaries of commits, loaded into serving processes through TOOLGATE_TOOLS.
 
 The product has no hooks for this: what a transaction wrote is seen in its statements, and names the point that its
-commit is. With TOOLGATE_CHAOS_POINTS=1 a process looks for the file `arm` in its folder of effects, which holds
+commit is. With TOOLGATE_TEST_POINTS=1 a process looks for the file `arm` in its folder of effects, which holds
 `<point>:<before|after>:<exit|raise|stop|sleep>`; whichever comes to that point first takes the file away and acts. With
-TOOLGATE_CHAOS_ANNOUNCE=1 each point is named to the server in a statement of its own just before COMMIT, which is how
+TOOLGATE_TEST_ANNOUNCE=1 each point is named to the server in a statement of its own just before COMMIT, which is how
 `tests.chaos.proxy` knows where to cut.
 """
 
@@ -77,14 +77,14 @@ def rollback(self: BaseDatabaseWrapper) -> None:
 
 
 def _announce(wrapper: BaseDatabaseWrapper, points: list[str]) -> None:
-    if points and os.environ.get("TOOLGATE_CHAOS_ANNOUNCE") and wrapper.connection is not None:
+    if points and os.environ.get("TOOLGATE_TEST_ANNOUNCE") and wrapper.connection is not None:
         # A prepared statement would be sent without its text.
         wrapper.connection.execute(f"SELECT 1 /* chaos:{','.join(points)}: */", prepare=False)
 
 
 def reach(point: str, moment: str) -> None:
     """Do what is armed for this point and moment, if anything is, and if nobody else did it first."""
-    if not os.environ.get("TOOLGATE_CHAOS_POINTS"):
+    if not os.environ.get("TOOLGATE_TEST_POINTS"):
         return
     armed = Path(os.environ["TOOLGATE_TEST_EFFECTS"]) / "arm"
     try:
@@ -122,5 +122,5 @@ def install() -> None:
     BaseDatabaseWrapper.rollback = rollback  # type: ignore[method-assign]
 
 
-if os.environ.get("TOOLGATE_CHAOS_POINTS") or os.environ.get("TOOLGATE_CHAOS_ANNOUNCE"):
+if os.environ.get("TOOLGATE_TEST_POINTS") or os.environ.get("TOOLGATE_TEST_ANNOUNCE"):
     install()

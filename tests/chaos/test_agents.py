@@ -1,4 +1,4 @@
-"""An agent's step whose process is killed at every commit: the same conversation in the end, and each effect once."""
+"""An agent's step whose process is killed at a commit: the conversation ends the same, with each effect once."""
 
 import json
 import os
@@ -39,7 +39,7 @@ LIVES = 20
 
 @pytest.fixture
 def sink(script: Any, stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
-    """Where effects are written, outside of the database; the model answers by what it has said before."""
+    """The file of effects, outside the database; the scripted model answers by how much it has said before."""
     path = tmp_path / "sink"
 
     def write(value: str, context: Any) -> str:
@@ -59,7 +59,7 @@ def sink(script: Any, stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def live(plan: Plan, reviewer: User) -> None:
-    """Work the plan off and approve what it asks, as long as there is anything to do."""
+    """Work the plan off and approve its requests until nothing is left to do."""
     while work_off(plan).status not in PLAN_TERMINAL:
         waiting = ApprovalRequest.objects.filter(plan_ref=plan.public_id, status=RequestStatus.PENDING)
         step_id = waiting.values_list("call__step__step_id", flat=True).order_by("call__step__step_id").first()
@@ -69,7 +69,7 @@ def live(plan: Plan, reviewer: User) -> None:
 
 
 def die_at(moment: str, number: int) -> Callable[[], int]:
-    """Let this process be killed before or after its so manieth commit; return a way to ask how many there were."""
+    """Kill this process before or after its commit of this number; return a function that counts its commits."""
     backend: Any = type(connections[DEFAULT_DB_ALIAS])  # each has a way to commit of its own
     commit, counter, seen = backend._commit, count(1), [0]
 
@@ -82,13 +82,13 @@ def die_at(moment: str, number: int) -> Callable[[], int]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     backend._commit = commit_or_die
-    # Who watches statements is given commits one by one, on SQLite too.
+    # With an execute wrapper the SQLite backend, too, sends each commit on its own.
     connection.execute_wrappers.append(lambda execute, *given: execute(*given))
     return lambda: seen[0]
 
 
 def in_a_process_of_its_own(act: Callable[[], int]) -> int | None:
-    """Do something in a forked process; return what it returned (less than 256), None when it was killed."""
+    """Run `act` in a forked process; return its result (0 to 254; 255 is an error), or None if it was killed."""
     connection.close()
     if connection.vendor == "postgresql":
         cast("Any", connection).close_pool()  # two processes on one connection would talk at once
@@ -104,7 +104,7 @@ def in_a_process_of_its_own(act: Callable[[], int]) -> int | None:
 
 
 def bring_to_its_end(plan: Plan, people: tuple[User, User], sink: Path, dies: tuple[str, int]) -> int:
-    """Let processes carry the plan out, the first of which is killed; return how often one that lived committed."""
+    """Run the plan in processes, the first of which is killed; return the commits of the last one."""
     ada, rosa = people
 
     def carry_out() -> int:
@@ -128,7 +128,7 @@ def bring_to_its_end(plan: Plan, people: tuple[User, User], sink: Path, dies: tu
 
 
 def settle(plan: Plan, step: Step, by: User, sink: Path) -> None:
-    """Say what became of a call whose process was killed: a person looks where its effect would be."""
+    """Settle the outcome of a call whose process was killed, by its line in the file of effects."""
     assert step.call is not None
     value = step.parameters_json["value"]
     was_done = sink.exists() and value in sink.read_text().split()
@@ -137,7 +137,7 @@ def settle(plan: Plan, step: Step, by: User, sink: Path) -> None:
 
 
 def conversation_of(plan: Plan) -> list[tuple[str, Any]]:
-    """Return who said what: each message's words and calls, and which effects the model was told of."""
+    """Return the author, text, calls and results of each message."""
     told = []
     for message in json.loads(run_of(plan).messages):
         results = [(each["id"], each["tool"]) for each in message.get("results", ())]
@@ -145,10 +145,11 @@ def conversation_of(plan: Plan) -> list[tuple[str, Any]]:
     return told
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(counts.seconds(1800))
 @pytest.mark.django_db(transaction=True)
 def test_an_agent_killed_at_any_commit_says_the_same_and_does_everything_once(sink, ada, rosa, record_property):
-    """Three dangerous calls, two of them held side by side; wherever the process dies, another goes on from there."""
+    """Three dangerous calls, two of them held side by side; another process continues where the first was killed."""
     seed = counts.seed()
     make_agent(tools=ToolFilter(names=["dangerous"]))
     whole = agent_plan(ada)

@@ -1,4 +1,4 @@
-"""`kill -9` of processes: no effect twice, no acknowledged write lost, nothing stuck or torn."""
+"""`kill -9` of processes: no effect twice, no acknowledged write lost, nothing stuck or half done."""
 
 from typing import NamedTuple
 
@@ -29,8 +29,9 @@ def approve_what_waits(by):
         decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest))
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_both_kinds_of_call(serving, evidence, ada, rosa):
-    """The dangerous one waits for a person and does not run again; the safe one completes, and what follows it."""
+    """The dangerous call has an unknown outcome and does not run again; the safe one runs again and completes."""
     gate = {"parameters": {"gate": "open"}}
     steps = step(1, "dangerous_work", **gate), step(2, "safe_work", **gate), step(3, "safe_work", dependencies=[2])
     plan = make_plan(ada, *steps)
@@ -52,24 +53,26 @@ def test_killed_in_the_middle_of_both_kinds_of_call(serving, evidence, ada, rosa
     assert_nothing_is_wrong(evidence)
 
 
-@pytest.mark.skipif(not settings.ON_SQLITE, reason="the cluster is killed there")
+@pytest.mark.nightly
+@pytest.mark.skipif(not settings.ON_SQLITE, reason="on PostgreSQL the cluster is killed")
 @pytest.mark.timeout(SECONDS)
 def test_one_process_is_killed_again_and_again(fleet, client_of, evidence, record_property):
-    """Pages, API and executor in one process: whatever was asked and answered holds, whenever it dies."""
+    """Pages, API and executor in one process: everything acknowledged holds, whenever the process is killed."""
     killed = KillLoop("kill loop, embedded", fleet(SERVE), KILLS, PLANS)
     go_through(killed, client_of, evidence, record_property)
 
 
 @pytest.mark.service
+@pytest.mark.nightly
 @pytest.mark.timeout(SECONDS)
 def test_a_cluster_is_killed_again_and_again(fleet, client_of, evidence, record_property):
-    """The same with several processes, of which any one dies at any time."""
+    """The same with several processes, any of which is killed at any time."""
     killed = KillLoop("kill loop, cluster", fleet(*COMMANDS, **ENVIRONMENT), CLUSTER_KILLS, CLUSTER_PLANS)
     go_through(killed, client_of, evidence, record_property)
 
 
 class KillLoop(NamedTuple):
-    """Which processes are killed how often, and how many plans there are meanwhile."""
+    """The processes, the number of kills, and the number of plans created meanwhile."""
 
     scenario: str
     processes: list[Serving]
@@ -78,7 +81,7 @@ class KillLoop(NamedTuple):
 
 
 def go_through(loop, client_of, evidence, record_property):
-    """Kill, judge, and report what was done."""
+    """Run the loop, report its counts, judge the result."""
     seed = counts.seed()
     client, killer = client_of(loop.processes, seed), Killer(loop.processes, counts.dice(seed + 1), loop.kills)
     with evidence.kept(loop.scenario, seed):

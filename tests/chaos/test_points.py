@@ -16,19 +16,19 @@ from tests.waiting import eventually
 
 ROUNDS = 3
 FEW = 3
-SECONDS = counts.seconds(1800)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(counts.seconds(1800))]
 MOMENTS = ("before", "after")
 
 
 def some(points, seed):
-    """Return every point at both moments, shuffled: all of them in full, else a few."""
+    """Return the points, each before and after, shuffled: three times in full mode, otherwise the first few."""
     each = [(point, moment) for point in points for moment in MOMENTS]
     counts.dice(seed).shuffle(each)
     return each * ROUNDS if counts.FULL else each[:FEW]
 
 
 def a_chain():
-    """Return the steps of a plan that comes past every point."""
+    """Return the steps of a plan that reaches every point."""
     return [
         step(1, "dangerous_work"),
         step(2, "safe_work", dependencies=[1]),
@@ -37,7 +37,7 @@ def a_chain():
 
 
 def go_through(scenario, faults, client, evidence, record_property):
-    """Meet every fault with a plan of its own, then judge and report."""
+    """Cause each fault in a plan of its own, then report and judge."""
     with evidence.kept(scenario, faults.seed):
         for number, (point, moment) in enumerate(faults.wanted):
             faults.arm(point, moment)
@@ -50,16 +50,15 @@ def go_through(scenario, faults, client, evidence, record_property):
 
 
 def create_another(client):
-    """Create one more plan, where the first did not come to the point."""
+    """Create one more plan, since the first did not reach the point."""
     client.create(f"again-{client.history.count('invoke')}", a_chain())
 
 
-@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("action", ["exit", "raise"])
 def test_a_process_fails_at_a_named_point(action, fleet, client_of, evidence, record_property):
-    """It dies there, or its database says that something went wrong, though it may have been done."""
+    """The process exits there, or its database reports an error though the commit may have happened."""
     seed = counts.seed()
-    processes = fleet(SERVE, TOOLGATE_CHAOS_POINTS="1")
+    processes = fleet(SERVE, TOOLGATE_TEST_POINTS="1")
     points = POINTS if action == "exit" else tuple(COMMITS)
     faults = Faults(processes, some(points, seed), seed, effects=evidence.effects, action=action)
     go_through(f"fail points, {action}", faults, client_of(processes, seed), evidence, record_property)
@@ -76,20 +75,18 @@ def proxy(transactional_db):
 
 
 @pytest.mark.service
-@pytest.mark.timeout(SECONDS)
 def test_the_database_is_cut_off_at_a_named_point(proxy, fleet, client_of, evidence, record_property):
-    """Before COMMIT reaches it, or after it has committed and nobody heard."""
+    """The connection ends before COMMIT reaches the server, or after the commit and before its answer."""
     seed = counts.seed()
     environment = {"DATABASE_URL": database_url(proxy.port), "PGSSLMODE": "disable", "PGGSSENCMODE": "disable"}
-    processes = fleet(SERVE, TOOLGATE_CHAOS_ANNOUNCE="1", **environment)
+    processes = fleet(SERVE, TOOLGATE_TEST_ANNOUNCE="1", **environment)
     faults = Faults(processes, some(COMMITS, seed), seed, proxy=proxy)
     go_through("connection cut at COMMIT", faults, client_of(processes, seed), evidence, record_property)
 
 
 @pytest.mark.service
-@pytest.mark.timeout(SECONDS)
 def test_the_database_is_away_for_a_while(proxy, fleet, client_of, evidence, record_property):
-    """Every connection is cut and none is let in for longer than a lease; before and after that all of it is slow."""
+    """Connections are cut and refused for up to three leases; before and after that some are slow."""
     seed = counts.seed()
     chance, times = counts.dice(seed), counts.count(30)
     processes = fleet(SERVE, DATABASE_URL=database_url(proxy.port), PGSSLMODE="disable", PGGSSENCMODE="disable")

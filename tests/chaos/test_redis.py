@@ -1,4 +1,4 @@
-"""Redis dies while plans run and people watch: it carries no data, so nothing is lost and nothing stands still."""
+"""Redis is killed while plans run and clients follow them: it holds no data, so nothing is lost or stuck."""
 
 import threading
 
@@ -13,6 +13,7 @@ from tests.chaos.redis import FOLLOWED_SECONDS, Follower, RedisServer
 from tests.chaos.verdicts import assert_nothing_is_wrong
 from tests.waiting import eventually
 
+pytestmark = [pytest.mark.service, pytest.mark.nightly, pytest.mark.timeout(counts.seconds(900))]
 KILLS = counts.count(30)
 STEPS = 12
 
@@ -27,17 +28,15 @@ def redis(tmp_path):
 
 
 def a_chain():
-    """Return the steps of a plan that lasts about as long as Redis does."""
+    """Return the steps of a plan that runs about as long as Redis does between two kills."""
     return [
         step(number, "safe_work", parameters={"seconds": 0.1}, dependencies=[number - 1] if number > 1 else [])
         for number in range(1, STEPS + 1)
     ]
 
 
-@pytest.mark.service
-@pytest.mark.timeout(counts.seconds(900))
 def test_redis_is_killed_with_sockets_open(redis, fleet, client_of, evidence, record_property):
-    """Each watcher gets each event once, in order, whichever connection it comes over; every plan ends."""
+    """Each follower gets each event once and in order, over any number of connections; every plan completes."""
     seed = counts.seed()
     processes = fleet(*COMMANDS, **{**ENVIRONMENT, "REDIS_URL": redis.url})
     client, chance = client_of(processes, seed), counts.dice(seed + 1)
@@ -58,14 +57,14 @@ def test_redis_is_killed_with_sockets_open(redis, fleet, client_of, evidence, re
 
 
 def created(client, key):
-    """Create a plan, and ask until that is answered; return its id."""
+    """Create a plan, retrying until it is acknowledged; return its id."""
     client.create(key, a_chain())
     eventually(lambda: client.try_again() or key not in client.open, what="an answer")
     return client.history.acknowledged("plan")[key]
 
 
 def kill_and_start(redis, chance):
-    """Let it work for a moment, then kill it, and start it again a moment later."""
+    """Kill Redis and start it again, each after a random moment."""
     threading.Event().wait(chance.uniform(0.1, 1.0))
     redis.kill()
     threading.Event().wait(chance.uniform(0.1, 1.0))
@@ -73,7 +72,7 @@ def kill_and_start(redis, chance):
 
 
 def judge(followers, client, processes):
-    """Check that every plan ended and that every watcher saw all of it once."""
+    """Check that every plan completed and that its follower saw each event once."""
     until_quiet(client, processes)
     for each in followers:
         each.thread.join(timeout=FOLLOWED_SECONDS + 10)

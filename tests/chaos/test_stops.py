@@ -1,4 +1,6 @@
-"""A plan that runs in one process and is ended from another."""
+"""A plan that runs in one process and is cancelled from another."""
+
+import pytest
 
 from plans.controls import cancel_plan
 from plans.models import Plan
@@ -6,11 +8,13 @@ from plans.services import Requester
 from tests.builders import assert_gapless, call_of, make_plan, step, step_of
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.nightly
+
 
 def test_a_cancellation_reaches_the_process_that_runs_the_handler(serving, evidence, ada, tmp_path):
-    """It looks by itself: the step ends, the handler that cannot be stopped is named, and its late answer is kept."""
+    """The step ends, the handler that cannot be stopped is recorded, and so is its late result."""
     plan = make_plan(ada, step(1, "safe_work", parameters={"gate": "open"}), step(2, "safe_work", dependencies=[1]))
-    serving.environment["TOOLGATE_LEASE_SECONDS"] = "30"  # nothing here is to be lost
+    serving.environment["TOOLGATE_LEASE_SECONDS"] = "30"  # longer than the test, so that no lease is lost
     serving.start()
     eventually(
         lambda: serving.marks()[(call_of(plan).public_id, "began")] if step_of(plan).call else 0, what="the start"

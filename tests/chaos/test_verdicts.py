@@ -1,4 +1,4 @@
-"""What judges the runs can fail: each wrong is found by its words."""
+"""The judgement of the runs finds each kind of violation."""
 
 import pytest
 
@@ -7,18 +7,18 @@ from plans.models import Event, Plan, Step
 from tests.builders import call_of, make_plan, step, work_off
 from tests.chaos.verdicts import unsettled, violations
 
-pytestmark = pytest.mark.usefixtures("chaos_tools", "effects_here")
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("chaos_tools", "effects_here")]
 
 
 @pytest.fixture
 def effects_here(evidence, monkeypatch):
-    """Let tools of this process leave their marks where the evidence is."""
+    """Let the tools of this process write their marks to the evidence folder."""
     monkeypatch.setenv("TOOLGATE_TEST_EFFECTS", str(evidence.effects))
 
 
 @pytest.fixture
 def ran(evidence, ada):
-    """A plan whose cautious step ran, acknowledged to the client."""
+    """A plan that was acknowledged to the client and whose cautious step ran."""
     plan = work_off(make_plan(ada, step(1, "cautious_work"), goal="plan-1"))
     evidence.history.add("ok", "plan", "plan-1", id=plan.public_id)
     assert (violations(evidence), unsettled()) == ([], [])
@@ -32,7 +32,7 @@ def sink(evidence, text):
 
 
 def test_an_effect_that_happened_twice_is_found(ran, evidence):
-    """In one attempt, and in two of a call that must not start again."""
+    """Twice in one attempt, and in a second attempt of a call that must not start again."""
     sink(evidence, f"{call_of(ran).public_id} 1 began")
     assert len(violations(evidence)) == 2
     sink(evidence, f"{call_of(ran).public_id} 2 began")
@@ -40,7 +40,7 @@ def test_an_effect_that_happened_twice_is_found(ran, evidence):
 
 
 def test_effects_that_the_database_does_not_know_are_found(ran, evidence):
-    """A call that is not there, and a completed one that never ran."""
+    """An effect of an unknown call, and a completed call without an effect."""
     sink(evidence, "call_nobody_knows 1 began")
     assert "is not in the database" in str(violations(evidence))
     (evidence.effects / "sink").write_text("")
@@ -48,13 +48,13 @@ def test_effects_that_the_database_does_not_know_are_found(ran, evidence):
 
 
 def test_a_dangerous_call_without_its_approval_is_found(ran, evidence):
-    """The sink has it, and no request was used up."""
+    """The sink has its effect, and no approval was consumed."""
     Call.objects.update(tool_name="dangerous_work")
     assert "ran without an approval" in str(violations(evidence))
 
 
 def test_writes_that_were_lost_or_doubled_are_found(ran, evidence, ada):
-    """An acknowledged plan that is gone, a refused one that is there, a key that made two."""
+    """An acknowledged plan that is missing, a refused one that exists, a key that made two."""
     evidence.history.add("ok", "plan", "plan-2", id="plan_that_is_gone")
     evidence.history.add("fail", "plan", "plan-3")
     for goal in ("plan-1", "plan-3"):
@@ -66,7 +66,7 @@ def test_writes_that_were_lost_or_doubled_are_found(ran, evidence, ada):
 
 
 def test_what_is_torn_or_in_limbo_is_found(ran, evidence):
-    """A gap in the events, a step that is still claimed, a plan that waits for nothing."""
+    """A gap in the events, a step that is still claimed, a plan that is neither over nor waiting."""
     Event.objects.filter(plan=ran, seq=2).delete()
     Step.objects.update(claimed_by="someone")
     Plan.objects.update(status="in_progress")

@@ -1,4 +1,4 @@
-"""compose.yaml as it is written: what it names exists, and its commands with its settings are a working cluster."""
+"""compose.yaml: its settings and commands exist, and together they are a working cluster."""
 
 import json
 import re
@@ -26,17 +26,17 @@ COMPOSED: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["
 
 
 def filled_in(text: str) -> str:
-    """Replace a variable by its default, or, where it must be given, by what tests take."""
+    """Replace a variable by its default, or a required one by a value for tests."""
     return VARIABLE.sub(lambda found: found[3] if found[2] == ":-" else "for-the-tests-only-" * 3, text)
 
 
 def environment_of(service: str) -> dict[str, str]:
-    """Return the settings of a service, as they are without a .env."""
+    """Return the settings of a service without a .env file."""
     return {name: filled_in(str(value)) for name, value in COMPOSED[service]["environment"].items()}
 
 
 def test_every_secret_must_be_given() -> None:
-    """None has a default, and each says what is missing."""
+    """None has a default, and each has an error message."""
     assert COMPOSED.keys() == SERVICES
     found = VARIABLE.findall((ROOT / "compose.yaml").read_text())
     assert {name for name, kind, said in found if kind == ":?" and "set it in .env" in said} == SECRETS
@@ -45,7 +45,7 @@ def test_every_secret_must_be_given() -> None:
 
 @pytest.mark.parametrize("service", ["migrate", "web", "worker"])
 def test_settings_and_commands_exist(service: str) -> None:
-    """A name that nobody reads would be a setting that does nothing."""
+    """Each setting is read by the product, and each command accepts its options."""
     assert environment_of(service).keys() <= settings_read(ROOT)
     python, manage, name, *options = COMPOSED[service]["command"]
     assert (python, manage) == ("python", "manage.py")
@@ -55,7 +55,7 @@ def test_settings_and_commands_exist(service: str) -> None:
 
 
 def test_the_image_holds_what_runs() -> None:
-    """Every folder of the product is copied, installed by hash, and run as somebody who is not root."""
+    """Every folder of the product is copied, dependencies are checked by hash, and the user is not root."""
     written = (ROOT / "Dockerfile").read_text()
     for name in ("approvals", "catalog", "config", "plans", "static", "templates"):
         assert f"COPY {name} {name}\n" in written
@@ -86,6 +86,7 @@ def cluster(start: Start, redis: Redis, tmp_path: Path) -> dict[str, list[Servin
 
 
 @pytest.mark.service
+@pytest.mark.slow
 def test_a_plan_goes_through_every_process(cluster: dict[str, list[Serving]], ada: User, rosa: User) -> None:
     """Created at one web process, run by a worker, approved at the other, seen live on the first one's page."""
     for process in (*cluster["web"], *cluster["worker"]):

@@ -1,4 +1,4 @@
-"""Redis brings news from process to process; without it everything works, and pages look for themselves."""
+"""Redis carries notifications between processes; without it everything works, and pages poll the database."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -9,12 +9,12 @@ from tests.cluster.callers import bearer, get, page_socket, post, said, signed_i
 from tests.cluster.conftest import WEB, WORKER, Redis, Start, is_up
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.slow]
 PAGES = ("/plans/", "/plans/new/", "/approvals/", "/tools/")
 
 
 def see_one_through(url: str, user: User) -> None:
-    """Create a plan, see it end on its page's socket, make a direct call, and read the pages."""
+    """Create a plan, see it complete over its page's socket, make a direct call, and read the pages."""
     document = {"goal": "Do it", "steps": [step(1, "safe_work"), step(2, "safe_work", dependencies=[1])]}
     plan = post(f"{url}/api/v1/plans/", json=document, headers=bearer(user))
     assert plan.status_code == 201
@@ -28,7 +28,7 @@ def see_one_through(url: str, user: User) -> None:
 
 
 def test_redis_comes_and_goes(start: Start, redis: Redis, ada: User) -> None:
-    """Not there at the start, then there, then killed: plans run, pages are live, nothing fails."""
+    """Redis is away at the start, then up, then killed: plans run, pages are live, nothing fails."""
     web, worker = start(WEB), start(WORKER)
     for process in (web, worker):
         eventually(lambda process=process: is_up(process), what="a process")  # type: ignore[misc]

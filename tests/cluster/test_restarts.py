@@ -1,4 +1,4 @@
-"""Workers are told to stop and started again under load, as in an upgrade."""
+"""Workers are stopped and replaced under load, as in an upgrade."""
 
 from collections import Counter
 from functools import partial
@@ -20,7 +20,7 @@ from tests.chaos.serving import Serving
 from tests.cluster.conftest import WORKER, Start, is_up
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(counts.seconds(900))]
+pytestmark = [pytest.mark.service, pytest.mark.nightly, pytest.mark.timeout(counts.seconds(900))]
 WORKERS, ROUNDS = 2, counts.count(5, 2)
 PLANS = 6
 CHAIN = ("safe_work", "cautious_work", "dangerous_work", "cautious_work") * counts.count(6, 2)
@@ -39,19 +39,19 @@ def approve_what_waits(by: User) -> None:
 
 
 def has_come_to(share: float, by: User) -> bool:
-    """Approve what waits; say whether so much of all steps is done."""
+    """Approve open requests; say whether this share of all steps is completed."""
     approve_what_waits(by)
     return Step.objects.filter(status="completed").count() >= share * PLANS * len(CHAIN)
 
 
 def are_up(new: list[Serving], by: User) -> bool:
-    """Approve what waits; say whether the processes that are to take over are up."""
+    """Approve open requests; say whether the new processes are up."""
     approve_what_waits(by)
     return all(is_up(each) for each in new)
 
 
 def test_restarts_one_after_another(start: Start, ada: User, rosa: User, record_property: counts.Report) -> None:
-    """Nothing runs twice, nothing has an unknown outcome, and every plan ends."""
+    """Nothing runs twice, no outcome is unknown, and every plan completes."""
     plans = [make_plan(ada, *chain()) for _ in range(PLANS)]
     workers = [start(WORKER) for _ in range(WORKERS)]
     for number in range(ROUNDS):
@@ -66,7 +66,7 @@ def test_restarts_one_after_another(start: Start, ada: User, rosa: User, record_
     assert set(marks.values()) == {1}
     assert Counter(word for _, word in marks) == {"began": PLANS * len(CHAIN), "ended": PLANS * len(CHAIN)}
     assert not Event.objects.filter(type="step.outcome_unknown").exists()
-    eventually(lambda: len(executors.alive()) == len(workers), what="the rows of those that live")
+    eventually(lambda: len(executors.alive()) == len(workers), what="the rows of the live workers")
     assert verify().intact
     for plan in plans:
         assert_gapless(plan)

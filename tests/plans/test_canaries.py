@@ -63,7 +63,7 @@ class Nest:
 
 @pytest.fixture
 def people(ada, rosa, admin):
-    """Who asks, and who looks: under `make chaos` an administrator too."""
+    """The requester and the readers; under `make nightly` also an administrator."""
     return (ada, rosa, admin) if FULL else (ada, rosa)
 
 
