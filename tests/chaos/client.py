@@ -1,4 +1,4 @@
-"""A client of the REST API that lives through crashes: it tries again with the same key whatever it was not told."""
+"""A REST client that survives crashes of the server: it repeats unanswered requests with the same key."""
 
 import random
 import threading
@@ -17,12 +17,12 @@ TIMEOUT_SECONDS = 8.0
 MOST_TRIES = 30
 MOST_AT_ONCE = 8
 TRIES_WHILE_RESERVED = 4
-"""A key whose first request died stays reserved: a few more tries show that, more would show the same."""
+"""Tries of a key that stays reserved because the process of its first request was killed."""
 
 
 @dataclass(slots=True)
 class Deed:
-    """One change that the client wants: sent again and again until it is answered."""
+    """One request that changes something, repeated until it is answered."""
 
     action: str
     key: str
@@ -33,15 +33,15 @@ class Deed:
     reserved: int = 0
 
     def is_hopeless(self) -> bool:
-        """Say whether no further try would tell more."""
+        """Say whether another try is useless."""
         return self.tries >= MOST_TRIES or self.reserved >= TRIES_WHILE_RESERVED
 
 
 @dataclass(slots=True)
 class Client:
-    """Creates plans as one person and answers requests as another, and writes down what it was told.
+    """Creates plans as one person, approves requests as another, and records every answer in the history.
 
-    `places` says where processes serve right now.
+    `places` returns the URLs of the processes that serve at the moment.
     """
 
     places: Callable[[], Sequence[str]]
@@ -60,7 +60,7 @@ class Client:
         self.send(Deed("plan", key, "plans/", {"goal": key, "steps": steps}, self.author))
 
     def approve_what_waits(self) -> None:
-        """Approve some of the open requests on the first page, unless that was asked for and is still unanswered."""
+        """Approve some of the open requests on the first page, except those with an unanswered approval."""
         waiting = self._pending()
         for each in self.chance.sample(waiting, min(len(waiting), MOST_AT_ONCE)):
             body = {"verdict": "approve", "seen_digest": each["digest"]}
@@ -69,19 +69,19 @@ class Client:
                 self.send(Deed("review", key, f"approvals/{each['id']}/reviews/", body, self.reviewer))
 
     def settle(self, plan: str, step_id: int, call: str, verdict: str) -> None:
-        """Say of an unknown outcome what is known outside."""
+        """Settle an unknown outcome by what the sink shows."""
         key = self._fresh(f"settle-{call}-{verdict}")
         if key is not None:
             body = {"verdict": verdict, "comment": "The sink says so."}
             self.send(Deed("settle", key, f"plans/{plan}/steps/{step_id}/outcome/", body, self.author))
 
     def try_again(self) -> None:
-        """Send once more, with the same keys, what was not answered."""
+        """Repeat unanswered requests with their keys."""
         for deed in list(self.open.values()):
             self.send(deed)
 
     def send(self, deed: Deed) -> None:
-        """Send a deed, and write down what was told of it."""
+        """Send a request and record its answer."""
         places = self.places()
         if not places:
             self.open[deed.key] = deed
@@ -93,7 +93,7 @@ class Client:
         try:
             answer = self.http.post(url, json=deed.body, headers=headers)
         except httpx.ConnectError:
-            # It never arrived: that is no try, and soon enough to come again is later.
+            # It never arrived, so it does not count as a try.
             deed.tries -= 1
             self._unknown(deed, "not sent")
             threading.Event().wait(0.1)
@@ -130,9 +130,9 @@ class Client:
         self.answered.add(deed.key)
 
     def _fresh(self, wish: str) -> str | None:
-        """Return a key for what may be asked for again safely: a new one after each that was given up.
+        """Return a key for a request that may safely be repeated: a new one after each that was given up.
 
-        None while one is under way, or when it was answered.
+        None while one is under way, or if it was answered.
         """
         key = f"{wish}#{self.given_up[wish]}"
         return None if key in self.open or key in self.answered else key

@@ -1,4 +1,4 @@
-"""Processes for tests that kill them, the tools that they run, and the people who ask and answer."""
+"""Fixtures of the fault tests: processes to kill, the tools that they run, a client, the evidence."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ MakeClient = Callable[..., Client]
 
 @pytest.fixture
 def chaos_tools(transactional_db: None, catalog: None) -> Iterator[None]:
-    """The tools that leave marks, in the catalog."""
+    """Register the tools that write to the sink."""
     for tool in TOOLS:
         register_tool(tool)
     sync_tools()
@@ -36,7 +36,7 @@ def chaos_tools(transactional_db: None, catalog: None) -> Iterator[None]:
 
 @pytest.fixture
 def serving(chaos_tools: None, tmp_path: Path) -> Iterator[Serving]:
-    """A process that serves and executes from when it is started; it is dead when the test is over."""
+    """A process that serves and executes once started; it is killed at the end of the test."""
     process = Serving(tmp_path)
     yield process
     process.kill()
@@ -44,7 +44,7 @@ def serving(chaos_tools: None, tmp_path: Path) -> Iterator[Serving]:
 
 @pytest.fixture
 def fleet(chaos_tools: None, tmp_path: Path) -> Iterator[MakeFleet]:
-    """Make processes of these commands; all are dead when the test is over."""
+    """Return a factory of processes, one a command; all are killed at the end of the test."""
     made: list[Serving] = []
     nurseries: list[Nursery] = []
 
@@ -73,7 +73,7 @@ def evidence(tmp_path: Path) -> Evidence:
 
 @pytest.fixture
 def client_of(evidence: Evidence, ada: User, rosa: User) -> Iterator[MakeClient]:
-    """Make a client of a fleet: Ada asks, Rosa approves."""
+    """Return a factory of clients of a fleet: Ada creates plans, Rosa approves."""
     made: list[Client] = []
 
     def make(processes: list[Serving], seed: int) -> Client:

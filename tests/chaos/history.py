@@ -1,4 +1,4 @@
-"""What a client did and was told, as Jepsen writes it down: invoke, then ok, fail, or info when nobody can know.
+"""History of a client in the style of Jepsen: invoke, then ok, fail, or info if the result is unknown.
 
 Each line of the file is one JSON object. `ok`: it was acknowledged, so it must be there. `fail`: it was refused, so it
 must not be. `info`: no answer, or one that says nothing; either may be true, but never twice.
@@ -14,14 +14,14 @@ Kind = Literal["invoke", "ok", "fail", "info"]
 
 
 class History:
-    """The lines of one run, in memory and in a file that survives it."""
+    """The lines of one run, in memory and in a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines: list[dict[str, str]] = []
 
     def add(self, kind: Kind, action: str, key: str, **more: str) -> None:
-        """Write one line: what was done (`action`), under which Idempotency-Key, and what is known of it."""
+        """Add a line for a request: its action, its Idempotency-Key and its result."""
         line = {"type": kind, "f": action, "key": key, "at": clock.now().isoformat(), **more}
         self.lines.append(line)
         with self.path.open("a") as file:
@@ -32,7 +32,7 @@ class History:
         return sum(line["type"] == kind and action in (None, line["f"]) for line in self.lines)
 
     def acknowledged(self, action: str) -> dict[str, str]:
-        """Return the id that each key was answered with."""
+        """Return the id that each acknowledged key was answered with."""
         return {line["key"]: line["id"] for line in self.lines if (line["type"], line["f"]) == ("ok", action)}
 
     def refused(self, action: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Kill loops: a client at work while the processes that serve it are killed, frozen, told to stop, started again."""
+"""Kill loops: a client works while its processes are killed, frozen, stopped and started again."""
 
 import random
 import signal
@@ -19,20 +19,20 @@ from tests.chaos.serving import Serving
 from tests.chaos.verdicts import unsettled
 
 QUIET_SECONDS = 60.0
-"""What is promised on a machine that does nothing else; a busy one is given more before plans are said to be stuck."""
+"""The promise on a machine without other load; a busy one has PATIENCE_SECONDS before plans count as stuck."""
 PATIENCE_SECONDS = 3 * QUIET_SECONDS
 REST_SECONDS = 300.0
 MOST_OPEN = 5
 UP_SECONDS = 180.0
 FROZEN_SECONDS = (3.0, 10.0)
 STARTING_SECONDS = 4.0
-"""How long a process takes to start, more or less."""
+"""About the time that a process takes to start."""
 TOOLS = ("safe_work", "cautious_work", "dangerous_work", "safe_work")
 
 
 @dataclass(slots=True)
 class Killer:
-    """Ends one process after the other on a thread of its own, until it has killed so many."""
+    """Kills one process after the other, on a thread of its own, until `kills` is reached."""
 
     fleet: Sequence[Serving]
     chance: random.Random
@@ -41,7 +41,7 @@ class Killer:
     done: Counter[str] = field(default_factory=Counter)
     over: threading.Event = field(default_factory=threading.Event)
     pause: threading.Event = field(default_factory=threading.Event)
-    """Set when the test is over, however it ended: then nothing waits any more, and nothing is killed."""
+    """Set at the end of the test, also of a failed one: ends all waiting and killing."""
 
     def run(self) -> None:
         """Kill, start again, and so on."""
@@ -55,7 +55,7 @@ class Killer:
             self.over.set()
 
     def _let_it_work(self, victim: Serving) -> None:
-        """Wait until it works, and a moment longer; sometimes it does not even get there."""
+        """Wait until it is up and a moment longer, or sometimes only part of its start."""
         if self.chance.random() < 0.15:
             self.pause.wait(self.chance.uniform(0.0, STARTING_SECONDS / 2))
             return
@@ -81,14 +81,14 @@ class Killer:
 
 
 def is_up(process: Serving) -> bool:
-    """Say whether a process serves; of one that serves nothing, whether it executes."""
+    """Say whether a process serves, or, for a worker, whether it executes."""
     if process.command[0] == "serve":
         return process.is_alive() and process.url() is not None
     return process.is_alive() and "Toolgate executes" in process.log()
 
 
 def places(fleet: Sequence[Serving]) -> list[str]:
-    """Return where processes serve right now."""
+    """Return the URLs of the processes that serve at the moment."""
     return [url for each in fleet if each.is_alive() and (url := each.url())]
 
 
@@ -103,9 +103,9 @@ def a_plan(chance: random.Random) -> list[dict[str, Any]]:
 
 
 def work_while(client: Client, killer: Killer, *, plans: int) -> float:
-    """Create, approve and settle while the killer is at it; return how long after the last kill all was quiet.
+    """Create, approve and settle while the killer runs; return the seconds from the last kill until all was quiet.
 
-    Then the client goes on until its plans are there and nothing waits for approval, or its time is over.
+    Afterwards the client continues until its plans exist and nothing waits for approval, or until REST_SECONDS.
     """
     hunter = threading.Thread(target=killer.run)
     hunter.start()
@@ -129,15 +129,15 @@ def work_while(client: Client, killer: Killer, *, plans: int) -> float:
 
 
 def _create_one(client: Client) -> None:
-    """Create a plan under a key of its own, unless enough creations are unanswered."""
+    """Create a plan under a new key, unless MOST_OPEN requests are unanswered."""
     if len(client.open) < MOST_OPEN:
         client.create(f"plan-{client.history.count('invoke')}", a_plan(client.chance))
 
 
 def until_settled(*, since: float) -> float:
-    """Wait until every plan has ended or waits for a named thing; return how many seconds after `since` that is.
+    """Wait until every plan has ended or waits for a known reason; return the seconds since `since`.
 
-    Whoever waits in vain finds the plans in limbo when the run is judged.
+    Return after PATIENCE_SECONDS in any case; the verdict then lists the plans in limbo.
     """
     while monotonic() - since < PATIENCE_SECONDS and unsettled():
         threading.Event().wait(0.1)
@@ -146,7 +146,7 @@ def until_settled(*, since: float) -> float:
 
 @dataclass(slots=True)
 class Faults:
-    """Named faults, one after the other: a fail point in a process, or a cut by the proxy."""
+    """Faults at named points, one after the other: in a process, or a cut by the proxy."""
 
     fleet: Sequence[Serving]
     wanted: list[tuple[str, str]]
@@ -156,7 +156,7 @@ class Faults:
     proxy: Proxy | None = None
 
     def arm(self, point: str, moment: str) -> None:
-        """Ask for a fault, with every process alive."""
+        """Arm a fault, and start processes that have ended."""
         if self.proxy is not None:
             self.proxy.order.point, self.proxy.order.moment = point, moment
         elif self.effects is not None:
@@ -166,7 +166,7 @@ class Faults:
         revive(self.fleet)
 
     def wait_for_it(self, client: Client, once_more: Callable[[], object]) -> None:
-        """Be a client until the fault has happened and everything lives again; give it another plan now and then."""
+        """Act as client until the fault has happened and all processes are alive again; sometimes add a plan."""
         looks, ends = 0, monotonic() + UP_SECONDS
         while not self._has_happened():
             assert monotonic() < ends, "the point was never reached"
@@ -184,18 +184,18 @@ class Faults:
 
 
 def revive(fleet: Sequence[Serving]) -> None:
-    """Start again what has ended."""
+    """Start processes that have ended."""
     for process in fleet:
         if not process.is_alive():
             process.start()
 
 
 def until_quiet(client: Client, fleet: Sequence[Serving]) -> float:
-    """Approve what waits until nothing is left that goes on by itself; return how many seconds that took."""
+    """Act as client and approver until no plan moves by itself any more; return the seconds that it took."""
     began = monotonic()
     while monotonic() - began < PATIENCE_SECONDS and (client.open or unsettled() or _is_held()):
         _tend(client, fleet, settle=False)
-        # A process that was told to exit may do so a moment after its fault was seen to happen.
+        # A process may exit a moment after its fault was seen.
         revive(fleet)
     until_settled(since=monotonic())
     return monotonic() - began
@@ -206,7 +206,7 @@ def _is_held() -> bool:
 
 
 def _tend(client: Client, fleet: Sequence[Serving], *, settle: bool = True) -> None:
-    """Do once what a client and the people do."""
+    """Do one turn of the client and of the people."""
     client.try_again()
     client.approve_what_waits()
     if settle:
@@ -215,7 +215,7 @@ def _tend(client: Client, fleet: Sequence[Serving], *, settle: bool = True) -> N
 
 
 def _settle_some(client: Client, fleet: Sequence[Serving]) -> None:
-    """Settle half of the unknown outcomes, as a person who looks at the sink would."""
+    """Settle half of the unknown outcomes by what the sink shows."""
     marks = fleet[0].marks()
     waiting = Step.objects.filter(waiting_for=WaitingFor.OUTCOME).select_related("call", "plan")
     for each in waiting:

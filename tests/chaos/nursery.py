@@ -1,4 +1,4 @@
-"""A warm process that serving ones are forked from: what Python imports is imported once, so a kill costs little.
+"""A process that forks the processes under test: imports are done once, so a restart is cheap.
 
 It is started with the environment of the processes to come, sets Django up, and opens no connection. Each line it reads
 asks for one process: `{"command": […], "log": path, "late": {…}}`, where `late` is added to the environment; it answers
@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Child:
-    """One forked process, as `subprocess.Popen` shows those it starts."""
+    """One forked process, with the methods of `subprocess.Popen` that the tests use."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
     def poll(self) -> int | None:
-        """Return None while it lives; afterwards nobody knows how it ended."""
+        """Return None while it is alive, afterwards 0: its exit code is unknown."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -50,7 +50,7 @@ class Child:
 
 
 class Nursery:
-    """The warm process, seen from the test."""
+    """The forking process, as seen from the test."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         command = [sys.executable, "-m", "tests.chaos.nursery"]
@@ -60,9 +60,9 @@ class Nursery:
         )
 
     def fork(self, command: tuple[str, ...], log: Path, late: dict[str, str]) -> Child:
-        """Start `manage.py` with a command; what it says is appended to the log.
+        """Start `manage.py` with a command; its output is appended to the log.
 
-        `late` is what of its environment is its own: no setting, for these have been read.
+        `late` is added to its environment. It cannot contain settings, which have been read already.
         """
         asks, answers = self._process.stdin, self._process.stdout
         assert asks is not None and answers is not None
@@ -70,7 +70,7 @@ class Nursery:
         return Child(int(answers.readline()))
 
     def close(self) -> None:
-        """End the warm process; those it started live on."""
+        """End the forking process; its children continue."""
         self._process.communicate(timeout=60)
 
 
@@ -92,7 +92,7 @@ def warm_up() -> None:
 
 
 def live(command: list[str], log: str, late: dict[str, str]) -> None:
-    """Be a process of one's own: run a command, and end."""
+    """Run a command in the forked process, and exit."""
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - only in the forked process
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -109,9 +109,9 @@ def live(command: list[str], log: str, late: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Fork one process for each line, until there are no more."""
+    """Fork one process for each line of the input."""
     warm_up()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no children to wait for
     while line := sys.stdin.readline():
         pid = os.fork()
         if not pid:

@@ -1,10 +1,10 @@
 """Named fail points at the boundaries of commits, loaded into serving processes through TOOLGATE_TOOLS.
 
-The product has no hooks for this: what a transaction wrote is seen in its statements, and names the point that its
-commit is. With TOOLGATE_TEST_POINTS=1 a process looks for the file `arm` in its folder of effects, which holds
-`<point>:<before|after>:<exit|raise|stop|sleep>`; whichever comes to that point first takes the file away and acts. With
-TOOLGATE_TEST_ANNOUNCE=1 each point is named to the server in a statement of its own just before COMMIT, which is how
-`tests.chaos.proxy` knows where to cut.
+The product has no hooks for this: the statements of a transaction show what it wrote, which determines the point of
+its commit. With TOOLGATE_TEST_POINTS=1 a process looks for the file `arm` in its folder of effects, which holds
+`<point>:<before|after>:<exit|raise|stop|sleep>`; the first process that reaches this point removes the file and acts.
+With TOOLGATE_TEST_ANNOUNCE=1 each point is announced to the server in a statement of its own just before COMMIT, which
+tells `tests.chaos.proxy` where to cut.
 """
 
 import os
@@ -30,9 +30,9 @@ COMMITS: dict[str, frozenset[str]] = {
     "plan-completed": frozenset({"plan.completed"}),
     "key-reserved": frozenset({"key.reserved"}),
 }
-"""The points at commits, by what a transaction wrote: all of it must be there."""
+"""The points at commits: a transaction that wrote all of these kinds commits at this point."""
 IN_HANDLERS = ("effect-begins", "effect-done")
-"""The points inside a tool's run: before and after its first mark, before and after its last one."""
+"""The points inside a tool's run: at its first and its last line in the sink."""
 POINTS = (*COMMITS, *IN_HANDLERS)
 
 WRITES = re.compile(r'INSERT INTO "?(plans_event|approvals_auditentry|catalog_idempotencykey)"?')
@@ -43,7 +43,7 @@ _written: dict[int, set[str]] = {}
 
 
 def observe(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """Remember what a connection's transaction writes of events, audit entries and keys."""
+    """Record the kinds of events, audit entries and keys that a connection's transaction writes."""
     if WRITES.search(sql):
         kinds = {"key.reserved"} if "idempotencykey" in sql else set(filter(_is_kind, params or ()))
         _written.setdefault(id(context["connection"]), set()).update(kinds)
@@ -55,12 +55,12 @@ def _is_kind(value: object) -> bool:
 
 
 def reached(written: set[str]) -> list[str]:
-    """Return the points that a commit of this is."""
+    """Return the points of a commit of these kinds."""
     return [name for name, kinds in COMMITS.items() if kinds <= written]
 
 
 def commit(self: BaseDatabaseWrapper) -> None:
-    """Commit as Django does, with what is to happen before and after it."""
+    """Commit as Django does, with the faults armed before and after it."""
     points = reached(_written.pop(id(self), set()))
     _announce(self, points)
     for point in points:
@@ -71,7 +71,7 @@ def commit(self: BaseDatabaseWrapper) -> None:
 
 
 def rollback(self: BaseDatabaseWrapper) -> None:
-    """Roll back as Django does, and forget what was written."""
+    """Roll back as Django does, and forget the recorded kinds."""
     _written.pop(id(self), None)
     _rollback(self)
 
@@ -83,7 +83,7 @@ def _announce(wrapper: BaseDatabaseWrapper, points: list[str]) -> None:
 
 
 def reach(point: str, moment: str) -> None:
-    """Do what is armed for this point and moment, if anything is, and if nobody else did it first."""
+    """Do the action that is armed for this point and moment, unless another process has done it."""
     if not os.environ.get("TOOLGATE_TEST_POINTS"):
         return
     armed = Path(os.environ["TOOLGATE_TEST_EFFECTS"]) / "arm"

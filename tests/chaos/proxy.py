@@ -1,8 +1,8 @@
-"""A proxy before PostgreSQL that cuts a connection exactly before or after a COMMIT whose point has been named.
+"""A proxy in front of PostgreSQL that cuts a connection before or after the COMMIT of a named point.
 
 It reads just enough of the wire protocol to see statements. `tests.chaos.points` names the point of the next COMMIT
 in a comment on the same connection. Before: the COMMIT never reaches the server, which rolls back. After: the server
-has committed and said so, and nobody hears it.
+has committed and said so, and the client does not receive that.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 ANNOUNCED = re.compile(rb"chaos:([a-z,-]+):")
 COMMIT = b"COMMIT\x00"
 READY = b"Z\x00\x00\x00\x05"
-"""The server's ReadyForQuery, before its last byte: all is answered that went with the COMMIT."""
+"""The server's ReadyForQuery without its last byte: everything sent with the COMMIT is answered."""
 CHUNK = 65536
 PROTOCOL_3 = 196608
 
 
 @dataclass(slots=True)
 class Order:
-    """What is to be cut next: at which point, and whether before or after its COMMIT; None is nothing."""
+    """The next cut: its point, and whether before or after the COMMIT; no cut if `point` is empty."""
 
     point: str = ""
     moment: str = ""
     fired: list[str] = field(default_factory=list)
 
     def take(self, point: str) -> str | None:
-        """Return the moment to cut at when this point is the one; then nothing is ordered any more."""
+        """Return the moment to cut at if this is the ordered point, and clear the order."""
         if point != self.point:
             return None
         self.fired.append(f"{self.point}-{self.moment}")
@@ -96,7 +96,7 @@ class Link:
                 more = await self.server.reader.read(CHUNK)
                 data = data + more if more else b""
             if not data or self._is_deaf:
-                return  # deaf: the COMMIT is done, and the client never hears of it
+                return  # deaf: the COMMIT is done, and the client never receives the answer
             await self.client.send(data)
 
 
@@ -114,7 +114,7 @@ class Stream:
 
 
 class Proxy:
-    """Listens on a free port of this machine, on a thread and an event loop of its own."""
+    """Listens on a free local port, on a thread and an event loop of its own."""
 
     def __init__(self, host: str, port: int) -> None:
         self.order, self.port = Order(), 0
@@ -125,19 +125,19 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Listen; `port` says where."""
+        """Start to listen; `port` is then set."""
         self._thread.start()
         self._listens.wait(timeout=10)
 
     def stop(self) -> None:
-        """End everything."""
+        """Cut all connections and stop listening."""
         self.drop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
         self._loop.close()
 
     def drop(self) -> None:
-        """Cut every connection there is."""
+        """Cut all connections."""
         done = threading.Event()
         self._loop.call_soon_threadsafe(self._drop, done)
         done.wait(timeout=10)
@@ -148,14 +148,14 @@ class Proxy:
         done.set()
 
     def away(self, seconds: float) -> None:
-        """Cut every connection there is, and let none in for a while."""
+        """Cut all connections and refuse new ones for this time."""
         self.is_down = True
         self.drop()
         threading.Event().wait(seconds)
         self.is_down = False
 
     async def delay(self) -> None:
-        """Hold a message back for as long as is set."""
+        """Wait `delay_seconds` before a message is passed on."""
         if self.delay_seconds:
             await asyncio.sleep(self.delay_seconds)
 

@@ -1,4 +1,4 @@
-"""A Redis of the test's own, to be killed, and clients that follow plans over sockets meanwhile."""
+"""A Redis server to kill, and clients that follow plans over sockets."""
 
 import json
 import random
@@ -23,14 +23,14 @@ Receive = Callable[[float], str | bytes]
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
 class RedisServer:
-    """`redis-server` on a free port, which keeps nothing."""
+    """`redis-server` on a free port, without persistence."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -39,7 +39,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its URL."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class RedisServer:
 
 @dataclass(slots=True)
 class Follower:
-    """Follows one plan on a thread of its own until it ends; sometimes hangs up and comes back with its last number."""
+    """Follows a plan until it ends, on a thread; sometimes reconnects with the last number it has seen."""
 
     place: str
     plan: str
@@ -78,7 +78,7 @@ class Follower:
     thread: threading.Thread = field(init=False)
 
     def start(self) -> None:
-        """Follow."""
+        """Start to follow."""
         self.thread = threading.Thread(target=self._follow)
         self.thread.start()
 
@@ -94,7 +94,7 @@ class Follower:
                 threading.Event().wait(0.1)
 
     def _listen(self, receive: Receive) -> None:
-        """Take what comes until the plan ends or it is time to hang up."""
+        """Receive events until the plan ends or a random number is reached."""
         for _ in range(self.chance.randrange(5, 40)):
             event = json.loads(receive(QUIET_SECONDS))
             self.seen.append(event["seq"])

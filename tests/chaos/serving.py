@@ -1,4 +1,4 @@
-"""Processes over the test's own database, to be killed and started again."""
+"""Processes on the test database, to be killed and started again."""
 
 import os
 import re
@@ -22,7 +22,7 @@ SERVE = ("serve", "--port", "0")
 
 
 def database_url(port: int | None = None) -> str:
-    """Return the URL of the database that this test works on, by another port of this machine if one is given."""
+    """Return the URL of the test database, with another port if one is given."""
     database: dict[str, Any] = connection.settings_dict
     if connection.vendor == "sqlite":
         return f"sqlite:///{database['NAME']}"
@@ -31,14 +31,14 @@ def database_url(port: int | None = None) -> str:
 
 
 def marks_in(effects: Path) -> Counter[tuple[str, str]]:
-    """Count the marks that tools left in a folder, by call and word."""
+    """Count the lines of the sink in a folder, by call and word."""
     sink = effects / "sink"
     lines = sink.read_text().splitlines() if sink.exists() else []
     return Counter((line.split()[0], line.split()[2]) for line in lines)
 
 
 class Serving:
-    """`manage.py serve` on a free port, or another command; `effects` is where its tools leave their marks."""
+    """`manage.py serve` on a free port, or another command; `effects` is the folder of the sink."""
 
     def __init__(self, effects: Path, command: tuple[str, ...] = SERVE, *, name: str = "", **environment: str) -> None:
         self.effects, self.command, self.name = effects, command, name or "log"
@@ -61,7 +61,7 @@ class Serving:
         }
 
     def start(self) -> None:
-        """Start it; it serves a moment later."""
+        """Start it, without waiting until it is up."""
         path = self.effects / self.name
         self._said_before = path.stat().st_size if path.exists() else 0
         self._since = monotonic()
@@ -73,11 +73,11 @@ class Serving:
             self._process = subprocess.Popen(arguments, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """End it as a power cut would; nothing in it can react."""
+        """Kill it with SIGKILL."""
         self.end(signal.SIGKILL)
 
     def end(self, number: signal.Signals) -> bool:
-        """Send a signal that ends it, and see to its end; False when it took too long and had to be killed."""
+        """Send a signal and wait for its end; return False if it had to be killed after TOLD_TO_STOP_SECONDS."""
         if self._process is None:
             return True
         self._process.send_signal(number)
@@ -92,37 +92,37 @@ class Serving:
         return True
 
     def tell(self, number: signal.Signals) -> None:
-        """Send a signal; what comes of it is to be seen."""
+        """Send a signal without waiting."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def freeze(self, *, frozen: bool) -> None:
-        """Stop it where it is, or let it go on."""
+        """Stop it with SIGSTOP, or let it continue."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def is_alive(self) -> bool:
-        """Say whether it has not ended."""
+        """Say whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def code(self) -> int | None:
-        """Return what it ended with; None while it has not."""
+        """Return its exit code; None while it runs."""
         return self._process.poll() if self._process is not None else None
 
     def age(self) -> float:
-        """Return for how many seconds it has been there."""
+        """Return the seconds since its start."""
         return monotonic() - self._since
 
     def log(self) -> str:
-        """Return what it said since it was last started."""
+        """Return its output since its last start."""
         path = self.effects / self.name
         return path.read_bytes()[self._said_before :].decode(errors="replace") if path.exists() else ""
 
     def url(self) -> str | None:
-        """Return where it serves; None until it says so."""
+        """Return the URL that it serves on; None before it is up."""
         said = re.search(r"serves on (http://\S+?)/ ", self.log())
         return said[1] if said else None
 
     def marks(self) -> Counter[tuple[str, str]]:
-        """Count the marks that tools left, by call and word."""
+        """Count the lines of the sink, by call and word."""
         return marks_in(self.effects)

@@ -1,4 +1,4 @@
-"""Tools whose effects can be counted from outside: each run appends lines to a file, the ground truth of what ran.
+"""Tools whose effects are counted outside the database: each run appends lines to a file, the sink.
 
 Loaded by serving processes through TOOLGATE_TOOLS; the folder of the files is in TOOLGATE_TEST_EFFECTS.
 """
@@ -13,12 +13,12 @@ from tests.chaos import points
 
 
 def effects() -> Path:
-    """Return the folder in which runs leave their marks."""
+    """Return the folder of the sink."""
     return Path(os.environ["TOOLGATE_TEST_EFFECTS"])
 
 
 def mark(context: ToolContext, word: str) -> None:
-    """Append one line, whole, whoever else writes."""
+    """Append one line to the sink atomically."""
     line = f"{context.call_id} {context.attempt} {word}\n"
     sink = os.open(effects() / "sink", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(sink, line.encode())
@@ -26,7 +26,7 @@ def mark(context: ToolContext, word: str) -> None:
 
 
 def work(context: ToolContext, seconds: float, gate: str | None) -> str:
-    """Begin, last as long as it is told or until a gate is opened, and end."""
+    """Begin, wait for the given time or until the file `gate` exists, and end."""
     points.reach("effect-begins", "before")
     mark(context, "began")
     points.reach("effect-begins", "after")
@@ -43,17 +43,17 @@ with clean_registry():
 
     @tool
     def safe_work(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> str:
-        """Do what may be done again."""
+        """Do work that may be repeated."""
         return work(context, seconds, gate)
 
     @tool(safety_level="cautious", retry_safe=False)
     def cautious_work(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> str:
-        """Do without asking what must not be done twice."""
+        """Do work that must not be repeated, without approval."""
         return work(context, seconds, gate)
 
     @tool(safety_level="dangerous", retry_safe=True, reversibility="restorable")
     def dangerous_work(seconds: float = 0.0, gate: str | None = None, *, context: ToolContext) -> str:
-        """Do what must not be done twice."""
+        """Do work that must not be repeated, with approval."""
         return work(context, seconds, gate)
 
     @dangerous_work.preview

@@ -1,4 +1,4 @@
-"""What must be true after any fault: judged from the sink outside the database, the client's history and the rows."""
+"""The conditions that hold after any fault, checked on the sink, the client's history and the rows."""
 
 import json
 import shutil
@@ -30,14 +30,14 @@ NAMED = (WaitingFor.APPROVAL, WaitingFor.INPUT, WaitingFor.OUTCOME)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a run left its traces."""
+    """The folder of the sink and the history of a run."""
 
     effects: Path
     history: History
 
     @contextmanager
     def kept(self, scenario: str, seed: int) -> Iterator[None]:
-        """Keep the sink, the history, the logs and the rows of a scenario that fails."""
+        """Store the sink, the history, the logs and the rows of a scenario if it fails."""
         try:
             yield
         except BaseException:
@@ -48,7 +48,7 @@ class Evidence:
             raise
 
     def summary(self) -> dict[str, int]:
-        """Return the counts that tell what the run went through."""
+        """Return the counts of the run."""
         marks, calls = marks_in(self.effects), Call.objects.all()
         return {
             "plans": Plan.objects.count(),
@@ -66,7 +66,7 @@ class Evidence:
 
 
 def unsettled() -> list[str]:
-    """Return the plans that neither ended nor wait for a named thing only."""
+    """Return the plans that have not ended and do not merely wait for a known reason."""
     moving = Q(steps__ready_at__isnull=False) | Q(steps__lease_until__isnull=False)
     going = Plan.objects.exclude(status__in=OVER)
     held = going.filter(steps__status=StepStatus.IN_PROGRESS, steps__waiting_for__in=NAMED).exclude(moving)
@@ -74,7 +74,7 @@ def unsettled() -> list[str]:
 
 
 def violations(evidence: Evidence) -> list[str]:
-    """Return all that is wrong, in words; nothing when all is well."""
+    """Return all violations as sentences."""
     found = [*_wrong_effects(evidence.effects), *_lost_writes(evidence.history), *_torn_rows()]
     if not verify().intact:
         found.append("the audit chain is broken")
@@ -131,7 +131,7 @@ def _torn_rows() -> list[str]:
 
 
 def assert_nothing_is_wrong(evidence: Evidence) -> None:
-    """Judge the run; fail with all that is wrong."""
+    """Fail with all violations and all plans in limbo."""
     found = [*violations(evidence), *(f"{ref} is in limbo" for ref in unsettled())]
     assert not found, json.dumps(found[:40], indent=1)
     sink = evidence.effects / "sink"

@@ -1,4 +1,4 @@
-"""Asking a cluster from outside: tokens, sessions, the sockets of pages."""
+"""Requests to a cluster from outside: tokens, sessions, sockets of pages."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,16 +16,16 @@ SCOPES = ["plans:read", "plans:write", "calls:create", "approvals:read", "approv
 
 
 HANGS_SECONDS = 60.0
-"""After which an answer will not come any more, however slow this machine is."""
+"""Limit for an answer; it is there for requests that hang."""
 
 
 def get(url: str, **more: Any) -> httpx.Response:
-    """Ask for what is there."""
+    """Send a GET request."""
     return httpx.get(url, timeout=HANGS_SECONDS, **more)
 
 
 def post(url: str, **more: Any) -> httpx.Response:
-    """Ask for something to be done."""
+    """Send a POST request."""
     return httpx.post(url, timeout=HANGS_SECONDS, **more)
 
 
@@ -49,6 +49,6 @@ def page_socket(url: str, plan: str, user: User) -> ClientConnection:
 
 
 def said(socket: ClientConnection) -> Iterator[str]:
-    """Yield what comes over a socket; fail when nothing does for so long that something hangs."""
+    """Yield the messages of a socket; fail if none arrives within HANGS_SECONDS."""
     while True:
         yield str(socket.recv(timeout=HANGS_SECONDS))

@@ -1,4 +1,4 @@
-"""A cluster of processes over the test's own database, and a Redis of its own that may die."""
+"""Fixtures: a cluster of processes on the test database, with a Redis server of its own."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ from tests.waiting import eventually
 Start = Callable[..., Serving]
 WEB, WORKER = ("serve", "--port", "0"), ("worker", "--concurrency", "2")
 LEASE_SECONDS = 60
-"""Long enough that a process which stops cleanly never loses one, however slow this machine is."""
+"""Long enough that a process which stops cleanly does not lose a lease on a slow machine."""
 
 
 class Redis:
@@ -52,7 +52,7 @@ class Redis:
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[Redis]:
-    """A Redis of this test's own, not yet started."""
+    """A Redis server for this test, not yet started."""
     server = Redis(tmp_path)
     yield server
     server.kill()
@@ -60,7 +60,7 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 @pytest.fixture
 def marking_tools(transactional_db: None, catalog: None) -> Iterator[None]:
-    """The tools that leave marks, in the catalog."""
+    """Register the tools that write to the sink."""
     for tool in TOOLS:
         register_tool(tool)
     sync_tools()
@@ -72,7 +72,7 @@ def marking_tools(transactional_db: None, catalog: None) -> Iterator[None]:
 
 @pytest.fixture
 def start(marking_tools: None, redis: Redis, settings: object, tmp_path: Path) -> Iterator[Start]:
-    """Start one process of the cluster; this process hints as a web process would. All are dead after the test."""
+    """Return a function that starts one process of the cluster; all are killed at the end of the test."""
     settings.TOOLGATE_EXECUTOR = "procrastinate"  # type: ignore[attr-defined]
     started: list[Serving] = []
     nurseries: dict[frozenset[tuple[str, str]], Nursery] = {}
