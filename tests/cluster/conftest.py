@@ -1,7 +1,5 @@
 """Fixtures: a cluster of processes on the test database, with a Redis server of its own."""
 
-import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,9 +9,9 @@ from catalog import registry, snapshot
 from catalog.registry import register_tool
 from catalog.sync import sync_tools
 from tests.chaos.nursery import Nursery
+from tests.chaos.redis import RedisServer
 from tests.chaos.serving import Serving
 from tests.chaos.tools import TOOLS
-from tests.waiting import eventually
 
 Start = Callable[..., Serving]
 WEB, WORKER = ("serve", "--port", "0"), ("worker", "--concurrency", "2")
@@ -21,39 +19,10 @@ LEASE_SECONDS = 60
 """Long enough that a process which stops cleanly does not lose a lease on a slow machine."""
 
 
-class Redis:
-    """A Redis server on a free port."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.home)]
-        self._process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
-        eventually(self._answers, what="Redis")
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(timeout=10)
-            self._process = None
-
-    def _answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
     """A Redis server for this test, not yet started."""
-    server = Redis(tmp_path)
+    server = RedisServer(tmp_path)
     yield server
     server.kill()
 
@@ -71,7 +40,7 @@ def marking_tools(transactional_db: None, catalog: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def start(marking_tools: None, redis: Redis, settings: object, tmp_path: Path) -> Iterator[Start]:
+def start(marking_tools: None, redis: RedisServer, settings: object, tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts one process of the cluster; all are killed at the end of the test."""
     settings.TOOLGATE_EXECUTOR = "procrastinate"  # type: ignore[attr-defined]
     started: list[Serving] = []

@@ -13,9 +13,10 @@ from django.core.management import get_commands, load_command_class
 
 from plans.models import Event, Plan, Step
 from tests.builders import step
+from tests.chaos.redis import RedisServer
 from tests.chaos.serving import ROOT, Serving, database_url
 from tests.cluster.callers import bearer, get, page_socket, post, said
-from tests.cluster.conftest import Redis, Start, is_up
+from tests.cluster.conftest import Start, is_up
 from tests.house.test_docs import settings_read
 from tests.waiting import eventually
 
@@ -68,7 +69,7 @@ def test_the_image_holds_what_runs() -> None:
 
 
 @pytest.fixture
-def cluster(start: Start, redis: Redis, tmp_path: Path) -> dict[str, list[Serving]]:
+def cluster(start: Start, redis: RedisServer, tmp_path: Path) -> dict[str, list[Serving]]:
     """Two web processes and two workers, as composed, but on the test's database, Redis and ports."""
     redis.start()
     here = {"DATABASE_URL": database_url(), "REDIS_URL": redis.url, "TOOLGATE_WORKSPACE": str(tmp_path / "workspace")}

@@ -5,8 +5,9 @@ from django.contrib.auth.models import User
 
 from plans.models import Plan
 from tests.builders import step
+from tests.chaos.redis import RedisServer
 from tests.cluster.callers import bearer, get, page_socket, post, said, signed_in
-from tests.cluster.conftest import WEB, WORKER, Redis, Start, is_up
+from tests.cluster.conftest import WEB, WORKER, Start, is_up
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -27,7 +28,7 @@ def see_one_through(url: str, user: User) -> None:
     assert statuses == dict.fromkeys(PAGES, 200)
 
 
-def test_redis_comes_and_goes(start: Start, redis: Redis, ada: User) -> None:
+def test_redis_comes_and_goes(start: Start, redis: RedisServer, ada: User) -> None:
     """Redis is away at the start, then up, then killed: plans run, pages are live, nothing fails."""
     web, worker = start(WEB), start(WORKER)
     for process in (web, worker):
