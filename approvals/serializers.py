@@ -7,8 +7,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from approvals import eligibility
 from approvals.desk_serializers import OverlaySerializer
-from approvals.eligibility import may_decide
 from approvals.listing import ORDERS, STATUSES
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.precedent import precedents_for
@@ -170,7 +170,7 @@ class ApprovalSerializer(OverlaySerializer):
         """Say why the viewer may not decide it."""
         judged = self._judged
         if request.pk not in judged:
-            judged[request.pk] = may_decide(request, self.context["viewer"])
+            judged[request.pk] = eligibility.may_decide(request, self.context["viewer"])
         return judged[request.pk]
 
 

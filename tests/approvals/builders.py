@@ -1,5 +1,9 @@
 """Held calls and their requests without any plan: what the approvals layer sees of the world."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 from django.contrib.auth.models import User
 
 from approvals.decisions import Decision
@@ -10,6 +14,7 @@ from approvals.requests import open_request
 from approvals.states import Verdict
 from catalog import clock
 from catalog.canonical import canonical_text
+from catalog.errors import ParameterError
 from catalog.models import Call, CallRequester, Implementation, Source, Tool, ToolVersion
 from catalog.results import Preview
 from catalog.states import CallStatus
@@ -96,3 +101,11 @@ def binding_of(call: Call) -> Binding:
     """Return what would run if nothing changed since the preview."""
     assert call.implementation is not None
     return Binding(call.version.fingerprint, call.implementation.digest, call.arguments, str(PREVIEW.state_token))
+
+
+@contextmanager
+def refusal_at(path: str, code: str) -> Iterator[None]:
+    """Check that what is done inside is refused with one error, of this code at this path."""
+    with pytest.raises(ParameterError) as refused:
+        yield
+    assert [(each["path"], each["code"]) for each in refused.value.details["errors"]] == [(path, code)]

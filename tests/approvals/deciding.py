@@ -1,5 +1,6 @@
 """Answers to what a plan's step waits for, in the fewest words: over REST, so that they take effect at once."""
 
+import re
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -9,6 +10,7 @@ from approvals.models import ApprovalRequest
 from approvals.states import Verdict
 from plans.models import Plan
 from tests.builders import request_of
+from tests.pages import Pages
 
 
 def answer(plan: Plan, by: User, verdict: Verdict, step_id: int = 1, **more: Any) -> ApprovalRequest:
@@ -35,3 +37,10 @@ def send_back(plan: Plan, by: User, comment: str = "Smaller, please.", **more: A
 def reject(plan: Plan, by: User, effect: str = "fail", comment: str = "Not today.", **more: Any) -> ApprovalRequest:
     """Let someone reject what a step waits for."""
     return answer(plan, by, Verdict.REJECT, comment=comment, effect=effect, **more)
+
+
+def setback_on(pages: Pages) -> str:
+    """Return why the page that is open says an answer was not recorded: the kind of setback, or the wrong field."""
+    found = re.findall(r'data-setback="(\w+)"', pages.html)
+    assert len(found) <= 1, found
+    return found[0] if found else ""
