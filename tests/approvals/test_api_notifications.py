@@ -5,6 +5,7 @@ import pytest
 from approvals import deliveries
 from approvals.addresses import decrypted
 from approvals.models import AuditEntry, Delivery, NotificationChoice
+from tests.approvals.builders import ask
 from tests.approvals.test_notification_pages import HOOK, sent_to
 from tests.rest import Rest, agent, wrong_paths
 
@@ -46,19 +47,23 @@ def test_what_is_shown_of_an_address_keeps_it(rosa):
     assert entry.details_json == {"notifications": "rosa", "added": ["mail"], "removed": ["webhook"]}
 
 
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
-        ({"addresses": [HOOK, "nobody"]}, "addresses.1"),
-        ({"quiet_from": "22:00"}, "quiet_from"),
-        ({"quiet_from": "late", "quiet_until": "7:00"}, "quiet_from"),
-        ({"time_zone": "Moon/Base"}, "time_zone"),
-        ({"adresses": []}, "adresses"),
-    ],
-)
-def test_what_is_wrong_is_named_and_nothing_is_stored(rosa, body, path):
-    answer = Rest(rosa).patch("notifications/", body)
-    assert (answer.status_code, wrong_paths(answer)) == (422, [path])
+WRONG: list[tuple[dict[str, object], str]] = [
+    ({"addresses": [HOOK, "nobody"]}, "addresses.1"),
+    ({"quiet_from": "22:00"}, "quiet_from"),
+    ({"quiet_from": "late", "quiet_until": "7:00"}, "quiet_from"),
+    ({"time_zone": "Moon/Base"}, "time_zone"),
+    ({"adresses": []}, "adresses"),
+]
+
+
+def test_invalid_choices_are_refused_with_their_path_and_not_stored(rosa):
+    rest = Rest(rosa)
+    answers = [(body, path, rest.patch("notifications/", body)) for body, path in WRONG]
+    assert [
+        (body, answer.content)
+        for body, path, answer in answers
+        if (answer.status_code, wrong_paths(answer)) != (422, [path])
+    ] == []
     assert not NotificationChoice.objects.filter(person=rosa).exclude(addresses=[], quiet_from=None).exists()
 
 
@@ -78,22 +83,27 @@ def test_each_sees_their_own_and_administrators_all(rosa, tomas, admin):
     assert (failed["id"], failed["person"], failed["error"]) == (other.pk, "tomas", "No answer.")
 
 
-def test_an_administrator_has_what_failed_sent_once_more(rosa, admin, monkeypatch):
+def test_an_administrator_has_what_failed_sent_once_more(ada, rosa, admin, monkeypatch, settings):
     """Once: then it is due, and sent; the log says who wanted that."""
-    failed = sent_to(rosa, status="failed", channel="webhook", address="", attempts=6, last_error="No answer.")
-    path, sent = f"audit/deliveries/{failed.pk}/retry/", []
+    settings.TOOLGATE_NOTIFY_URLS = [HOOK]
+    request = ask(ada)
+    failed = Delivery.objects.get(channel="webhook")
+    Delivery.objects.filter(pk=failed.pk).update(status="failed", attempts=6, last_error="No answer.")
+    path, sent = f"audit/deliveries/{failed.pk}/retry/", list[tuple[str, str]]()
     assert Rest(rosa).post(path).status_code == 403
     again = Rest(admin).post(path)
     assert (again.status_code, again.json()["status"]) == (200, "due")
     assert Rest(admin).post(path).status_code == 409
     entry = AuditEntry.objects.get(action="notifications.retried")
     assert (entry.actor, entry.object_ref) == (admin, f"delivery_{failed.pk}")
-    monkeypatch.setattr(deliveries, "decrypted", lambda channel, text: None)
-    monkeypatch.setattr(deliveries, "notice_of", lambda delivery: None)
-    monkeypatch.setattr(deliveries, "is_still_due", lambda delivery: True)
-    monkeypatch.setitem(deliveries.SENDERS, "webhook", lambda address, notice, delivery: sent.append(delivery.pk))
-    assert (deliveries.send_due(), sent) == (1, [failed.pk])
-    assert Delivery.objects.get().status == "sent"
+
+    def send(address, notice, delivery):
+        sent.append((address.text, notice.facts["Request"]))
+
+    monkeypatch.setitem(deliveries.SENDERS, "webhook", send)
+    assert (deliveries.send_due(), sent) == (1, [(HOOK, request.public_id)])
+    failed.refresh_from_db()
+    assert failed.status == "sent"
 
 
 def test_there_is_nothing_to_send_again_of_what_arrived_or_is_not_there(rosa, admin):

@@ -9,9 +9,9 @@ from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.selectors import request_for
 from catalog import clock
 from catalog.access import NotAllowed
-from catalog.errors import Conflict, ParameterError
+from catalog.errors import Conflict
 from catalog.models import Call
-from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
+from tests.approvals.builders import approval, ask, make_tool, refusal_at, rejection, set_rule
 
 
 def moment(value: datetime | None) -> datetime:
@@ -54,23 +54,24 @@ def test_a_rejection_without_reason_says_who(ada, rosa):
     assert call_of(request).message == "Rejected by Rosa."
 
 
-@pytest.mark.parametrize(("first", "verb"), [(approval, "approved"), (rejection, "rejected")])
-def test_the_second_answer_is_told_who_was_first(ada, rosa, tomas, first, verb):
-    """And is not recorded."""
+@pytest.mark.parametrize("first", [approval, rejection])
+def test_second_answer_is_refused_and_not_recorded(ada, rosa, tomas, first):
     request = ask(ada)
-    decide(request, by=tomas, decision=first(request, "because"))
-    with pytest.raises(Conflict, match=f"^Tomas {verb} this just now. Your answer was not recorded.$"):
+    status = decide(request, by=tomas, decision=first(request, "because")).status
+    with pytest.raises(Conflict):
         decide(request, by=rosa, decision=approval(request))
-    assert Review.objects.count() == 1
+    request.refresh_from_db()
+    assert (request.status, Review.objects.get().person) == (status, tomas)
 
 
 def test_what_was_seen_must_be_what_is_asked(ada, rosa):
     """A review of an older round, or of another request, counts nothing."""
     request, other = ask(ada), ask(ada)
-    with pytest.raises(Conflict, match="changed since you looked"):
+    with pytest.raises(Conflict):
         decide(request, by=rosa, decision=approval(other))
     request.refresh_from_db()
     assert (request.status, request.reviews.count()) == ("pending", 0)
+    assert decide(request, by=rosa, decision=approval(request)).status == "approved"
 
 
 @pytest.mark.parametrize("terms", [{"reason_required": True}, {}], ids=["the rule", "an irreversible tool"])
@@ -79,19 +80,17 @@ def test_a_reason_may_be_required_for_a_rejection(ada, rosa, terms):
     set_rule(**terms)
     tool = make_tool(reversibility="restorable" if terms else "irreversible")
     request = ask(ada, tool)
-    with pytest.raises(ParameterError) as refused:
+    with refusal_at("comment", "required"):
         decide(request, by=rosa, decision=rejection(request, "  "))
-    assert refused.value.details["field"] == "comment"
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
 
 
-@pytest.mark.parametrize("comment", ["x" * 4001, "a\x00b", "half \ud800 a pair"])
-def test_a_comment_that_cannot_be_kept_is_refused(ada, rosa, comment):
+def test_a_comment_that_cannot_be_kept_is_refused(ada, rosa):
     """By name, and nothing is stored."""
     request = ask(ada)
-    with pytest.raises(ParameterError) as refused:
-        decide(request, by=rosa, decision=approval(request, comment))
-    assert refused.value.details["errors"][0]["path"] == "comment"
+    for comment, code in (("x" * 4001, "too_long"), ("a\x00b", "invalid"), ("half \ud800 a pair", "invalid")):
+        with refusal_at("comment", code):
+            decide(request, by=rosa, decision=approval(request, comment))
     assert Review.objects.count() == 0
 
 
@@ -107,9 +106,9 @@ def test_two_people_where_the_rule_asks_for_two(ada, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     assert decide(request, by=rosa, decision=approval(request)).status == "pending"
-    with pytest.raises(Conflict, match="already answered"):
+    with pytest.raises(Conflict):
         decide(request, by=rosa, decision=approval(request))
-    assert call_of(request).status == "held"
+    assert (call_of(request).status, request.reviews.count()) == ("held", 1)
     assert decide(request, by=tomas, decision=approval(request)).status == "approved"
 
 
@@ -166,8 +165,10 @@ def test_only_the_author_undoes(ada, rosa, tomas):
     """Tomas may not take Rosa's answer back."""
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request, channel="page"))
-    with pytest.raises(NotAllowed, match="Only Rosa"):
+    with pytest.raises(NotAllowed):
         undo(request, by=tomas)
+    request.refresh_from_db()
+    assert request.status == "approved"
 
 
 def test_undo_ends_with_its_window(ada, rosa):
@@ -177,9 +178,11 @@ def test_undo_ends_with_its_window(ada, rosa):
     ApprovalRequest.objects.filter(pk=request.pk).update(effective_at=clock.now())
     decide(at_once, by=rosa, decision=approval(at_once))
     for each in (request, at_once):
-        with pytest.raises(Conflict, match="time to undo is over"):
+        with pytest.raises(Conflict):
             undo(each, by=rosa)
-    with pytest.raises(Conflict, match="no decision to undo"):
+        each.refresh_from_db()
+        assert (each.status, each.reviews.get().undone_at) == ("approved", None)
+    with pytest.raises(Conflict):
         undo(undecided, by=rosa)
 
 
@@ -219,7 +222,7 @@ def test_a_call_that_ended_meanwhile_is_not_asked_about_again(ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=rejection(request, "No.", channel="page"))
     Call.objects.update(status="cancelled", message="The plan was cancelled.")
-    with pytest.raises(Conflict, match="time to undo is over"):
+    with pytest.raises(Conflict):
         undo(request, by=rosa)
     assert apply_due(clock.now() + timedelta(seconds=6)) == 1
     assert call_of(request).message == "The plan was cancelled."

@@ -10,14 +10,14 @@ from approvals.decisions import decide
 from approvals.desk import CLAIM_SECONDS, MOST_EXTENSIONS, claim, comment, delegate, extend, release, snooze, wake
 from approvals.eligibility import decided_for, may_decide
 from approvals.expiry import expire_due
-from approvals.models import ApprovalRequest, AuditEntry, Delegation, Snooze
+from approvals.models import ApprovalRequest, AuditEntry, Comment, Delegation, Snooze
 from approvals.selectors import request_for
 from approvals.verdicts import MAX_COMMENT
 from catalog import clock
 from catalog.access import NotAllowed, act_through, name_of
 from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call
-from tests.approvals.builders import approval, ask, rejection
+from tests.approvals.builders import approval, ask, refusal_at, rejection
 from tests.conftest import person
 
 
@@ -43,12 +43,12 @@ def actions() -> list[str]:
 
 
 def test_a_claim_is_a_lease_that_others_are_shown(request_, rosa, tomas):
-    """Who else claims it is told who has it and for how long; the holder may claim it again."""
+    """Nobody else can claim it meanwhile; the holder may claim it again."""
     held = claim(request_, by=rosa)
     assert held.claimed_by == rosa
     assert held.claimed_until is not None
     assert timedelta(seconds=CLAIM_SECONDS - 60) < held.claimed_until - clock.now() <= timedelta(seconds=CLAIM_SECONDS)
-    with pytest.raises(Conflict, match=r"Rosa has claimed this, 14 min left\. You may decide it all the same\."):
+    with pytest.raises(Conflict):
         claim(request_, by=tomas)
     assert claim(request_, by=rosa).claimed_by == rosa
 
@@ -74,12 +74,13 @@ def test_a_claim_ends_with_the_time_to_answer(request_, rosa):
 
 
 def test_a_claim_is_given_back_by_who_has_it(request_, rosa, tomas):
-    """Others are told whose it is."""
-    with pytest.raises(Conflict, match="Nobody has claimed this"):
+    """By nobody else."""
+    with pytest.raises(Conflict):
         release(request_, by=rosa)
     claim(request_, by=rosa)
-    with pytest.raises(Conflict, match=r"You have not claimed this\. Rosa has claimed this"):
+    with pytest.raises(Conflict):
         release(request_, by=tomas)
+    assert request_for(rosa, request_.public_id).claimed_by == rosa
     assert release(request_, by=rosa).claimed_by is None
     assert claim(request_, by=tomas).claimed_by == tomas
     assert actions()[-3:] == ["approval.claimed", "approval.released", "approval.claimed"]
@@ -94,20 +95,21 @@ def test_four_eyes_hold_at_the_claim_too(request_, ada, vera):
 
 
 def test_nothing_is_laid_over_what_was_answered_or_has_expired(ada, rosa, tomas):
-    """Who and when is said."""
     answered, late = ask(ada), ask(ada)
     decide(answered, by=rosa, decision=rejection(answered, "No."))
     age(late, expires_at=timedelta(seconds=-1))
     late.refresh_from_db()
     later = clock.now() + timedelta(minutes=5)
-    for request, words in ((answered, "Rosa rejected this"), (late, "expired")):
+    for request in (answered, late):
         for act in (
             lambda held: claim(held, by=tomas),
             lambda held: delegate(held, by=rosa, to=tomas),
             lambda held: snooze(held, by=tomas, until=min(later, held.expires_at + timedelta(days=1))),
         ):
-            with pytest.raises((Conflict, ParameterError), match=f"{words}|expires"):
+            with pytest.raises((Conflict, ParameterError)):
                 act(request)
+    assert not ApprovalRequest.objects.exclude(claimed_by=None).exists()
+    assert not (Delegation.objects.exists() or Snooze.objects.exists())
 
 
 def test_a_snooze_is_ones_own_and_ends_in_time(request_, rosa, tomas):
@@ -126,7 +128,7 @@ def test_a_snooze_is_ones_own_and_ends_in_time(request_, rosa, tomas):
 @pytest.mark.parametrize("by", [timedelta(0), timedelta(days=2)])
 def test_a_snooze_to_another_time_is_refused(request_, rosa, by):
     """Neither now nor after it expires."""
-    with pytest.raises(ParameterError, match="until the request expires"):
+    with refusal_at("until", "invalid"):
         snooze(request_, by=rosa, until=clock.now() + by)
 
 
@@ -150,16 +152,17 @@ def test_what_will_soon_expire_is_given_half_an_hour_more(request_, rosa):
 
 def test_more_time_is_given_when_it_is_needed_and_not_for_ever(request_, ada, rosa):
     """Not while there is an hour, not an eleventh time, not by who asked, not once it is over."""
-    with pytest.raises(Conflict, match="There is time"):
+    with pytest.raises(Conflict):
         extend(request_, by=rosa)
     will_expire_in(request_, 5)
     with pytest.raises(NotAllowed):
         extend(request_, by=ada)
     ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MOST_EXTENSIONS)
-    with pytest.raises(Conflict, match="10 times already"):
+    with pytest.raises(Conflict):
         extend(request_, by=rosa)
+    ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MOST_EXTENSIONS - 1)
     will_expire_in(request_, -1)
-    with pytest.raises(Conflict, match="it has expired"):
+    with pytest.raises(Conflict):
         extend(request_, by=rosa)
     assert not AuditEntry.objects.filter(action="approval.extended").exists()
 
@@ -168,8 +171,10 @@ def test_who_extends_what_was_extended_meanwhile_adds_nothing_to_what_they_did_n
     """The second press of two meets more than an hour, or the same count once."""
     will_expire_in(request_, 31)
     extend(request_, by=rosa)
-    with pytest.raises(Conflict, match="There is time"):
+    with pytest.raises(Conflict):
         extend(request_, by=tomas)
+    request_.refresh_from_db()
+    assert request_.extensions == 1
 
 
 def test_someone_answers_in_anothers_place(request_, rosa, vera):
@@ -213,7 +218,7 @@ def test_a_delegation_ends_with_the_right_behind_it(request_, rosa, vera):
     assert may_decide(request_for(vera, request_.public_id), vera) is None
     delegate(request_, by=again(rosa), to=None)
     assert may_decide(request_for(vera, request_.public_id), vera) is not None
-    with pytest.raises(Conflict, match="have not asked anyone"):
+    with pytest.raises(Conflict):
         delegate(request_, by=rosa, to=rosa)
 
 
@@ -229,7 +234,7 @@ def test_nobody_is_handed_what_they_asked_for(request_, ada, rosa, ben):
     ben.is_active = False
     ben.save()
     for somebody in (ada, ben):
-        with pytest.raises(ParameterError, match="cannot answer this in your place"):
+        with refusal_at("to", "invalid"):
             delegate(request_, by=rosa, to=somebody)
     assert not Delegation.objects.exists()
 
@@ -239,8 +244,9 @@ def test_a_delegate_hands_nothing_on(request_, rosa, vera, ben):
     with pytest.raises(NotAllowed):
         delegate(request_, by=vera, to=ben)
     delegate(request_, by=rosa, to=vera)
-    with pytest.raises(NotAllowed, match="in the place of Rosa"):
+    with pytest.raises(NotAllowed):
         delegate(request_for(vera, request_.public_id), by=vera, to=ben)
+    assert [(each.by, each.to) for each in Delegation.objects.all()] == [(rosa, vera)]
 
 
 def test_a_thread_is_anyones_and_says_what_an_agent_said(request_, ada, vera):
@@ -254,9 +260,18 @@ def test_a_thread_is_anyones_and_says_what_an_agent_said(request_, ada, vera):
     assert "Because" not in entry.details
 
 
-@pytest.mark.parametrize("text", ["", "  \n", "a" * (MAX_COMMENT + 1), "a\x00b", "a\ud800"])
-def test_what_is_no_comment_is_refused(request_, vera, text):
+NO_COMMENTS = {
+    "": "required",
+    "  \n": "required",
+    "a" * (MAX_COMMENT + 1): "too_long",
+    "a\x00b": "invalid",
+    "a\ud800": "invalid",
+}
+
+
+def test_what_is_no_comment_is_refused(request_, vera):
     """Blank, too long, or nothing that can be stored."""
-    with pytest.raises(ParameterError) as refused:
-        comment(request_, by=vera, text=text)
-    assert refused.value.details["field"] == "text"
+    for text, code in NO_COMMENTS.items():
+        with refusal_at("text", code):
+            comment(request_, by=vera, text=text)
+    assert not Comment.objects.exists()
