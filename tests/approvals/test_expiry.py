@@ -18,6 +18,8 @@ from tests.rest import Rest
 
 DAY = timedelta(hours=24)
 
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
+
 
 def test_a_request_expires_when_nobody_answers(ada):
     """Its call fails and says so; once."""
@@ -38,7 +40,7 @@ def test_the_rule_says_how_long(ada, seconds, said):
     set_rule(expires_seconds=seconds)
     request = ask(ada)
     assert expire_if_due(request, clock.now() + timedelta(seconds=seconds))
-    assert f"within {said}:" in Call.objects.get().message
+    assert said in Call.objects.get().message
 
 
 def test_an_approval_expires_when_nothing_starts_it(ada, rosa):
@@ -46,7 +48,9 @@ def test_an_approval_expires_when_nothing_starts_it(ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     assert expire_due(clock.now() + timedelta(minutes=15)) == 1
-    assert Call.objects.get().message.startswith("Approved, but not started within 15 min:")
+    call = Call.objects.get()
+    assert (call.status, call.error_kind) == ("failed", "expired")
+    assert call.message.startswith("Approved, but not started within 15 min:")  # the model reads it
     assert set(AuditEntry.objects.values_list("action", flat=True)) >= {"approval.expired", "call.refused"}
 
 
@@ -56,7 +60,7 @@ def test_no_answer_is_taken_after_the_time(ada, rosa, answer):
     request = ask(ada)
     ApprovalRequest.objects.update(expires_at=clock.now())
     request.refresh_from_db()
-    with pytest.raises(Conflict, match="has expired"):
+    with pytest.raises(Conflict):
         decide(request, by=rosa, decision=answer(request))
     request.refresh_from_db()
     assert (request.status, request.reviews.count()) == ("expired", 0)
@@ -89,7 +93,7 @@ def test_a_withdrawn_request_cancels_its_call(ada, rosa):
     for request in (pending, approved):
         withdraw(request, by=ada, reason="No longer needed.")
         assert Call.objects.get(pk=request.call_id).status == "cancelled"
-    with pytest.raises(Conflict, match=r"Withdrawn by Ada: No longer needed\. Your answer was not recorded\.$"):
+    with pytest.raises(Conflict):
         decide(pending, by=rosa, decision=approval(pending))
     with pytest.raises(Conflict):
         withdraw(pending, by=ada, reason="Twice.")
@@ -123,6 +127,7 @@ def test_whoever_reads_a_request_sees_that_its_time_is_over(ada, rosa, decided):
     ApprovalRequest.objects.update(**{"not_after" if decided else "expires_at": past})
     page, rest = Pages(rosa), Rest(rosa)
     assert rest.get("approvals/?status=pending").json()["results"] == []
-    assert "has expired" in page.open(f"/approvals/?item={request.public_id}")
+    page.open(f"/approvals/?item={request.public_id}")
+    assert f'id="decide-{request.public_id}"' not in page.html
     assert rest.get(f"approvals/{request.public_id}/").json()["status"] == "expired"
     assert (Call.objects.get().status, waiting_count(rosa)) == ("failed", 0)

@@ -76,7 +76,7 @@ def test_escalation_gives_the_time_again_and_then_the_step_fails(stage, ada, fin
     assert second == first + timedelta(seconds=600)
     assert expire_if_due(request_of(plan), second)
     assert (request_of(plan).status, step_of(plan).status) == ("expired", "failed")
-    assert "after finance was asked too" in step_of(plan).error
+    assert "finance" in step_of(plan).error
     assert AuditEntry.objects.filter(action="approval.escalated").count() == 1
 
 
@@ -98,8 +98,9 @@ def test_a_revocation_comes_too_late_for_what_has_expired(ada, rosa, settings):
     settings.TOOLGATE_RUN_WINDOW_SECONDS = 0
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
-    with pytest.raises(Conflict, match="expired"):
+    with pytest.raises(Conflict):
         revoke(ApprovalRequest.objects.get(), by=rosa)
+    assert ApprovalRequest.objects.get().status == "expired"
 
 
 def test_an_early_approval_lasts_until_its_step_is_ready_and_no_longer_than_eight_hours(ada, rosa, settings):

@@ -5,7 +5,7 @@ from django.contrib.auth.models import Group, User
 
 from approvals.decisions import decide
 from approvals.eligibility import may_decide
-from approvals.errors import Invalidated
+from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.selectors import request_for
 from approvals.starts import consume
@@ -30,8 +30,9 @@ def rosas(rosa) -> ApprovalRequest:
 @pytest.mark.parametrize("answer", [approval, rejection])
 def test_a_requester_never_decides(rosas, rosa, tomas, answer):
     """Neither way; someone else may."""
-    with pytest.raises(NotAllowed, match="You asked for this call"):
+    with pytest.raises(NotAllowed):
         decide(rosas, by=rosa, decision=answer(rosas))
+    assert rosas.reviews.count() == 0
     assert decide(rosas, by=tomas, decision=answer(rosas)).status != "pending"
 
 
@@ -52,11 +53,12 @@ def test_who_administers_decides_as_reviewers_do_and_never_their_own(ada, db, po
     root = User.objects.get(pk=root.pk)
     request, own = ask(ada), ask(root)
     assert decide(request, by=root, decision=approval(request)).status == "approved"
-    with pytest.raises(NotAllowed, match="You asked"):
+    with pytest.raises(NotAllowed):
         decide(own, by=root, decision=approval(own))
     set_rule(stages=[{"group": "finance", "count": 1}])
-    with pytest.raises(NotAllowed, match="Only a member of finance"):
-        decide(ask(ada), by=root, decision=approval(own))
+    theirs = ask(ada)
+    with pytest.raises(NotAllowed):
+        decide(theirs, by=root, decision=approval(theirs))
 
 
 def test_roles_other_than_the_rules_do_not_decide(ada, ben, vera):
@@ -80,15 +82,15 @@ def test_the_group_is_the_rules(ada, ben):
 def test_a_switched_off_account_does_not_decide(ada, rosa):
     """However it got here."""
     rosa.is_active = False
-    with pytest.raises(NotAllowed, match="switched off"):
-        request = ask(ada)
+    request = ask(ada)
+    with pytest.raises(NotAllowed):
         decide(request, by=rosa, decision=approval(request))
 
 
 def test_agents_tokens_never_decide(ada, rosa):
     """A personal token decides as its user."""
     request = ask(ada)
-    with pytest.raises(NotAllowed, match="tokens never decide"):
+    with pytest.raises(NotAllowed):
         decide(request, by=act_through(token_of(rosa, "agent")), decision=approval(request))
     again = User.objects.get(pk=rosa.pk)
     assert decide(request, by=act_through(token_of(again, "personal")), decision=approval(request)).status == "approved"
@@ -112,8 +114,9 @@ def test_the_right_is_checked_again_at_the_start(ada, rosa, loss):
         User.objects.filter(pk=rosa.pk).update(is_active=False)
     else:
         CallRequester.objects.create(call=request.call, user=rosa)
-    with pytest.raises(Invalidated, match=r"^Rosa approved this and may not any more"):
+    with pytest.raises(Invalidated) as refused:
         consume(request.call, binding_of(request.call))
+    assert refused.value.what == Drift.REVIEWERS
 
 
 def test_why_not_costs_no_query_on_a_page(ada, rosa, django_assert_num_queries):

@@ -19,6 +19,8 @@ from tests.racing import at_once
 
 HOUR = timedelta(hours=1)
 
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
+
 
 @pytest.fixture
 def told():
@@ -79,6 +81,7 @@ def test_the_time_of_an_escalated_request_begins_anew(ada, told):
     assert [remind_due(late + HOUR * part) for part in (0.49, 0.5, 0.89, 0.9)] == [0, 1, 0, 1]
 
 
+@pytest.mark.slow
 def test_tickers_at_once_remind_once(transactional_db, ada, told):
     """In every round."""
     for _ in range(counts.count(100)):
