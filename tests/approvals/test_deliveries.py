@@ -29,14 +29,13 @@ from approvals.deliveries import Sender, clear_deliveries, send_due
 from approvals.models import Delivery
 from approvals.notices import notice_of, plain
 from catalog import clock
-from catalog.errors import ParameterError
 from plans.ticker import Ticker
-from tests.approvals.builders import approval, ask, rejection
+from tests.approvals.builders import approval, ask, refusal_at, rejection
 from tests.catalog.test_egress import taking
 from tests.racing import at_once
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
 KEY = "a key for webhooks that both sides know"
 EVIL = "rosa\r\nBcc: everyone@example.org\u202e"
 
@@ -82,8 +81,9 @@ def test_who_asked_is_told_the_answer_and_asked_for_none(ada, rosa):
     decide(request, by=rosa, decision=rejection(request, "Not this folder."))
     send_due()
     [sent] = mail.outbox
-    assert sent.to == ["ada@example.org"] and "\nAnswer: Rejected\nAnswered by: Rosa\n" in sent.body
-    assert "Answer on that page" not in sent.body and "Not this folder" not in sent.body
+    assert sent.to == ["ada@example.org"] and "Not this folder" not in sent.body
+    facts = notice_of(Delivery.objects.get(kind="approval.decided")).facts
+    assert (facts["Answer"], facts["Answered by"], facts["Status"]) == ("Rejected", "Rosa", "Rejected")
 
 
 def test_no_name_begins_a_header_or_a_fact(ada, rosa):
@@ -123,7 +123,7 @@ def test_what_is_not_taken_is_tried_again_where_that_helps(ada, settings, status
         send_due()
     delivery = only()
     assert (delivery.status, delivery.attempts) == (becomes, 1)
-    assert f"127.0.0.1 answered {status}" in delivery.last_error
+    assert str(status) in delivery.last_error
     assert becomes == "failed" or delivery.due_at > clock.now() + timedelta(seconds=5)
 
 
@@ -145,7 +145,7 @@ def test_one_that_fails_stands_in_nobodys_way(ada, settings, monkeypatch):
         ask(ada)
         send_due()
     assert (only("mail").status, only().status) == ("failed", "sent")
-    assert only("mail").last_error == f"It could not be sent: ZeroDivisionError. {deliveries.UNSURE}"
+    assert all(part in only("mail").last_error for part in ("ZeroDivisionError", deliveries.UNSURE))
 
 
 def test_addresses_within_are_not_sent_to(ada, settings):
@@ -174,10 +174,11 @@ def test_a_process_that_ends_while_it_sends_leaves_no_second_notice(ada):
     assert send_due() == 0 and only("mail").status == "sending"
     Delivery.objects.update(due_at=clock.now() - timedelta(seconds=1))
     assert send_due() == 0
-    assert only("mail").status == "failed" and "not sent again" in only("mail").last_error
+    assert (only("mail").status, only("mail").last_error) == ("failed", deliveries.LOST)
     assert mail.outbox == []
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_two_processes_send_it_once(ada, settings):
     """Whoever takes it sends it."""
@@ -268,9 +269,9 @@ def test_what_ended_long_ago_is_forgotten(ada):
     assert left == {"due", "sending"} and Delivery.objects.filter(request=request, created_at__gt=old).exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_other_addresses_are_refused():
+    """Of all that apprise knows only chats, and no address that would be read otherwise."""
+    for text in (
         "",
         "rosa",
         "a@b@c",
@@ -280,12 +281,9 @@ def test_what_ended_long_ago_is_forgotten(ada):
         "exec://x",
         "https://u:p@x.org/",
         "a b@x.org",
-    ],
-)
-def test_other_addresses_are_refused(text):
-    """Of all that apprise knows only chats, and no address that would be read otherwise."""
-    with pytest.raises(ParameterError):
-        read_address(text)
+    ):
+        with refusal_at("address", "invalid"):
+            read_address(text)
 
 
 def test_a_notice_of_nothing_is_no_notice():
