@@ -15,6 +15,7 @@ from catalog.canonical import canonical_text
 from catalog.doors import SIGNED_IN
 from catalog.results import Preview
 from tests.approvals.builders import add_policy, ask, held_call, set_rule
+from tests.approvals.deciding import setback_on
 from tests.builders import act, make_plan, request_of, work_off
 from tests.pages import Pages
 from tests.rest import Rest, wrong_paths
@@ -45,8 +46,8 @@ def status_of(request: ApprovalRequest) -> str:
 def test_what_the_call_is_about_is_typed(ada, rosa):
     """Something else approves nothing."""
     pages, request = opened(rosa, ada, typed_target=True)
-    assert "to approve" in approve(pages, request, 422, typed="yes")
-    assert status_of(request) == "pending"
+    approve(pages, request, 422, typed="yes")
+    assert (setback_on(pages), status_of(request)) == ("typed", "pending")
     approve(pages, request, typed="note.txt")
     assert status_of(request) == "approved"
 
@@ -61,8 +62,9 @@ def test_an_argument_that_repeats_the_summary_is_not_what_is_typed(ada, rosa):
     request = open_request(call, rule=rule_of(set_rule()), preview=decoy, now=clock.now())
     pages = Pages(rosa)
     pages.open(f"/approvals/?item={request.public_id}")
-    assert "type <code>note.txt</code>" in pages.html
+    assert "<code>note.txt</code></label>" in pages.html
     approve(pages, request, 422, typed="note.txt, as you said")
+    assert setback_on(pages) == "typed"
 
 
 def test_where_the_summary_does_not_name_it_the_tool_is_typed(ada, rosa):
@@ -84,9 +86,9 @@ def test_an_edit_is_approved_by_what_its_own_rule_asks(stage, ada, rosa):
     form: dict[str, Any] = {"mode": "json", "json": '{"value": "prod"}'}
     pages = Pages(rosa)
     pages.open(f"/approvals/?item={request.public_id}")
-    assert "Type prod to approve" in approve(pages, request, 422, **form)
-    assert "type <code>prod</code>" in pages.html
-    assert status_of(request) == "pending"
+    approve(pages, request, 422, **form)
+    assert "<code>prod</code></label>" in pages.html
+    assert (setback_on(pages), status_of(request)) == ("typed", "pending")
     approve(pages, request, typed="prod", **form)
     assert status_of(request) == "approved"
 
@@ -98,23 +100,25 @@ def test_a_check_of_an_edit_says_what_its_own_rule_will_ask(stage, ada, rosa):
     add_policy(5, safety_level="dangerous", conditions=rows, **rule, min_review_seconds=30)
     request = request_of(work_off(make_plan(ada, act(1, "test", "dangerous"))))
     pages, form = Pages(rosa), {"mode": "json", "json": '{"value": "prod"}', "do": "check", "typed": "pr"}
-    assert "To approve, type" not in pages.open(f"/approvals/?item={request.public_id}&view=edit")
-    said = pages.send(f"/approvals/{request.public_id}/edit/", form)
-    assert "To approve, type prod" in said
-    assert "a look of 30 s" in said
+    pages.open(f"/approvals/?item={request.public_id}&view=edit")
+    assert 'name="typed"' not in pages.html
+    pages.send(f"/approvals/{request.public_id}/edit/", form)
+    assert "<code>prod</code></label>" in pages.html
+    assert pages.html.count('data-wait-note="30"') == 1
     part = pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form).content.decode()
     assert 'id="edit-asks" hx-swap-oob="true"' in part
     assert 'name="typed" autocomplete="off" spellcheck="false" value="pr"' in part
     back = pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form | {"json": '{"value": "test"}'})
-    assert "To approve, type" not in back.content.decode()
+    assert 'name="typed"' not in back.content.decode()
 
 
 def test_it_is_looked_at_for_long_enough(ada, rosa, monkeypatch):
     """From when the page first showed it, which no form can say by itself."""
     pages, request = opened(rosa, ada, min_review_seconds=30)
     shown = pages.field("since")
-    assert "s more" in approve(pages, request, 422, since=shown)
-    assert "s more" in approve(pages, request, 422, since="")
+    for since in (shown, "", "0"):
+        approve(pages, request, 422, since=since)
+        assert (setback_on(pages), status_of(request)) == ("review", "pending")
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now + timedelta(seconds=31))
     approve(pages, request, since=shown)
@@ -135,8 +139,8 @@ def test_a_session_must_be_fresh_and_another_ones_freshness_does_not_help(ada, r
     session[SIGNED_IN] = clock.now().timestamp() - 601
     session.save()
     sign_in(rosa)
-    assert "Sign in again" in approve(pages, request, 422)
-    assert status_of(request) == "pending"
+    approve(pages, request, 422)
+    assert (setback_on(pages), status_of(request)) == ("sign_in", "pending")
     session[SIGNED_IN] = clock.now().timestamp() - 5
     session.save()
     approve(pages, request)
@@ -181,7 +185,8 @@ def test_a_session_that_does_not_say_when_is_not_fresh(ada, rosa):
     session = pages.client.session
     del session[SIGNED_IN]
     session.save()
-    assert "Sign in again" in approve(pages, request, 422)
+    approve(pages, request, 422)
+    assert (setback_on(pages), status_of(request)) == ("sign_in", "pending")
 
 
 @pytest.mark.parametrize("terms", [{"typed_target": True}, {"min_review_seconds": 30}, {"fresh_sign_in_seconds": 1}])

@@ -17,7 +17,7 @@ from plans.selectors import memory_of
 from plans.services import Requester
 from plans.skipping import skip_step
 from plans.work import Resume
-from tests.approvals.builders import set_rule
+from tests.approvals.builders import refusal_at, set_rule
 from tests.approvals.deciding import answer, reject, respond, send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants
@@ -44,7 +44,7 @@ def test_a_response_completes_the_call_and_the_tool_does_not_run(alone, stage, r
     call = call_of(alone)
     assert (call.status, call.attempt, stage.played) == ("completed", 0, [])
     assert call.response_json["results"] == [{"name": "note"}] and call.response_json["responded"] is True
-    assert call.message == "Answered by Rosa in the tool's place; the tool did not run: I looked."
+    assert call.message == "Answered by Rosa in the tool's place; the tool did not run: I looked."  # the model reads it
     assert "1 call.succeeded" in events_of(alone)
     assert_invariants()
 
@@ -59,17 +59,15 @@ def test_the_plan_goes_on_with_the_response(plan, stage, rosa):
 def test_a_response_is_judged_by_the_output_schema(alone, rosa):
     schema = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
     ToolVersion.objects.filter(tool__name="dangerous").update(output_schema=schema)
-    with pytest.raises(ParameterError) as wrong:
-        respond(alone, rosa, {"size": "large"})
-    assert wrong.value.details["errors"][0]["path"] == "response.size"
-    with pytest.raises(ParameterError) as wrong:
-        respond(alone, rosa, None)
-    assert wrong.value.details["errors"][0]["path"] == "response"
+    for response, path in (({"size": "large"}, "response.size"), (None, "response")):
+        with pytest.raises(ParameterError) as wrong:
+            respond(alone, rosa, response)
+        assert [each["path"] for each in wrong.value.details["errors"]] == [path]
     assert respond(alone, rosa, {"size": 3}).status == "responded"
 
 
 def test_a_response_that_is_too_large_is_refused(alone, rosa):
-    with pytest.raises(ParameterError, match="at most"):
+    with refusal_at("response", "too_large"):
         respond(alone, rosa, "x" * 300_000)
 
 
@@ -127,7 +125,7 @@ def test_a_reason_is_required_as_the_rule_says(alone, rosa, required, reversibil
     set_rule(reason_required=required)
     ToolVersion.objects.filter(tool__name="dangerous").update(reversibility=reversibility)
     if needed:
-        with pytest.raises(ParameterError, match="Say why"):
+        with refusal_at("comment", "required"):
             reject(alone, rosa, comment="")
     else:
         assert reject(alone, rosa, comment="").status == "rejected"
@@ -146,8 +144,9 @@ def test_changes_are_asked_of_the_person_whose_plan_it_is(alone, rosa):
 def test_a_wish_for_changes_takes_effect_at_once_also_on_a_page(alone, rosa):
     send_back(alone, rosa, channel="page")
     assert call_of(alone).status == "failed"
-    with pytest.raises(Conflict, match="no decision to undo"):
+    with pytest.raises(Conflict):
         undo(request_of(alone), by=rosa)
+    assert request_of(alone).status == "changes_requested"
 
 
 def test_a_step_that_waits_for_input_may_be_skipped(alone, ada, rosa):
@@ -183,14 +182,16 @@ def test_a_worker_that_has_claimed_the_step_starts_nothing_after_a_revocation(al
 def test_what_was_used_is_not_revoked(alone, rosa):
     approve(alone, rosa)
     work_off(alone)
-    with pytest.raises(Conflict, match=r"Rosa approved this .*, and it was started"):
+    with pytest.raises(Conflict):
         revoke(request_of(alone), by=rosa)
+    assert (request_of(alone).status, call_of(alone).status) == ("consumed", "completed")
 
 
 def test_an_approval_in_its_undo_window_is_undone_not_revoked(alone, rosa, tomas):
     answer(alone, rosa, Verdict.APPROVE, channel="page")
-    with pytest.raises(Conflict, match="not in effect yet"):
+    with pytest.raises(Conflict):
         revoke(request_of(alone), by=tomas)
+    assert request_of(alone).status == "approved"
 
 
 def test_who_may_not_decide_may_not_revoke(alone, ada, rosa, vera):

@@ -4,6 +4,7 @@ import pytest
 from django.db import transaction
 
 from approvals import outdated
+from approvals.errors import Drift
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.outdated import void_outdated
 from catalog.changes import change_tool
@@ -33,9 +34,11 @@ def describe(text, admin):
 def assert_void(request: ApprovalRequest) -> None:
     """Check that the request ended, with words for its requester."""
     request.refresh_from_db()
-    why = "The definition of dangerous changed from version 1 to 2 while this waited."
-    assert (request.status, request.call.status, request.call.message) == ("invalidated", "cancelled", why)
-    assert AuditEntry.objects.filter(action="approval.invalidated", details__contains=why).count() == 1
+    assert (request.status, request.call.status) == ("invalidated", "cancelled")
+    assert request.call.error_kind == f"changed:{Drift.DEFINITION}"
+    assert request.call.message == "The definition of dangerous changed from version 1 to 2 while this waited."
+    kept = AuditEntry.objects.filter(action="approval.invalidated", object_ref=request.public_id).get().details_json
+    assert (kept["what"], kept["reason"]) == (Drift.DEFINITION, request.call.message)
 
 
 def test_what_waits_is_void_and_asked_about_again(waiting, admin, rosa, stage):

@@ -58,27 +58,29 @@ def test_what_came_of_it(ada, status, ended, outcome):
     assert [each.outcome for each in precedents_for(ask(ada))] == [outcome]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "alike"),
-    [
-        ({"path": "a/b/c.txt"}, {"path": "a/b/d.txt"}, True),
-        ({"path": "a/b/c.txt"}, {"path": "a/d.txt"}, False),
-        ({"to": "jo@example.org"}, {"to": "al@EXAMPLE.org"}, True),
-        ({"to": "jo@example.org"}, {"to": "jo@example.com"}, False),
-        ({"url": "https://a.example/x?y=1"}, {"url": "https://a.example/z"}, True),
-        ({"url": "https://a.example/x"}, {"url": "https://b.example/x"}, False),
-        ({"url": "https://[a"}, {"url": "https://[b"}, True),
-        ({"text": "1\n2/3"}, {"text": "hello"}, True),
-        ({"count": 1}, {"count": 2}, True),
-        ({"count": 1}, {"count": "1"}, False),
-        ({"a": 1}, {"a": 1, "b": None}, False),
-        ({"at": {"path": "x/y"}}, {"at": {"path": "z/y"}}, False),
-        ({"rows": [1]}, {"rows": []}, True),
-    ],
-)
-def test_shapes(one, other, alike):
-    """The same names, and values that name the same place."""
-    assert (shape_of(canonical_text(one)) == shape_of(canonical_text(other))) is alike
+SHAPES: list[tuple[dict[str, object], dict[str, object], bool]] = [
+    ({"path": "a/b/c.txt"}, {"path": "a/b/d.txt"}, True),
+    ({"path": "a/b/c.txt"}, {"path": "a/d.txt"}, False),
+    ({"to": "jo@example.org"}, {"to": "al@EXAMPLE.org"}, True),
+    ({"to": "jo@example.org"}, {"to": "jo@example.com"}, False),
+    ({"url": "https://a.example/x?y=1"}, {"url": "https://a.example/z"}, True),
+    ({"url": "https://a.example/x"}, {"url": "https://b.example/x"}, False),
+    ({"url": "https://[a"}, {"url": "https://[b"}, True),
+    ({"text": "1\n2/3"}, {"text": "hello"}, True),
+    ({"count": 1}, {"count": 2}, True),
+    ({"count": 1}, {"count": "1"}, False),
+    ({"a": 1}, {"a": 1, "b": None}, False),
+    ({"at": {"path": "x/y"}}, {"at": {"path": "z/y"}}, False),
+    ({"rows": [1]}, {"rows": []}, True),
+]
+
+
+def test_shapes():
+    """Alike are the same names, and values that name the same place."""
+    judged = [
+        (one, other, shape_of(canonical_text(one)) == shape_of(canonical_text(other))) for one, other, _ in SHAPES
+    ]
+    assert judged == SHAPES
 
 
 def test_what_is_too_long_is_like_nothing(ada, rosa):

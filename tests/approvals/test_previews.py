@@ -26,28 +26,27 @@ def preview_of(shown: object) -> Preview | None:
         return dispatch.preview(touch, {}, make_context())
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        Preview("Half of a \ud800 pair", "text"),
-        Preview("Rows", "rows", rows=({"amount": float("nan")},)),
-        Preview("Rows", "rows", rows=({"what": object()},)),
-        "not a preview",
-    ],
-)
-def test_a_preview_that_cannot_be_stored_is_none(shown):
+UNFIT: list[object] = [
+    Preview("Half of a \ud800 pair", "text"),
+    Preview("Rows", "rows", rows=({"amount": float("nan")},)),
+    Preview("Rows", "rows", rows=({"what": object()},)),
+    "not a preview",
+]
+
+
+def test_a_preview_that_cannot_be_stored_is_none():
     """It says so, and the request is still made."""
-    preview = preview_of(shown)
-    assert preview is not None
-    assert preview.kind == "none"
-    assert preview.summary.startswith("Run touch; its preview failed with ")
+    for preview in map(preview_of, UNFIT):
+        assert preview is not None
+        assert (preview.kind, preview.before, preview.after, preview.rows) == ("none", None, None, ())
+        assert preview.summary.startswith("Run touch")
 
 
-@pytest.mark.parametrize("token", ["x" * 256, "a\x00b"])
-def test_a_state_token_is_short_text(token):
+def test_a_state_token_is_short_text():
     """Its column is."""
-    with pytest.raises(ValueError, match="at most 255 characters"):
-        Preview("Write", "diff", state_token=token)
+    for token in ("x" * 256, "a\x00b"):
+        with pytest.raises(ValueError, match="255"):
+            Preview("Write", "diff", state_token=token)
 
 
 def test_hostile_text_is_kept_as_it_is(ada):
