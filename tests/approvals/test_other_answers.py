@@ -71,11 +71,12 @@ def test_a_response_that_is_too_large_is_refused(alone, rosa):
         respond(alone, rosa, "x" * 300_000)
 
 
-def test_a_response_may_be_undone_on_a_page(alone, rosa):
+def test_a_response_may_be_undone_on_a_page(alone, rosa, settings):
+    settings.TOOLGATE_UNDO_SECONDS = 60
     respond(alone, rosa, 1, channel="page")
     assert (call_of(alone).status, undo(request_of(alone), by=rosa).status) == ("held", "pending")
     respond(alone, rosa, 2, channel="page")
-    apply_due(clock.now() + timedelta(seconds=6))
+    apply_due(clock.now() + timedelta(seconds=60))
     assert call_of(alone).response_json["results"] == [2]
 
 
@@ -187,7 +188,8 @@ def test_what_was_used_is_not_revoked(alone, rosa):
     assert (request_of(alone).status, call_of(alone).status) == ("consumed", "completed")
 
 
-def test_an_approval_in_its_undo_window_is_undone_not_revoked(alone, rosa, tomas):
+def test_an_approval_in_its_undo_window_is_undone_not_revoked(alone, rosa, tomas, settings):
+    settings.TOOLGATE_UNDO_SECONDS = 60
     answer(alone, rosa, Verdict.APPROVE, channel="page")
     with pytest.raises(Conflict):
         revoke(request_of(alone), by=tomas)

@@ -90,7 +90,8 @@ def test_what_was_not_answered_or_sent_back_is_no_refusal(stage, ada, rosa):
         assert refused_before(plan.public_id, "dangerous", '{"value":"x"}') is None
 
 
-def test_a_rejection_that_may_still_be_undone_is_none_yet(stage, ada, rosa):
+def test_a_rejection_that_may_still_be_undone_is_none_yet(stage, ada, rosa, settings):
+    settings.TOOLGATE_UNDO_SECONDS = 60
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     reject(plan, rosa, channel="page")
     assert refused_before(plan.public_id, "dangerous", '{"value":"x"}') is None
