@@ -29,29 +29,27 @@ def held(stage, ada):
     return request_of(plan, 2)
 
 
-@pytest.mark.parametrize("name", ["ada", "rosa", "admin"])
-def test_who_asked_or_decides_sees_it_all(held, request, name):
+def test_who_asked_or_decides_sees_it_all(held, ada, rosa, admin):
     """Nobody is asked to agree to what they cannot read."""
-    viewer = request.getfixturevalue(name)
-    shown = Rest(viewer).get(f"approvals/{held.public_id}/").json()
-    assert (shown["arguments"], shown["preview"]["after"]) == ({"value": {"to": SECRET}}, f"Dear {SECRET}")
-    assert shown["reason"] == f"To tell {SECRET}"
-    assert SECRET in Pages(viewer).open(f"/approvals/?item={held.public_id}")
+    for viewer in (ada, rosa, admin):
+        shown = Rest(viewer).get(f"approvals/{held.public_id}/").json()
+        assert (shown["arguments"], shown["preview"]["after"]) == ({"value": {"to": SECRET}}, f"Dear {SECRET}")
+        assert shown["reason"] == f"To tell {SECRET}"
+        assert SECRET in Pages(viewer).open(f"/approvals/?item={held.public_id}")
 
 
-@pytest.mark.parametrize("name", ["vera", "ben"])
-def test_who_only_looks_on_sees_masks(held, request, name):
+def test_who_only_looks_on_sees_masks(held, vera, ben):
     """Of the arguments that came by reference, and of all that the tool says of them."""
-    viewer = request.getfixturevalue(name)
-    shown = Rest(viewer).get(f"approvals/{held.public_id}/").json()
-    assert shown["arguments"] == {"value": TOLD}
-    assert (shown["preview"]["kind"], shown["preview"]["after"]) == ("text", {MARK: "string"})
-    assert shown["reason"] == WORDS
-    for path in ("approvals/", f"approvals/{held.public_id}/", f"calls/{held.call.public_id}/"):
-        assert SECRET not in Rest(viewer).get(path).content.decode()
-    for more in ("", "&view=json"):
-        text = Pages(viewer).open(f"/approvals/?item={held.public_id}{more}")
-        assert SECRET not in text
+    for viewer in (vera, ben):
+        rest, pages = Rest(viewer), Pages(viewer)
+        shown = rest.get(f"approvals/{held.public_id}/").json()
+        assert shown["arguments"] == {"value": TOLD}
+        assert (shown["preview"]["kind"], shown["preview"]["after"]) == ("text", {MARK: "string"})
+        assert shown["reason"] == WORDS
+        for path in ("approvals/", f"approvals/{held.public_id}/", f"calls/{held.call.public_id}/"):
+            assert SECRET not in rest.get(path).content.decode()
+        for more in ("", "&view=json"):
+            assert SECRET not in pages.open(f"/approvals/?item={held.public_id}{more}")
 
 
 @pytest.fixture
@@ -64,17 +62,17 @@ def granted(held, rosa, admin):
     return make(terms, by=rosa, created_from=approved)
 
 
-@pytest.mark.parametrize(("name", "sees"), [("ada", True), ("rosa", True), ("admin", True), ("vera", False)])
-def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, request, name, sees):
+def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, ada, rosa, admin, vera):
     """In its rows and in their words, over REST and on its page; masked for everyone else."""
-    viewer = request.getfixturevalue(name)
-    shown = Rest(viewer).get(f"grants/{granted.public_id}/").json()
-    value = SECRET if sees else {MARK: "string"}
-    assert shown["arguments"] == [{"path": "value.to", "operator": "equals", "value": value}]
-    assert (SECRET in shown["sentence"]) is sees
-    for text in (Rest(viewer).get("grants/").content.decode(), Pages(viewer).open("/approvals/grants/")):
-        assert granted.public_id[:10] in text
-        assert (SECRET in text) is sees
+    for viewer, sees in ((ada, True), (rosa, True), (admin, True), (vera, False)):
+        rest = Rest(viewer)
+        shown = rest.get(f"grants/{granted.public_id}/").json()
+        value = SECRET if sees else {MARK: "string"}
+        assert shown["arguments"] == [{"path": "value.to", "operator": "equals", "value": value}]
+        assert (SECRET in shown["sentence"]) is sees
+        for text in (rest.get("grants/").content.decode(), Pages(viewer).open("/approvals/grants/")):
+            assert granted.public_id[:10] in text
+            assert (SECRET in text) is sees
 
 
 def test_the_list_names_no_private_value(held, rosa):

@@ -93,6 +93,7 @@ def test_the_preview_is_kept_whole(ada):
     assert (without.preview_json, without.state_token) == (None, "")
 
 
+@pytest.mark.usefixtures("long_now")
 def test_sentences(ada, rosa):
     """Where a request stands, in words."""
     request = ask(ada)
@@ -103,6 +104,7 @@ def test_sentences(ada, rosa):
         assert words in status_sentence(request)
 
 
+@pytest.mark.usefixtures("long_now")
 def test_late_answers_and_withdrawals_say_where_a_request_stands(ada, rosa):
     """The second one of two is refused in the words of its status, with the reason."""
     request = ask(ada)
