@@ -58,10 +58,11 @@ def test_a_rejection_without_reason_says_who(ada, rosa):
 def test_second_answer_is_refused_and_not_recorded(ada, rosa, tomas, first):
     request = ask(ada)
     status = decide(request, by=tomas, decision=first(request, "because")).status
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict) as refused:
         decide(request, by=rosa, decision=approval(request))
     request.refresh_from_db()
     assert (request.status, Review.objects.get().person) == (status, tomas)
+    assert "Tomas" in refused.value.message
 
 
 def test_what_was_seen_must_be_what_is_asked(ada, rosa):
@@ -118,6 +119,16 @@ def test_one_rejection_beats_every_approval(ada, rosa, tomas):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     assert decide(request, by=tomas, decision=rejection(request)).status == "rejected"
+
+
+def test_one_of_several_approvals_is_refused_after_a_rejection(ada, rosa, tomas):
+    """Also one that would not have been enough by itself."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    decide(request, by=tomas, decision=rejection(request))
+    with pytest.raises(Conflict):
+        decide(request, by=rosa, decision=approval(request))
+    assert Review.objects.get().person == tomas
 
 
 def test_a_page_decision_takes_effect_after_the_undo_window(ada, rosa):

@@ -66,6 +66,16 @@ def test_no_answer_is_taken_after_the_time(ada, rosa, answer):
     assert (request.status, request.reviews.count()) == ("expired", 0)
 
 
+def test_an_answer_does_not_outlast_the_time_that_ends_while_it_is_recorded(ada, rosa, monkeypatch):
+    request = ask(ada)
+    before = iter([request.expires_at - timedelta(seconds=1)])
+    monkeypatch.setattr(clock, "now", lambda: next(before, request.expires_at))
+    with pytest.raises(Conflict):
+        decide(request, by=rosa, decision=approval(request))
+    request.refresh_from_db()
+    assert (request.status, request.reviews.count()) == ("pending", 0)
+
+
 def test_a_stale_look_at_a_request_does_not_expire_it(ada):
     """The row decides, not what was read before."""
     request = ask(ada)

@@ -6,6 +6,7 @@ import pytest
 
 from approvals.decisions import apply_due, revoke, undo
 from approvals.models import ApprovalRequest, AuditEntry
+from approvals.selectors import status_sentence
 from approvals.states import Verdict
 from catalog import clock
 from catalog.access import NotAllowed
@@ -183,8 +184,9 @@ def test_a_worker_that_has_claimed_the_step_starts_nothing_after_a_revocation(al
 def test_what_was_used_is_not_revoked(alone, rosa):
     approve(alone, rosa)
     work_off(alone)
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict) as refused:
         revoke(request_of(alone), by=rosa)
+    assert status_sentence(request_of(alone)) in refused.value.message
     assert (request_of(alone).status, call_of(alone).status) == ("consumed", "completed")
 
 
