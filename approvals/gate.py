@@ -14,9 +14,9 @@ from django.db.models import Model
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import Rulebook, people_named, revisions_in_force, rulebook_of
+from catalog import snapshot
 from catalog.dispatch import CallFacts, Verdict
 
-SECONDS_TRUSTED = 1.0
 SECONDS_OLD = 5.0
 """For how long rules are gone on with while another thread reads; then one reads oneself: that thread may hang."""
 
@@ -49,7 +49,7 @@ def refuses(facts: CallFacts) -> bool:
 
 def _fresh() -> _View:
     view = _view
-    return _look_again() if monotonic() - view.read_at > SECONDS_TRUSTED else view
+    return _look_again() if monotonic() - view.read_at > snapshot.SECONDS_TRUSTED else view
 
 
 def forget() -> None:
@@ -78,7 +78,7 @@ def _look_again() -> _View:
     if not _reading.acquire(blocking=False):
         return old if monotonic() - old.read_at < SECONDS_OLD else _read(old)
     try:
-        if monotonic() - _view.read_at > SECONDS_TRUSTED:
+        if monotonic() - _view.read_at > snapshot.SECONDS_TRUSTED:
             _view = _read(_view)
         return _view
     finally:

@@ -8,7 +8,7 @@ import importlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from importlib.metadata import entry_points
+from importlib import metadata
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -149,7 +149,7 @@ def initialize_tools() -> None:
     _BROKEN.clear()
     for name in settings.TOOLGATE_TOOLS:
         _take_on(name, partial(importlib.import_module, name))
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+    for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         _take_on(entry_point.module, entry_point.load)
     logger.info("tools_initialized count=%d", len(_TOOLS))
 

@@ -43,8 +43,13 @@ class Changes:
 
 
 def sync_tools() -> Changes:
-    """Write the registered tools into the catalog, in one transaction; return what changed."""
+    """Load this process's tools and write them into the catalog; return what changed."""
     initialize_tools()
+    return sync_registered_tools()
+
+
+def sync_registered_tools() -> Changes:
+    """Write the registered tools into the catalog, in one transaction; return what changed."""
     changes, told = Changes(), list[Fact]()
     with writing_the_catalog():
         _note_what_is_broken()

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
-from importlib.metadata import entry_points
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -132,14 +132,14 @@ def checkpoints(checkpoints_file: Path) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> Iterator[None]:
     """Look through what is installed for tools once for each path that it may be on, instead of before each test."""
-    look = entry_points
+    look = metadata.entry_points
 
     @cache
-    def found(path: tuple[str, ...], group: str) -> Any:
-        return look(group=group)
+    def found(path: tuple[str, ...], **chosen: str) -> metadata.EntryPoints:
+        return look(**chosen)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("catalog.registry.entry_points", lambda *, group: found(tuple(sys.path), group))
+        patch.setattr(metadata, "entry_points", lambda **chosen: found(tuple(sys.path), **chosen))
         yield
 
 
@@ -149,6 +149,24 @@ def patience() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("config.fresh.PATIENCE_SECONDS", 60.0)
         yield
+
+
+@pytest.fixture
+def trust_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that sets how many seconds the process goes by what it has read of tools and policies."""
+    return lambda seconds: monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", seconds)
+
+
+@pytest.fixture
+def read_anew(trust_for: Callable[[float], None]) -> None:
+    """Read tools and policies again at each look."""
+    trust_for(0.0)
+
+
+@pytest.fixture
+def trusted_for_long(trust_for: Callable[[float], None]) -> None:
+    """Go by what was once read of tools and policies, however long a busy machine takes."""
+    trust_for(3600.0)
 
 
 @pytest.fixture

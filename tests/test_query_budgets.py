@@ -9,12 +9,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from approvals import gate
 from approvals.batch import Item, decide_many
-from catalog import snapshot
 from plans.models import Plan
 from tests.builders import act, make_draft, make_plan, reject, request_of, step, work_off, write_step
 from tests.conftest import forget_what_was_read, person
+
+# What was read for a page is trusted for the whole page, however long a busy machine takes for it.
+pytestmark = [pytest.mark.db, pytest.mark.usefixtures("trusted_for_long")]
 
 BUDGETS: dict[str, int] = json.loads((Path(__file__).parent / "query_budgets.json").read_text(encoding="utf-8"))
 
@@ -42,13 +43,6 @@ def add_a_plan(author: User, reviewer: User) -> dict[str, str]:
 def plan_named(public_id: str) -> Plan:
     """Return a plan by its id."""
     return Plan.objects.get(public_id=public_id)
-
-
-@pytest.fixture(autouse=True)
-def trusted_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was looked at for a page is good for the whole page, however long a busy machine takes for it."""
-    for module in (snapshot, gate):
-        monkeypatch.setattr(module, "SECONDS_TRUSTED", 3600.0)
 
 
 def queries_of(client: Client, address: str) -> int:

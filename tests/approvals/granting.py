@@ -4,7 +4,6 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from approvals import gate
 from approvals.grants import Terms, make, standing_of
 from approvals.models import ApprovalRequest, Grant
 from catalog import snapshot
@@ -18,7 +17,6 @@ ANY = [{"path": "value", "operator": "exists"}]
 def let_be_granted(admin: User, settings: Any, monkeypatch: Any) -> None:
     """Let the dangerous tool be granted; policies and tools are read anew each time."""
     settings.TOOLGATE_UNDO_SECONDS = 0
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
     monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 0.0)
     allow(admin, max_hours=8, max_uses=20)
 

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from approvals import gate
 from approvals.decisions import Decision, decide, revoke, undo
 from approvals.edits import changed_fields, check_edit
 from approvals.models import ApprovalRequest, AuditEntry, Review
@@ -25,9 +24,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def plan(stage, ada, monkeypatch) -> Plan:
+def plan(stage, ada, read_anew) -> Plan:
     """A plan whose dangerous step waits for people; policies are read anew."""
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
     stage.previews["dangerous"] = lambda value, context: Preview(f"Do {value}", "text", state_token=f"state of {value}")
     return work_off(make_plan(ada, act(1, "asked", "dangerous", expected_key="out")))
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals import gate
 from approvals.decisions import decide
 from approvals.eligibility import decided_for, may_decide, missing
 from approvals.errors import Invalidated
@@ -23,10 +22,7 @@ from tests.conftest import person
 TWO_STAGES = [{"group": "reviewer", "count": 1}, {"group": "finance", "count": 1}]
 
 
-@pytest.fixture(autouse=True)
-def read_anew(db, monkeypatch):
-    """Trust no rule that was read before."""
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_anew")]
 
 
 @pytest.fixture

@@ -88,24 +88,23 @@ def test_a_safe_call_can_be_held_too():
     assert verdict.terms.quorum == 2
 
 
-def test_rules_are_read_once_a_second(django_assert_num_queries, monkeypatch):
+def test_rules_are_read_once_a_second(django_assert_num_queries, trust_for):
     """One query, then none until a second has passed."""
-    assert gate_module.SECONDS_TRUSTED == 1
-    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 3600.0)
+    trust_for(3600.0)
     with django_assert_num_queries(1):
         gate(facts())
         gate(facts(SafetyLevel.SAFE))
-    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 0.0)
+    trust_for(0.0)
     with django_assert_num_queries(1):
         gate(facts())
 
 
-def test_old_rules_are_not_gone_on_with_for_ever_while_another_thread_reads(monkeypatch):
+def test_old_rules_are_not_gone_on_with_for_ever_while_another_thread_reads(monkeypatch, trust_for):
     """It may hang: after some seconds one reads oneself."""
     assert isinstance(gate(facts()), Hold)
     old = gate_module._view
     add_policy(5, effect="deny")
-    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 0.0)
+    trust_for(0.0)
     with gate_module._reading:
         assert isinstance(gate(facts()), Hold)
         monkeypatch.setattr(gate_module, "_view", replace(old, read_at=old.read_at - gate_module.SECONDS_OLD))

@@ -2,21 +2,17 @@
 
 import pytest
 
-from approvals import gate
 from approvals.models import Grant
 from approvals.proposals import propose
-from catalog import snapshot
 from catalog.changes import change_tool
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off
 from tests.pages import Pages
 
 
 @pytest.fixture(autouse=True)
-def grantable(stage, admin, settings, monkeypatch):
+def grantable(stage, admin, settings, read_anew):
     """The dangerous tool may be granted."""
     settings.TOOLGATE_UNDO_SECONDS = 0
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
-    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 0.0)
     change_tool("dangerous", {"grantable": {}}, by=admin)
 
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from approvals import gate
 from approvals.models import Grant
-from catalog import snapshot
 from catalog.changes import change_tool
 from catalog.tokens import SCOPES
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
@@ -15,11 +13,9 @@ BODY = {"tool": "dangerous", "arguments": ANY, "scope": "requester", "scope_ref"
 
 
 @pytest.fixture(autouse=True)
-def grantable(stage, admin, settings, monkeypatch):
+def grantable(stage, admin, settings, read_anew):
     """The dangerous tool may be granted, for up to 4 hours and 5 uses."""
     settings.TOOLGATE_UNDO_SECONDS = 0
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
-    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 0.0)
     change_tool("dangerous", {"grantable": {"max_hours": 4, "max_uses": 5}}, by=admin)
 
 

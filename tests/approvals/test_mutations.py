@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, models, transaction
 
-from approvals import gate, grant_uses
+from approvals import grant_uses
 from approvals.decisions import decide
 from approvals.desk import delegate
 from approvals.errors import ApprovalExpired, Invalidated
@@ -97,17 +97,15 @@ def started(pk: int) -> bool:
 
 
 @pytest.fixture
-def approved(ada, rosa, monkeypatch) -> ApprovalRequest:
+def approved(ada, rosa, read_anew) -> ApprovalRequest:
     """An approved request whose call is ready."""
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
     request = ask(ada)
     return decide(request, by=rosa, decision=approval(request))
 
 
 @pytest.fixture
-def handed(ada, rosa, vera, monkeypatch) -> ApprovalRequest:
+def handed(ada, rosa, vera, read_anew) -> ApprovalRequest:
     """A request that Vera approved in Rosa's place, and whose call is ready."""
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
     request = delegate(ask(ada), by=rosa, to=vera)
     return decide(request_for(vera, request.public_id), by=vera, decision=approval(request))
 

@@ -18,14 +18,8 @@ from catalog.access import NotAllowed
 from catalog.definitions import SafetyLevel
 from catalog.dispatch import Allow, CallFacts, Deny, Hold
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_anew")]
 MONDAY_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def read_anew(db, monkeypatch):
-    """Trust no rule that was read before."""
-    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 0.0)
 
 
 def facts(**more: Any) -> CallFacts:
@@ -186,9 +180,8 @@ def test_the_index_says_what_asking_each_rule_in_turn_says(rules, level, count):
     assert level != "dangerous" or not isinstance(verdict, Allow)
 
 
-def test_what_this_process_changes_it_sees_at_once(admin, monkeypatch, django_capture_on_commit_callbacks):
+def test_what_this_process_changes_it_sees_at_once(admin, trusted_for_long, django_capture_on_commit_callbacks):
     """The second of trust is for what others change."""
-    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 3600.0)
     assert gate(facts()) == Allow()
     with django_capture_on_commit_callbacks(execute=True):
         made = policies.create({"name": "None", "order": 1, "effect": "deny", "message": "No."}, by=admin)

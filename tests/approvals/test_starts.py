@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals import gate
 from approvals.decisions import decide
 from approvals.digests import action_digest, intent_digest
 from approvals.errors import ApprovalExpired, Drift, Invalidated
@@ -30,9 +29,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
 
 @pytest.fixture
-def approved(ada, rosa, monkeypatch) -> ApprovalRequest:
+def approved(ada, rosa, read_anew) -> ApprovalRequest:
     """An approved request whose call is ready; policies are read anew."""
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
     request = ask(ada)
     return decide(request, by=rosa, decision=approval(request))
 
@@ -173,9 +171,8 @@ def test_a_revision_that_asks_for_others_counts(approved, terms):
     assert refused(approved) == Drift.POLICY
 
 
-def test_a_revision_that_forbids_ones_own_yes_counts(ada, monkeypatch):
+def test_a_revision_that_forbids_ones_own_yes_counts(ada, read_anew):
     """It was allowed when it was given."""
-    monkeypatch.setattr(gate, "SECONDS_TRUSTED", 0.0)
     ada.groups.add(Group.objects.get(name="reviewer"))
     set_rule(allow_self_review=True)
     request = ask(ada)

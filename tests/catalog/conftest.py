@@ -9,9 +9,8 @@ from catalog.testing import clean_registry
 
 
 @pytest.fixture
-def own_tools_only(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Only the tools that a test registers are there to be synced."""
-    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
+def own_tools_only(db: None) -> Iterator[None]:
+    """Register no tools but those of the test."""
     with clean_registry():
         yield
     snapshot.forget()

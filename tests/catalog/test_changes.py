@@ -11,7 +11,7 @@ from catalog.models import ApiToken, ToolVersion
 from catalog.models import Tool as ToolRow
 from catalog.registry import register_tool
 from catalog.signatures import Binding
-from catalog.sync import sync_tools
+from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 from tests.rest import Rest, wrong_paths
@@ -20,12 +20,11 @@ HIDDEN = "\u202e"
 
 
 @pytest.fixture(autouse=True)
-def registry(db, monkeypatch):
+def registry(db):
     """One tool to be changed, and one that nobody else may describe."""
-    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
     with clean_registry():
         declare()
-        sync_tools()
+        sync_registered_tools()
         yield
     snapshot.forget()
 
@@ -102,7 +101,7 @@ def test_a_description_stays_the_administrators_when_the_author_writes_another(r
     rest.patch("tools/wipe/", {"description_override": "Erase a whole disk."})
     declare(description="Wipe one.")
 
-    sync_tools()
+    sync_registered_tools()
 
     row = ToolRow.objects.get(name="wipe")
     assert (row.declared_description, called().tool.description) == ("Wipe one.", "Erase a whole disk.")
@@ -111,7 +110,7 @@ def test_a_description_stays_the_administrators_when_the_author_writes_another(r
 
 def test_a_tool_that_its_author_does_not_describe_has_no_description_again(rest):
     register_tool(Tool(name="wipe", description="", handler=len, bound=Binding({"type": "object"})))
-    sync_tools()
+    sync_registered_tools()
     rest.patch("tools/wipe/", {"description_override": "Erase a whole disk."})
     answer = rest.patch("tools/wipe/", {"description_override": None}).json()
 
@@ -122,11 +121,11 @@ def test_a_tool_that_its_author_does_not_describe_has_no_description_again(rest)
 def test_a_raised_tool_cannot_be_taken_back_unless_its_author_says_so(rest, said, then):
     takes_nothing = Binding({"type": "object"})
     register_tool(Tool(name="wipe", description="Wipe.", reversibility=said, handler=len, bound=takes_nothing))
-    sync_tools()
+    sync_registered_tools()
     rest.patch("tools/wipe/", {"safety_level": "dangerous"})
 
     assert (called().tool.reversibility, called().drifted) == (then, False)
-    assert not sync_tools()
+    assert not sync_registered_tools()
     assert ToolVersion.objects.get(pk=called().version_pk).reversibility == then
 
 
@@ -139,7 +138,7 @@ def test_an_author_may_forbid_other_descriptions(rest):
 def test_categories_survive_the_next_sync_and_go_back_to_the_authors(rest):
     assert rest.patch("tools/wipe/", {"categories": ["danger", "admin"]}).json()["categories"] == ["admin", "danger"]
     declare(categories=("disks", "new"))
-    sync_tools()
+    sync_registered_tools()
     assert called().categories == frozenset({"admin", "danger"}) == frozenset(called().tool.categories)
 
     assert rest.patch("tools/wipe/", {"categories": None}).json()["categories"] == ["disks", "new"]
@@ -239,12 +238,12 @@ def test_only_administrators_change_tools_and_agents_never(rest, admin, ada, ros
 
 def test_a_tool_can_be_changed_whose_code_is_not_loaded_here(rest):
     with clean_registry():
-        sync_tools()
+        sync_registered_tools()
         answer = rest.patch("tools/wipe/", {"safety_level": "cautious", "reason": "Because."}).json()
     assert (answer["safety_level"], answer["registered"], answer["annotations"]["destructiveHint"]) == (
         "cautious", False, False,
     )  # fmt: skip
 
     declare()
-    sync_tools()
+    sync_registered_tools()
     assert (called().tool.safety_level, called().version_number, called().drifted) == ("cautious", 2, False)

@@ -7,7 +7,7 @@ from catalog import snapshot
 from catalog.changes import change_tool
 from catalog.models import Tool, ToolVersion
 from catalog.registry import codes_of, get_all_tools, initialize_tools
-from catalog.sync import sync_tools
+from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import ToolExample, tool
 from catalog.versions import columns_of, fingerprint_of
@@ -23,7 +23,7 @@ def code_says(level):
         """Greet someone."""
         return f"Hello {name}"
 
-    sync_tools()
+    sync_registered_tools()
 
 
 def now():
@@ -56,7 +56,7 @@ def test_a_level_that_code_lowers_stays_until_an_administrator_agrees(admin):
     assert (ToolVersion.objects.count(), noted()) == (1, ["tool.level_kept"])
 
     change_tool("greet", {"safety_level": "safe"}, by=admin, reason="It only greets.")
-    sync_tools()
+    sync_registered_tools()
     assert now() == ("safe", "safe", False)
     assert (Tool.objects.get().level_override, noted()) == ("", ["tool.level_kept", "tool.level_set"])
 
@@ -72,7 +72,7 @@ def test_no_way_of_lowering_in_steps_gets_around_it(path):
 def test_leaving_and_coming_back_does_not_get_around_it_either():
     code_says("dangerous")
     with clean_registry():
-        sync_tools()
+        sync_registered_tools()
     code_says("safe")
 
     assert now() == ("dangerous", "safe", False)
@@ -122,7 +122,7 @@ def test_the_row_keeps_what_the_author_declares():
         """Hail someone."""
         return f"Hi {name}"
 
-    sync_tools()
+    sync_registered_tools()
 
     row = Tool.objects.get()
     assert (row.declared_description, row.declared_level) == ("Hail someone.", "safe")
@@ -132,7 +132,7 @@ def test_the_row_keeps_what_the_author_declares():
 
 def test_the_fingerprint_is_the_same_from_code_from_columns_and_from_rows():
     initialize_tools()
-    sync_tools()
+    sync_registered_tools()
 
     for row in Tool.objects.select_related("current_version"):
         loaded, version = get_all_tools()[row.name], row.current_version

@@ -5,15 +5,14 @@ from django.db.models import F
 
 from catalog import snapshot
 from catalog.models import CatalogState, Tool
-from catalog.sync import sync_tools
+from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 
 
 @pytest.fixture(autouse=True)
-def shout(db, monkeypatch):
+def shout(db):
     """One tool, registered and synced."""
-    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
     with clean_registry():
 
         @tool(categories=["words"])
@@ -21,7 +20,7 @@ def shout(db, monkeypatch):
             """Say it louder."""
             return text.upper()
 
-        sync_tools()
+        sync_registered_tools()
         yield shout
     snapshot.forget()
 
@@ -31,11 +30,6 @@ def seen(name):
     found = snapshot.current(name)
     assert found is not None
     return found
-
-
-def a_second_later(monkeypatch):
-    """Let the snapshot be old enough to be looked at again."""
-    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", -1.0)
 
 
 def test_it_joins_the_code_with_its_rows(shout):
@@ -54,26 +48,26 @@ def test_what_is_not_known_here_cannot_be_called():
     assert snapshot.current("whisper") is None
 
 
-def test_a_look_costs_no_query_and_an_old_one_costs_one(django_assert_num_queries, monkeypatch):
+def test_a_look_costs_no_query_and_an_old_one_costs_one(django_assert_num_queries, trust_for):
     assert snapshot.SECONDS_TRUSTED == 1
-    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 3600.0)
+    trust_for(3600.0)
     snapshot.current("shout")
     with django_assert_num_queries(0):
         snapshot.current("shout")
 
-    a_second_later(monkeypatch)
+    trust_for(0.0)
     with django_assert_num_queries(1):
         snapshot.current("shout")
 
 
-def test_it_takes_up_what_another_process_wrote(monkeypatch):
-    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 3600.0)
+def test_it_takes_up_what_another_process_wrote(trust_for):
+    trust_for(3600.0)
     snapshot.current("shout")
     Tool.objects.update(enabled=False)
     CatalogState.objects.update(revision=F("revision") + 1)
     assert seen("shout").enabled
 
-    a_second_later(monkeypatch)
+    trust_for(0.0)
     assert not seen("shout").enabled
 
 

@@ -13,7 +13,7 @@ from catalog import clock
 from catalog.changes import change_tool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.registry import register_tool
-from catalog.sync import sync_tools
+from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 
@@ -33,8 +33,8 @@ def greet(level="safe", description="Greet someone.", categories=("words",)):
 def test_a_new_tool_gets_its_rows_and_a_second_sync_changes_nothing():
     loaded = greet()
 
-    assert sync_tools().lines() == ["added greet"]
-    assert sync_tools().lines() == []
+    assert sync_registered_tools().lines() == ["added greet"]
+    assert sync_registered_tools().lines() == []
 
     row = Tool.objects.get(name="greet")
     version = ToolVersion.objects.get(pk=row.current_version_id or 0)
@@ -46,10 +46,10 @@ def test_a_new_tool_gets_its_rows_and_a_second_sync_changes_nothing():
 
 def test_a_changed_contract_is_a_new_version_and_the_old_one_stays_as_it_was():
     greet()
-    sync_tools()
+    sync_registered_tools()
     greet(description="Greet someone kindly.")
 
-    assert sync_tools().lines() == ["changed greet"]
+    assert sync_registered_tools().lines() == ["changed greet"]
     assert list(ToolVersion.objects.order_by("number").values_list("number", "description")) == [
         (1, "Greet someone."),
         (2, "Greet someone kindly."),
@@ -59,7 +59,7 @@ def test_a_changed_contract_is_a_new_version_and_the_old_one_stays_as_it_was():
 def test_going_back_to_an_old_contract_points_at_the_old_version():
     for description in ("One.", "Two.", "One."):
         greet(description=description)
-        sync_tools()
+        sync_registered_tools()
 
     assert Tool.objects.filter(current_version__number=1).exists()
     assert ToolVersion.objects.count() == 2
@@ -67,34 +67,34 @@ def test_going_back_to_an_old_contract_points_at_the_old_version():
 
 def test_a_vanished_tool_is_kept_unregistered_and_comes_back_as_it_was():
     loaded = greet()
-    sync_tools()
+    sync_registered_tools()
     Tool.objects.update(enabled=False)
     with clean_registry():
-        assert sync_tools().lines() == ["removed greet"]
+        assert sync_registered_tools().lines() == ["removed greet"]
         assert not Tool.objects.get().registered
 
     register_tool(loaded)
-    assert sync_tools().lines() == ["changed greet"]
+    assert sync_registered_tools().lines() == ["changed greet"]
     row = Tool.objects.get()
     assert (row.registered, row.enabled, row.versions.count()) == (True, False, 1)
 
 
 def test_changed_code_behind_the_same_contract_is_a_change(monkeypatch):
     loaded = greet()
-    sync_tools()
+    sync_registered_tools()
     loaded.__dict__["digest"] = "d" * 64
 
-    assert sync_tools().lines() == ["changed greet"]
+    assert sync_registered_tools().lines() == ["changed greet"]
     assert Tool.objects.get().implementations.get().digest == "d" * 64
     assert ToolVersion.objects.count() == 1
 
 
 def test_other_categories_are_a_change():
     greet()
-    sync_tools()
+    sync_registered_tools()
     greet(categories=("words", "people"))
 
-    assert sync_tools().lines() == ["changed greet"]
+    assert sync_registered_tools().lines() == ["changed greet"]
     assert {category.name for category in Tool.objects.get().categories.all()} == {"words", "people"}
 
 
@@ -107,18 +107,18 @@ def hold_a_call(ada, version):
 
 def test_a_definition_that_differs_from_a_version_with_open_requests_has_drifted(ada):
     greet("dangerous")
-    sync_tools()
+    sync_registered_tools()
     hold_a_call(ada, ToolVersion.objects.get())
     greet("dangerous", description="Greet someone else.")
 
-    assert sync_tools().as_dict() == {"added": [], "changed": ["greet"], "removed": [], "drifted": ["greet"]}
+    assert sync_registered_tools().as_dict() == {"added": [], "changed": ["greet"], "removed": [], "drifted": ["greet"]}
 
 
 def test_only_a_change_moves_the_revision():
     greet()
     revisions = []
     for _ in range(2):
-        sync_tools()
+        sync_registered_tools()
         revisions.append(CatalogState.objects.get().revision)
 
     assert revisions == [1, 1]
@@ -126,11 +126,11 @@ def test_only_a_change_moves_the_revision():
 
 def test_every_change_is_in_the_audit_log():
     greet()
-    sync_tools()
+    sync_registered_tools()
     greet(description="Other.")
-    sync_tools()
+    sync_registered_tools()
     with clean_registry():
-        sync_tools()
+        sync_registered_tools()
 
     actions = AuditEntry.objects.order_by("seq").values_list("action", "tool_name")
     assert list(actions) == [("tool.added", "greet"), ("tool.changed", "greet"), ("tool.removed", "greet")]
@@ -146,11 +146,11 @@ def audit_is_last(statements):
 
 def test_the_audit_log_is_written_last_so_that_calls_do_not_wait_for_a_change(ada, admin):
     greet("dangerous")
-    sync_tools()
+    sync_registered_tools()
     hold_a_call(ada, ToolVersion.objects.get())
     greet("dangerous", description="Greet someone else.")
     with CaptureQueriesContext(connection) as synced:
-        assert sync_tools().drifted == ["greet"]
+        assert sync_registered_tools().drifted == ["greet"]
     with CaptureQueriesContext(connection) as changed:
         change_tool("greet", {"description_override": "Say hello."}, by=admin)
 
@@ -164,6 +164,6 @@ def test_the_command_prints_lines_or_one_object():
     call_command("sync_tools", stdout=out)
     call_command("sync_tools", json=True, stdout=out)
 
-    line, document = out.getvalue().splitlines()
-    assert line == "added greet"
+    *lines, document = out.getvalue().splitlines()
+    assert "added greet" in lines
     assert json.loads(document) == {"added": [], "changed": [], "removed": [], "drifted": []}

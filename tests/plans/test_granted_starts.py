@@ -196,9 +196,8 @@ def test_a_look_ends_no_grant(ada, admin):
     assert "has changed" in ended(made)
 
 
-def test_a_process_that_knows_an_older_tool_ends_no_grant(ada, admin, monkeypatch):
+def test_a_process_that_knows_an_older_tool_ends_no_grant(ada, admin, monkeypatch, trusted_for_long):
     """Its call waits for people, and the grant is as good as before."""
-    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 3600.0)
     plan = make_plan(ada, dangerous())
     known = snapshot.current("dangerous")
     change_tool("dangerous", {"description_override": "Do worse."}, by=admin)

@@ -11,7 +11,7 @@ from catalog.models import Call, CatalogState, Implementation
 from catalog.outcomes import outcomes_of
 from catalog.registry import register_implementation
 from catalog.selectors import tool_named
-from catalog.sync import sync_tools
+from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import Preview, ToolContext, tool
 from plans.calls import CallOrder, create_call
@@ -22,13 +22,12 @@ PLANS = 300
 
 
 @pytest.fixture(autouse=True)
-def greetings(db, monkeypatch):
+def greetings(db):
     """A safe and a dangerous tool, each with two implementations."""
-    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
     with clean_registry():
         declare("hail", "safe")
         declare("salute", "dangerous")
-        sync_tools()
+        sync_registered_tools()
         yield
     snapshot.forget()
 
@@ -221,10 +220,10 @@ def test_an_implementation_that_vanishes_is_kept_and_serves_nothing_until_it_is_
             """Greet someone."""
             return f"alone {name}"
 
-        assert "changed hail" in sync_tools().lines()
+        assert "changed hail" in sync_registered_tools().lines()
         assert not code("hail", "second").registered
         plan = work_off(make_plan(ada, greet(1)))
         assert call_of(plan).response_json["results"] == ["alone Ada"]
 
-    assert "changed hail" in sync_tools().lines()
+    assert "changed hail" in sync_registered_tools().lines()
     assert (code("hail", "second").registered, code("hail", "second").weight) == (True, 7)

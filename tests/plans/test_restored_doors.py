@@ -13,7 +13,9 @@ from approvals.models import AuditEntry
 from approvals.states import Verdict
 from catalog import clock
 from catalog.canonical import time_text
-from catalog.models import Call
+from catalog.models import Call, Tool
+from catalog.registry import get_tool
+from catalog.testing import clean_registry
 from config import health, lifespan
 from plans.controls import pause_plan
 from plans.models import Plan
@@ -147,12 +149,12 @@ def test_reading_stays_possible(world, ada, rosa):
     assert Rest(ada).post("plans/check/", PLAN).json()["valid"]
 
 
-def test_a_server_that_starts_there_loads_the_tools(world, ada, monkeypatch):
-    """Only their rows it leaves as they are."""
-    loaded: list[bool] = []
-    monkeypatch.setattr(lifespan, "initialize_tools", lambda: loaded.append(True))
-    monkeypatch.setattr(lifespan, "sync_tools", lambda: pytest.fail("wrote"))
-    assert not lifespan._prepare(executes=False) and loaded
+def test_a_server_that_starts_there_loads_the_tools(world):
+    """Only their rows it leaves as they are, those of tools that it does not know too."""
+    with clean_registry():
+        assert not lifespan._prepare(executes=False)
+        assert get_tool("read_file")
+    assert not Tool.objects.filter(registered=False).exists()
 
 
 def test_pages_say_it_where_it_is_pressed(world, ada, rosa, admin):

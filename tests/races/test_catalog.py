@@ -12,7 +12,7 @@ from catalog import snapshot
 from catalog.changes import change_tool
 from catalog.models import Implementation, Tool, ToolVersion
 from catalog.registry import codes_of, get_tool, register_tool
-from catalog.sync import sync_tools
+from catalog.sync import sync_registered_tools
 from catalog.versions import as_set
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
@@ -30,9 +30,8 @@ ROUNDS = counts.count(100, 50)
 
 
 @pytest.fixture
-def fresh(transactional_db, monkeypatch):
+def fresh(transactional_db):
     """A catalog without any tools, and code that has some."""
-    monkeypatch.setattr("catalog.sync.initialize_tools", lambda: None)
     for each in TOOLS:
         register_tool(each)
     forget_what_was_read()
@@ -54,7 +53,7 @@ def assert_whole():
 
 
 def test_several_first_syncs_at_once_add_each_tool_once(fresh):
-    results = at_once(sync_tools, sync_tools, sync_tools, sync_tools)
+    results = at_once(sync_registered_tools, sync_registered_tools, sync_registered_tools, sync_registered_tools)
 
     assert sorted(len(each.added) > 0 for each in results) == [False, False, False, True]
     assert ToolVersion.objects.filter(tool__name="safe").count() == 1
@@ -62,12 +61,12 @@ def test_several_first_syncs_at_once_add_each_tool_once(fresh):
 
 
 def test_syncs_and_changes_at_once_leave_what_both_said(fresh, admin):
-    sync_tools()
+    sync_registered_tools()
     rounds: list[list[Act]] = []
     for number in range(ROUNDS):
         override = partial(change_tool, "safe", {"description_override": f"Set {number}."}, by=admin)
         level = partial(change_tool, "safe", {"safety_level": "cautious"}, by=admin, reason="A race.")
-        rounds.append([sync_tools, override, level])
+        rounds.append([sync_registered_tools, override, level])
 
     rounds_at_once(rounds)
 
