@@ -23,8 +23,10 @@ from pytest_django.plugin import DjangoDbBlocker
 from tests import counts, migrated, rows
 
 # How long an example takes says something of the machine, nothing of the code. The suite draws the same examples each
-# time, for who changed something else should not be told of a new one; `make nightly` draws new ones.
-hypothesis_settings.register_profile("house", deadline=None, derandomize=os.environ.get("TOOLGATE_NIGHTLY") != "1")
+# time, for who changed something else should not be told of a new one; `make nightly` draws new ones, and more.
+hypothesis_settings.register_profile(
+    "house", deadline=None, derandomize=not counts.FULL, max_examples=100 if counts.FULL else 25
+)
 hypothesis_settings.load_profile("house")
 WORKER = "PYTEST_XDIST_WORKER"
 """Set in each of the processes that share a run's tests."""

@@ -26,6 +26,7 @@ from catalog.errors import (
 )
 from catalog.testing import allow_all, clean_registry, invoke, make_context
 from catalog.tools import SafetyLevel, Tool, ToolResult, define_tool, tool
+from tests.corpus import faults
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +81,14 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(("error", "message", "kind", "retryable"), FAILURES)
-def test_whatever_a_handler_raises_becomes_an_outcome(error, message, kind, retryable):
-    outcome = outcome_of(raising(error))
+def test_whatever_a_handler_raises_becomes_an_outcome():
+    def check(error, message, kind, retryable):
+        outcome = outcome_of(raising(error))
 
-    assert not outcome.success
-    assert (outcome.message, outcome.error_kind, outcome.retryable) == (message, kind, retryable)
+        assert not outcome.success
+        assert (outcome.message, outcome.error_kind, outcome.retryable) == (message, kind, retryable)
+
+    assert faults(check, FAILURES) == {}
 
 
 def test_a_person_reads_the_error_without_the_prefix_for_the_model():

@@ -113,7 +113,7 @@ def arguments_near(name: str) -> st.SearchStrategy[object]:
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_arguments_find_anything_but_the_contracts_errors(synced, name, data):
     tool = get_tool(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog import registry
@@ -89,13 +89,11 @@ def test_every_shipped_tool_is_what_each_provider_takes():
         )
 
 
-@settings(deadline=None)
 @given(parameters)
 def test_any_tool_is_what_each_provider_takes(schema):
     judge(version_of(schema))
 
 
-@settings(deadline=None)
 @given(parameters, st.lists(documents, min_size=1, max_size=4))
 def test_what_fits_a_tool_fits_its_form_with_one_object_at_the_top(schema, values):
     (tool,), _ = exported("openai", [version_of(schema)])
@@ -214,7 +212,6 @@ def test_a_long_description_is_cut_for_openai_only():
     assert len(exported("anthropic", [long])[0][0]["description"]) == 2000
 
 
-@settings(deadline=None)
 @given(st.from_regex(CATALOG_NAME, fullmatch=True))
 def test_every_name_that_a_tool_may_have_is_one_that_each_provider_takes(name):
     """So no form cuts or changes one; a longer name never is a tool's, and two tools never have the same."""
@@ -289,7 +286,6 @@ def test_members_of_other_forms_come_back_as_null_and_are_dropped():
     assert check(tried(schema), {"kind": "b", "name": "x", "size": None}) == {"kind": "b", "name": "x"}
 
 
-@settings(deadline=None)
 @given(parameters, documents)
 def test_dropping_touches_nothing_that_fits(schema, value):
     if isinstance(value, dict) and compile_schema({"type": "object", **schema}).accepts(value):

@@ -5,6 +5,7 @@ import pytest
 from catalog.errors import ToolDefinitionError
 from catalog.testing import clean_registry
 from catalog.tools import define_tool, tool
+from tests.corpus import faults
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +27,8 @@ def variadic(*names: str) -> None:
     """Text."""
 
 
-@pytest.mark.parametrize(
-    ("handler", "options", "said"),
-    [
+def test_what_is_wrong_with_a_tool_names_the_tool_and_the_value():
+    cases = [
         (untyped, {}, "The parameter a has no annotation"),
         (variadic, {}, "*names: str"),
         (documented, {"safety_level": "extreme"}, "not 'extreme'"),
@@ -40,13 +40,15 @@ def variadic(*names: str) -> None:
         (documented, {"retry_safe": "x"}, "retry_safe of text must be True or False, not 'x'"),
         (documented, {"safety": "safe"}, "@tool has no option 'safety'; did you mean 'safety_level'?"),
         (documented, {"bogus": 1}, "@tool has no option 'bogus'; it has accepts_overrides, categories"),
-    ],
-)
-def test_what_is_wrong_with_a_tool_names_the_tool_and_the_value(handler, options, said):
-    with pytest.raises(ToolDefinitionError) as caught:
-        tool(name="text", **options)(handler)
-    assert said in str(caught.value) and str(caught.value) == caught.value.message
-    assert str(caught.value).startswith("Tool text: ") or " of text " in str(caught.value)
+    ]
+
+    def check(handler, options, said):
+        with pytest.raises(ToolDefinitionError) as caught:
+            tool(name="text", **options)(handler)
+        assert said in str(caught.value) and str(caught.value) == caught.value.message
+        assert str(caught.value).startswith("Tool text: ") or " of text " in str(caught.value)
+
+    assert faults(check, cases) == {}
 
 
 @pytest.mark.parametrize(

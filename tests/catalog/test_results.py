@@ -17,6 +17,7 @@ from catalog.results import (
     render,
     render_value,
 )
+from tests.corpus import faults
 
 
 @dataclass
@@ -40,9 +41,8 @@ class Broken(Point):
         raise RuntimeError
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
+def test_a_value_is_rendered_for_the_model():
+    cases = [
         (None, ""),
         ("as it is", "as it is"),
         (b"bytes", "bytes"),
@@ -53,10 +53,12 @@ class Broken(Point):
         (Rendered(), "42"),
         (Broken(1), '{"x": 1}'),
         ((1, "é"), '[1, "é"]'),
-    ],
-)
-def test_a_value_is_rendered_for_the_model(value, text):
-    assert render_value(value) == text
+    ]
+
+    def check(value, text):
+        assert render_value(value) == text
+
+    assert faults(check, cases) == {}
 
 
 def test_a_result_is_its_message_a_blank_line_and_its_value():

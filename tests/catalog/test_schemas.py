@@ -9,6 +9,7 @@ from benchmarks.hostile_corpus import LETTERS, REFUSED_PATTERNS, SCHEMAS, SLOW_P
 from catalog.definitions import Tool
 from catalog.errors import ParameterError, SchemaProblem, ToolDefinitionError
 from catalog.schemas import check_schema, compile_schema, validate_tool_args
+from tests.corpus import faults
 
 TYPICAL: dict[str, Any] = {
     "type": "object",
@@ -64,12 +65,14 @@ EVIL: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "path", "code"), JUDGED)
-def test_each_problem_names_its_path_and_keyword(arguments, path, code):
-    problem = compile_schema(TYPICAL).problems(arguments)[0]
+def test_each_problem_names_its_path_and_keyword():
+    def check(arguments, path, code):
+        problem = compile_schema(TYPICAL).problems(arguments)[0]
 
-    assert (problem.path, problem.code) == (path, code)
-    assert problem.message.endswith((".", "?"))
+        assert (problem.path, problem.code) == (path, code)
+        assert problem.message.endswith((".", "?"))
+
+    assert faults(check, JUDGED) == {}
 
 
 def test_arguments_that_fit_have_no_problems():
@@ -118,10 +121,12 @@ def test_messages_never_repeat_the_value():
     assert not any("hunter2" in problem.message for problem in problems)
 
 
-@pytest.mark.parametrize("schema", EVIL)
-def test_a_schema_that_reaches_out_or_backtracks_or_is_wrong_is_refused(schema):
-    with pytest.raises(SchemaProblem, match="schema at"):
-        check_schema(schema)
+def test_a_schema_that_reaches_out_or_backtracks_or_is_wrong_is_refused():
+    def check(schema):
+        with pytest.raises(SchemaProblem, match="schema at"):
+            check_schema(schema)
+
+    assert faults(check, EVIL) == {}
 
 
 TOO_COMPLEX = [
@@ -153,22 +158,28 @@ def outcome(schema, document):
         return "refused"
 
 
-@pytest.mark.parametrize(("name", "schema", "document"), SCHEMAS, ids=[name for name, *_ in SCHEMAS])
-def test_a_hostile_schema_is_refused_or_its_document_is(name, schema, document):
-    assert outcome(schema, document) == OUTCOMES.get(name, "refused")
+def test_a_hostile_schema_is_refused_or_its_document_is():
+    def check(name, schema, document):
+        assert outcome(schema, document) == OUTCOMES.get(name, "refused")
+
+    assert faults(check, SCHEMAS) == {}
 
 
-@pytest.mark.parametrize("pattern", REFUSED_PATTERNS, ids=range(len(REFUSED_PATTERNS)))
-def test_a_pattern_that_could_backtrack_or_is_none_is_refused_wherever_it_stands(pattern):
-    assert outcome({"pattern": pattern}, "aaa") == "refused"
-    assert outcome({"properties": {"a": {"patternProperties": {pattern: {}}}}}, {}) == "refused"
+def test_a_pattern_that_could_backtrack_or_is_none_is_refused_wherever_it_stands():
+    def check(pattern):
+        assert outcome({"pattern": pattern}, "aaa") == "refused"
+        assert outcome({"properties": {"a": {"patternProperties": {pattern: {}}}}}, {}) == "refused"
+
+    assert faults(check, REFUSED_PATTERNS) == {}
 
 
-@pytest.mark.parametrize("pattern", SLOW_PATTERNS, ids=range(len(SLOW_PATTERNS)))
-def test_a_pattern_that_others_choke_on_judges_a_long_text_or_says_it_is_too_much(pattern):
-    assert outcome({"pattern": pattern}, LETTERS) in ([], ["pattern"], ["too_complex"])
-    assert outcome({"patternProperties": {pattern: False}}, {LETTERS: 1}) in ([], ["falseSchema"], ["too_complex"])
-    assert outcome({"pattern": pattern}, "ab" * 20) in ([], ["pattern"])
+def test_a_pattern_that_others_choke_on_judges_a_long_text_or_says_it_is_too_much():
+    def check(pattern):
+        assert outcome({"pattern": pattern}, LETTERS) in ([], ["pattern"], ["too_complex"])
+        assert outcome({"patternProperties": {pattern: False}}, {LETTERS: 1}) in ([], ["falseSchema"], ["too_complex"])
+        assert outcome({"pattern": pattern}, "ab" * 20) in ([], ["pattern"])
+
+    assert faults(check, SLOW_PATTERNS) == {}
 
 
 def test_a_pattern_with_many_states_may_judge_short_texts_beside_long_ones():

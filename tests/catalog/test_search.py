@@ -10,6 +10,7 @@ from catalog import search
 from catalog.models import Tool, ToolText
 from catalog.sync import sync_tools
 from tests.approvals.builders import make_tool
+from tests.corpus import faults
 from tests.pages import Pages
 from tests.rest import Rest
 
@@ -62,9 +63,9 @@ def found(text: str) -> set[str]:
     return set(Tool.objects.filter(search.matching(text)).values_list("name", flat=True))
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
+def test_words_find_tools(corpus):
+    """Each of them the start of a word, or any part of a word of the name; whatever the case, accents and order."""
+    cases = [
         ("read", "read_file write_file sendEmail unread-count"),
         ("READ", "read_file write_file sendEmail unread-count"),
         ("file", "read_file write_file profile-report"),
@@ -88,28 +89,37 @@ def found(text: str) -> set[str]:
         ("near(it", "x" * 64),
         ("lative", ""),
         ("file nothing", ""),
-    ],
-)
-def test_words_find_tools(corpus, text, names):
-    """Each of them the start of a word, or any part of a word of the name; whatever the case, accents and order."""
-    assert found(text) == set(names.split())
+    ]
+
+    def check(text, names):
+        assert found(text) == set(names.split())
+
+    assert faults(check, cases) == {}
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_no_text_is_an_error(corpus, text):
+def test_no_text_is_an_error(corpus):
     """Operators are characters like others, and what holds no word finds nothing."""
-    assert found(text) <= set(CORPUS)
-    assert bool(search.words_of(text[:200])) or found(text) == set()
+
+    def check(text):
+        assert found(text) <= set(CORPUS)
+        assert bool(search.words_of(text[:200])) or found(text) == set()
+
+    assert faults(check, HOSTILE) == {}
 
 
-@pytest.mark.parametrize("text", [text for text in HOSTILE if "\ud800" not in text])
-def test_no_text_breaks_the_page_or_the_api(corpus, vera, text):
+def test_no_text_breaks_the_page_or_the_api(corpus, vera):
     """A page shows the list or says that nothing fits; the API lists, or says what it does not take."""
-    assert Pages(vera).client.get("/tools/", {"q": text}).status_code == 200
-    assert Rest(vera).get("tools/", q=text).status_code in (200, 422)
+
+    page, rest = Pages(vera).client, Rest(vera)
+
+    def check(text):
+        assert page.get("/tools/", {"q": text}).status_code == 200
+        assert rest.get("tools/", q=text).status_code in (200, 422)
+
+    assert faults(check, [text for text in HOSTILE if "\ud800" not in text]) == {}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES)).map(" ".join)))
 def test_databases_find_what_the_words_say(corpus, text):
     """Neither database cuts, folds or drops a word by rules of its own."""

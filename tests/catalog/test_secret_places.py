@@ -9,6 +9,7 @@ from catalog.secrets import KEY, as_texts, macs_in, refill, refuse_placeholders,
 from catalog.signatures import Binding
 from catalog.testing import clean_registry, invoke
 from catalog.tools import Tool, tool
+from tests.corpus import faults
 
 SECRET = {"type": "string", "writeOnly": True}
 OTHER = {"type": "string"}
@@ -53,18 +54,21 @@ def mac(path, value):
     return f"{abs(hash((path, json.dumps(value)))):064x}"[:64]
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_what_a_schema_calls_secret_is_cut_out_and_comes_back(name):
+def test_what_a_schema_calls_secret_is_cut_out_and_comes_back():
     """And nothing else is."""
-    schema, value = SCHEMAS[name]
-    arguments = {"value": value, "open": "open"}
-    sealed = seal(tool_with(schema), arguments, mac)
-    assert "s3cr" not in sealed.text
-    assert "123456" not in json.dumps(json.loads(shown_text(sealed.text)))
-    assert json.loads(sealed.text)["open"] == "open"
-    values = {secret.mac: secret.value for secret in sealed.secrets}
-    assert macs_in(sealed.text) == values.keys()
-    assert refill(json.loads(sealed.text), lambda name, mac, path: values[mac]) == arguments
+
+    def check(name):
+        schema, value = SCHEMAS[name]
+        arguments = {"value": value, "open": "open"}
+        sealed = seal(tool_with(schema), arguments, mac)
+        assert "s3cr" not in sealed.text
+        assert "123456" not in json.dumps(json.loads(shown_text(sealed.text)))
+        assert json.loads(sealed.text)["open"] == "open"
+        values = {secret.mac: secret.value for secret in sealed.secrets}
+        assert macs_in(sealed.text) == values.keys()
+        assert refill(json.loads(sealed.text), lambda name, mac, path: values[mac]) == arguments
+
+    assert faults(check, SCHEMAS) == {}
 
 
 def test_what_is_shown_names_the_place():

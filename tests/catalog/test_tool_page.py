@@ -10,6 +10,7 @@ from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.parameters import parameter_tables
 from catalog.version_diffs import changes_of
 from tests.approvals.builders import make_tool
+from tests.corpus import faults
 from tests.pages import Pages
 from tests.rest import Rest
 
@@ -60,9 +61,9 @@ def test_unions_show_each_variant():
     ]
 
 
-@pytest.mark.parametrize(
-    ("part", "kind", "limits"),
-    [
+def test_types_and_limits_in_words():
+    """Whatever the keyword."""
+    cases = [
         ({"type": "array", "items": TEXT, "uniqueItems": True}, "list of string", "no entry twice"),
         ({"type": "array", "prefixItems": [TEXT, {"type": "integer"}]}, "list (string, integer)", ""),
         ({"anyOf": [{"minimum": 9}, {"type": "null"}], "default": 1}, "anything or null", "≥ 9|default 1"),
@@ -76,12 +77,13 @@ def test_unions_show_each_variant():
         ({"type": "number", "maximum": 1e6, "minimum": -0.5}, "number", "≥ -0.5|≤ 1,000,000"),
         ({"type": "number", "maximum": 1e300, "minLength": 1200}, "number", "≥ 1,200 chars|≤ 1e+300"),
         (True, "anything", ""),
-    ],
-)  # fmt: skip
-def test_types_and_limits_in_words(part, kind, limits):
-    """Whatever the keyword."""
-    document = {"properties": {"a": part}, "$defs": {"short": {"type": "string", "maxLength": 3}}}
-    assert rows_of(document)[0][2:] == (kind, tuple(limits.split("|")) if limits else ())
+    ]
+
+    def check(part, kind, limits):
+        document = {"properties": {"a": part}, "$defs": {"short": {"type": "string", "maxLength": 3}}}
+        assert rows_of(document)[0][2:] == (kind, tuple(limits.split("|")) if limits else ())
+
+    assert faults(check, cases) == {}
 
 
 def test_references_inside_query_types_are_followed(rosa, catalog):

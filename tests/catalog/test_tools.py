@@ -21,6 +21,7 @@ from catalog.tools import (
     tool_to_schema,
     validate_call,
 )
+from tests.corpus import faults
 
 
 @pytest.fixture(autouse=True)
@@ -274,9 +275,8 @@ def test_define_tool_takes_a_parameter_list():
         assert not invoke(defined, arguments).success
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "options"),
-    [
+def test_define_tool_refuses_what_breaks_its_invariants():
+    cases = [
         ("describeSymbol", [], {}),
         ("read-file", [], {}),
         ("x" * 65, [], {}),
@@ -287,11 +287,13 @@ def test_define_tool_takes_a_parameter_list():
         ("ok", [{"name": "a", "type": "string", "pattern": "x"}], {}),
         ("ok", [{"name": "a", "type": "string"}] * 2, {}),
         ("ok", [{"type": "string"}], {}),
-    ],
-)
-def test_define_tool_refuses_what_breaks_its_invariants(name, parameters, options):
-    with pytest.raises(ToolDefinitionError):
-        define_tool(name, "Text.", parameters, **{"handler": lambda args: None, **options})
+    ]
+
+    def check(name, parameters, options):
+        with pytest.raises(ToolDefinitionError):
+            define_tool(name, "Text.", parameters, **{"handler": lambda args: None, **options})
+
+    assert faults(check, cases) == {}
 
 
 def test_define_tool_leaves_required_out_when_nothing_is():
@@ -329,9 +331,8 @@ def wrong_params(params: int) -> None:
     """Text."""
 
 
-@pytest.mark.parametrize(
-    ("handler", "options"),
-    [
+def test_a_function_that_makes_no_tool_is_refused():
+    cases = [
         (undocumented, {}),
         (documented, {"name": "Has Space"}),
         (documented, {"name": " padded"}),
@@ -350,11 +351,13 @@ def wrong_params(params: int) -> None:
         (documented, {"timeout": float("inf")}),
         (documented, {"secret": ["b"]}),
         (field_as_default, {}),
-    ],
-)
-def test_a_function_that_makes_no_tool_is_refused(handler, options):
-    with pytest.raises(ToolDefinitionError):
-        tool(**options)(handler)
+    ]
+
+    def check(handler, options):
+        with pytest.raises(ToolDefinitionError):
+            tool(**options)(handler)
+
+    assert faults(check, cases) == {}
 
 
 def test_a_preview_that_is_no_preview_is_refused():

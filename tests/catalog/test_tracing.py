@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from catalog import otel, tracing
 from tests.builders import act, approve, call_of, make_plan, work_off
+from tests.corpus import faults
 from tests.rest import Rest
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -26,9 +27,9 @@ def spans(monkeypatch) -> InMemorySpanExporter:
     return exporter
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
+def test_a_traceparent_is_taken_as_the_standard_says():
+    """Anything else counts as none."""
+    cases = [
         (GIVEN, GIVEN),
         (GIVEN.replace("00-", "cc-", 1), GIVEN),
         (f"cc-{TRACE}-{PARENT}-01-what-the-future-brings", GIVEN),
@@ -41,11 +42,12 @@ def spans(monkeypatch) -> InMemorySpanExporter:
         (f"{GIVEN}\n", ""),
         (f" {GIVEN}", ""),
         (GIVEN[:-1], ""),
-    ],
-)
-def test_a_traceparent_is_taken_as_the_standard_says(given, kept):
-    """Anything else counts as none."""
-    assert tracing.accepted(given) == kept
+    ]
+
+    def check(given, kept):
+        assert tracing.accepted(given) == kept
+
+    assert faults(check, cases) == {}
 
 
 def test_what_is_made_here_belongs_to_the_trace_that_came_in():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import counts
 from tests.builders import make_plan, step, write_step
 from tests.rest import Rest
 
@@ -103,7 +104,7 @@ TEXTS = [
         "9999-12-31T23:59:59Z",
     ),
 ]
-many = settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=counts.count(300), database=None, suppress_health_check=list(HealthCheck))
 json_values = st.recursive(
     st.sampled_from(HOSTILE) | st.text(max_size=20) | st.integers() | st.floats(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -17,10 +17,10 @@ from catalog.gram import (
 )
 from catalog.gram.writing import type_text, value_text
 from catalog.schemas import check_schema, compile_schema
+from tests import counts
 from tests.catalog.gram.made import ELEMENTS, SIGNATURES, SPECIFICATIONS, TEXTS, listed, not_null, value_of
 
-FEW = settings(max_examples=50, deadline=None)
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=counts.count(500))
 PIECES = [
     *("(", ")", "[", "]", "{", "}", ",", ":", "::", "|", "==>", "-->", "-[", "]->", "Text", "Int", "Maybe", "IO", "a"),
     *(
@@ -54,7 +54,6 @@ def test_a_signature_that_is_written_is_read_back_as_itself(signature):
 
 
 @given(SIGNATURES)
-@FEW
 def test_the_schema_of_a_signature_is_one_that_the_catalog_takes(signature):
     schema = signature.to_schema()
     check_schema(schema)
@@ -65,7 +64,6 @@ def test_the_schema_of_a_signature_is_one_that_the_catalog_takes(signature):
 
 
 @given(st.data())
-@FEW
 def test_a_default_is_taken_just_when_the_schema_of_its_type_takes_it(data):
     (wanted, other), optional = data.draw(st.tuples(ELEMENTS, ELEMENTS)), data.draw(st.booleans())
     value = data.draw(value_of(not_null(wanted if optional else other)))
@@ -86,7 +84,6 @@ def closed(schema: dict[str, Any]) -> Any:
 
 
 @given(listed(ELEMENTS.map(not_null), bare=True), ELEMENTS)
-@FEW
 def test_the_older_text_form_says_the_same_as_a_path(found, returns):
     written = (f"{value_text(each.name)}: {'Maybe ' * each.optional}{type_text(each.type)}" for each in found)
 
@@ -103,7 +100,6 @@ def test_a_specification_survives_gram(specification):
 
 
 @given(SPECIFICATIONS)
-@FEW
 def test_a_specification_survives_json(specification):
     again = ToolSpecification.from_json(json.loads(json.dumps(specification.to_json())))
 
@@ -112,7 +108,6 @@ def test_a_specification_survives_json(specification):
 
 
 @given(TEXTS, st.lists(st.sampled_from([" ", "\n", "\t", "// a ==> (b)\n", "//\n"]), min_size=20, max_size=20))
-@FEW
 def test_space_and_comments_between_the_parts_say_nothing(name, gaps):
     parts = ["(", "::", "Text", "{", "paramName", ":", value_text(name), "}", ")", "==>", "(", "::", "Int", ")"]
     text = "".join(part + gap for part, gap in zip(parts, gaps, strict=False))
@@ -151,7 +146,6 @@ def test_gram_with_one_mistake_raises_nothing_but_the_contracts_error(data):
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda i: st.dictionaries(st.text(), i)))
-@FEW
 def test_json_that_is_no_specification_raises_nothing_but_a_definition_error(data):
     keys = ("name", "description", "typeSignature")
     for candidate in (data, dict.fromkeys(keys, data), dict.fromkeys(keys, "a") | {"typeSignature": data}):

@@ -13,6 +13,7 @@ from catalog.gram import (
     type_signature_to_json_schema,
 )
 from tests.catalog.gram.hostile import HOSTILE
+from tests.corpus import faults
 
 TEXT, INT = Type("Text"), Type("Int")
 
@@ -22,9 +23,8 @@ def parameters(text: str) -> tuple[Parameter, ...]:
     return parse_type_signature(text).parameters
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_a_path_names_its_parameters_in_order():
+    cases = [
         ("(::Text)==>(::String)", (Parameter("arg1", TEXT),)),
         ("(:Text)==>(:String)", (Parameter("arg1", TEXT),)),
         ("(name:Text)==>(::String)", (Parameter("name", TEXT),)),
@@ -45,15 +45,16 @@ def parameters(text: str) -> tuple[Parameter, ...]:
         ("(::Text) // one\n ==> // two\n(::String) // three", (Parameter("arg1", TEXT),)),
         ("\t(\n::\nText\r\n)\n==>\n(::String)\n", (Parameter("arg1", TEXT),)),
         ("()-->(::String)", ()),
-    ],
-)
-def test_a_path_names_its_parameters_in_order(text, found):
-    assert parameters(text) == found
+    ]
+
+    def check(text, found):
+        assert parameters(text) == found
+
+    assert faults(check, cases) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_the_older_text_form_is_read_too():
+    cases = [
         ("() --> IO Text", ()),
         ("(Text) --> IO Text", (Parameter("arg1", TEXT),)),
         ("(Text, Maybe Int) --> Text", (Parameter("arg1", TEXT), Parameter("arg2", INT, optional=True))),
@@ -64,10 +65,12 @@ def test_a_path_names_its_parameters_in_order(text, found):
         ("({a: Text}) --> Maybe Text", (Parameter("arg1", Type("Object", fields=(Parameter("a", TEXT),))),)),
         ("(IO: Text, Maybe: Int) --> IO (Maybe Text)", (Parameter("IO", TEXT), Parameter("Maybe", INT))),
         ("(a: (Maybe (Int))) --> IO Text", (Parameter("a", INT, optional=True),)),
-    ],
-)
-def test_the_older_text_form_is_read_too(text, found):
-    assert parameters(text) == found
+    ]
+
+    def check(text, found):
+        assert parameters(text) == found
+
+    assert faults(check, cases) == {}
 
 
 @pytest.mark.parametrize(
@@ -125,11 +128,12 @@ def test_an_element_that_may_be_missing_may_be_null():
     assert schema["properties"]["a"]["items"] == {"type": ["integer", "null"]}
 
 
-@pytest.mark.parametrize(
-    "label", ["Text", "String", "Int", "Integer", "Double", "Number", "Bool", "Boolean", "Object", "Array"]
-)
-def test_each_label_is_a_type_also_of_the_result(label):
-    assert parse_type_signature(f"(::{label})==>(::{label})").returns == Type(label)
+def test_each_label_is_a_type_also_of_the_result():
+    def check(label):
+        assert parse_type_signature(f"(::{label})==>(::{label})").returns == Type(label)
+
+    labels = ["Text", "String", "Int", "Integer", "Double", "Number", "Bool", "Boolean", "Object", "Array"]
+    assert faults(check, labels) == {}
 
 
 WRONG: list[tuple[str, int, int, str]] = [
@@ -207,19 +211,20 @@ WRONG: list[tuple[str, int, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "column", "message"), WRONG)
-def test_what_is_wrong_is_said_with_its_place_and_what_was_expected(text, line, column, message):
-    with pytest.raises(TypeSignatureError) as caught:
-        parse_type_signature(text)
+def test_what_is_wrong_is_said_with_its_place_and_what_was_expected():
+    def check(text, line, column, message):
+        with pytest.raises(TypeSignatureError) as caught:
+            parse_type_signature(text)
 
-    assert message in caught.value.message
-    assert (caught.value.line, caught.value.column) == (line, column)
-    assert caught.value.message.endswith(f"(line {line}, column {column})")
+        assert message in caught.value.message
+        assert (caught.value.line, caught.value.column) == (line, column)
+        assert caught.value.message.endswith(f"(line {line}, column {column})")
+
+    assert faults(check, WRONG) == {}
 
 
-@pytest.mark.parametrize(
-    ("kind", "default", "fits"),
-    [
+def test_a_default_must_fit_its_type():
+    cases = [
         *(("Text", '"a"', True), ("Text", "5", False), ("Text", "null", False)),
         *(
             ("Int", "5", True),
@@ -234,16 +239,18 @@ def test_what_is_wrong_is_said_with_its_place_and_what_was_expected(text, line, 
         *(("[Text]", "[a, b]", True), ("[Text]", "[a, 1]", False), ("[Maybe Int]", "[1, null]", True)),
         *(("{a: Int}", "{a:1}", True), ("{a: Int}", "{}", False), ("{a: Int}", "{a:1, b:2}", False)),
         *(("{a: Maybe Int}", "{}", True), ("{a: [Int]}", "{a:[x]}", False), ("Text", "Maybe Int", False)),
-    ],
-)
-def test_a_default_must_fit_its_type(kind, default, fits):
-    text = f"(a::{kind} {{default:{default}}})==>(::Text)"
-    if fits:
-        assert "a" not in type_signature_to_json_schema(text)["required"]
-        return
-    with pytest.raises(TypeSignatureError, match="default does not fit") as caught:
-        parse_type_signature(text)
-    assert caught.value.column == len(f"(a::{kind} {{default:") + 1
+    ]
+
+    def check(kind, default, fits):
+        text = f"(a::{kind} {{default:{default}}})==>(::Text)"
+        if fits:
+            assert "a" not in type_signature_to_json_schema(text)["required"]
+            return
+        with pytest.raises(TypeSignatureError, match="default does not fit") as caught:
+            parse_type_signature(text)
+        assert caught.value.column == len(f"(a::{kind} {{default:") + 1
+
+    assert faults(check, cases) == {}
 
 
 def test_a_default_inside_a_record_names_where_it_does_not_fit():
@@ -267,11 +274,13 @@ def test_what_is_no_text_is_refused_as_such(text: Any):
         parse_type_signature(text)
 
 
-@pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_hostile_texts_are_answered(number):
-    parse_type_signature("()==>(::Text)")
-    try:
-        type_signature_to_json_schema(HOSTILE[number])
-    except ToolDefinitionError as error:
-        assert isinstance(error, TypeSignatureError)
-        assert len(error.message) < 500
+def test_hostile_texts_are_answered():
+    def check(number):
+        parse_type_signature("()==>(::Text)")
+        try:
+            type_signature_to_json_schema(HOSTILE[number])
+        except ToolDefinitionError as error:
+            assert isinstance(error, TypeSignatureError)
+            assert len(error.message) < 500
+
+    assert faults(check, range(len(HOSTILE))) == {}

@@ -4,6 +4,7 @@ import pytest
 
 from catalog.testing import invoke
 from catalog.toolsets.text import render_text
+from tests.corpus import faults
 
 
 @pytest.mark.parametrize(
@@ -22,9 +23,8 @@ def test_placeholders_are_replaced(template, values, text):
     assert invoke(render_text, {"template": template, "values": values}).value == text
 
 
-@pytest.mark.parametrize(
-    ("template", "values", "complaint"),
-    [
+def test_what_cannot_be_filled_is_named():
+    cases = [
         ("{missing}", {"a": 1}, "'missing'"),
         ("{", {}, "character 1"),
         ("a}", {}, "character 2"),
@@ -38,12 +38,14 @@ def test_placeholders_are_replaced(template, values, text):
         ("{a:,}", {"a": True}, "as a number"),
         ("{a:d}", {"a": 1.5}, "whole number"),
         ("{a:.2d}", {"a": 1}, "does not fit"),
-    ],
-)
-def test_what_cannot_be_filled_is_named(template, values, complaint):
-    result = invoke(render_text, {"template": template, "values": values})
+    ]
 
-    assert not result.success and complaint in result.message
+    def check(template, values, complaint):
+        result = invoke(render_text, {"template": template, "values": values})
+
+        assert not result.success and complaint in result.message
+
+    assert faults(check, cases) == {}
 
 
 def test_a_text_that_grows_too_large_is_refused():
