@@ -10,7 +10,7 @@ from django.utils import timezone
 from catalog import clock
 
 HOUR = timedelta(hours=1)
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.db, pytest.mark.django_db]
 
 
 def database_time() -> Any:

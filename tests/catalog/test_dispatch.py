@@ -232,12 +232,13 @@ def test_a_timeout_that_the_handler_raises_itself_is_its_own_failure():
 
 def test_async_handlers_run_side_by_side_on_one_loop():
     loops: set[int] = set()
+    everyone = asyncio.Barrier(8)
 
     @tool
     async def wait() -> None:
-        """Wait."""
+        """Wait for the others."""
         loops.add(id(asyncio.get_running_loop()))
-        await asyncio.sleep(0.2)
+        await everyone.wait()
 
     threads = [threading.Thread(target=outcome_of, args=(wait,)) for _ in range(8)]
     for thread in threads:
@@ -245,7 +246,7 @@ def test_async_handlers_run_side_by_side_on_one_loop():
     for thread in threads:
         thread.join()
 
-    assert len(loops) == 1
+    assert len(loops) == 1 and not everyone.n_waiting
 
 
 @pytest.mark.parametrize("arguments", [[], None, "text", {"a": float("inf")}, {1: 2}])

@@ -14,7 +14,7 @@ from plans.models import Plan
 from tests.builders import act, make_plan, request_of, step, work_off
 from tests.rest import Rest, agent, wrong_paths
 
-pytestmark = pytest.mark.usefixtures("catalog")
+pytestmark = [pytest.mark.db, pytest.mark.usefixtures("catalog")]
 PLAN = {"goal": "Once", "steps": [step(1)], "start": False}
 
 

@@ -13,6 +13,8 @@ from catalog.tools import tool
 from tests.corpus import faults
 from tests.racing import at_once
 
+pytestmark = pytest.mark.db
+
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 THREADS = 64
 

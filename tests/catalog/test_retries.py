@@ -8,6 +8,8 @@ from django.db import DatabaseError, InterfaceError, InternalError, OperationalE
 from catalog.batches import do_each
 from catalog.retries import TRIES, is_away, retried, retried_patiently
 
+pytestmark = pytest.mark.db
+
 
 class Refused(Exception):
     """What a driver raises."""

@@ -14,7 +14,7 @@ from tests.corpus import faults
 from tests.pages import Pages
 from tests.rest import Rest
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.db, pytest.mark.django_db]
 CORPUS = {
     "read_file": ("Read one UTF-8 text file.", {"path": "Relative to the workspace."}),
     "write_file": ("Replace a file; see read_file.", {"path": "Relative.", "content": "The new text."}),

@@ -9,6 +9,8 @@ from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 
+pytestmark = pytest.mark.db
+
 
 @pytest.fixture(autouse=True)
 def shout(db):

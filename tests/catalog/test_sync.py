@@ -17,7 +17,7 @@ from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 
-pytestmark = pytest.mark.usefixtures("own_tools_only")
+pytestmark = [pytest.mark.db, pytest.mark.usefixtures("own_tools_only")]
 
 
 def greet(level="safe", description="Greet someone.", categories=("words",)):

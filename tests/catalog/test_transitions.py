@@ -15,6 +15,8 @@ from catalog.transitions import move, sources, try_move
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus
 from tests.approvals.builders import ask, held_call
 
+pytestmark = pytest.mark.db
+
 TABLES = [
     (CALL_MOVES, CallStatus),
     (REQUEST_MOVES, RequestStatus),

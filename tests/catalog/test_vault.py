@@ -10,6 +10,8 @@ from catalog.errors import ParameterError
 from catalog.models import CallSecret
 from catalog.vault import Place, SecretGone
 
+pytestmark = pytest.mark.db
+
 HERE = Place("plan_x", "1")
 KEY = "AKIA" + "Q7" * 8
 

@@ -15,7 +15,7 @@ from tests.builders import make_plan, step
 from tests.pages import Pages
 from tests.rest import Rest
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("catalog")]
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("catalog")]
 CANARY = "canary-7"
 AWAY = [OperationalError(CANARY), InterfaceError(CANARY)]
 

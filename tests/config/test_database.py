@@ -10,6 +10,8 @@ from procrastinate.contrib.django import connector_params
 from config import database
 from plans.invariants.seeing import long_view
 
+pytestmark = pytest.mark.db
+
 NAMES = ("lock_timeout", "idle_in_transaction_session_timeout")
 
 

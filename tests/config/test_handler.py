@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from time import sleep
 from typing import Any
 
 import pytest
@@ -18,17 +17,25 @@ from config.handler import Handler
 from config.health import healthz
 from plans import feed
 
+pytestmark = pytest.mark.db
+
 PLACES = 3
 running: list[str] = []
 most: list[int] = []
 
 
-def slow(request: HttpRequest) -> HttpResponse:
-    """Ask the database, then take a while."""
+def plain(request: HttpRequest) -> HttpResponse:
+    """Ask the database."""
+    User.objects.count()
+    return HttpResponse(b"done")
+
+
+def crowded(request: HttpRequest) -> HttpResponse:
+    """Ask the database, then wait until every thread there may be has come so far."""
     running.append(threading.current_thread().name)
     most.append(len(running))
     User.objects.count()
-    sleep(0.02)
+    everyone.wait(60)
     running.pop()
     return HttpResponse(b"done")
 
@@ -50,7 +57,14 @@ def held(request: HttpRequest) -> HttpResponse:
 
 
 gate = threading.Event()
-urlpatterns = [path("slow/", slow), path("broken/", broken), path("held/", held), path("healthz", healthz)]
+everyone = threading.Barrier(PLACES)
+urlpatterns = [
+    path("plain/", plain),
+    path("crowded/", crowded),
+    path("broken/", broken),
+    path("held/", held),
+    path("healthz", healthz),
+]
 
 
 @pytest.fixture
@@ -59,6 +73,7 @@ def handler(settings: Any, transactional_db: None) -> Iterator[Handler]:
     settings.ROOT_URLCONF, settings.WEB_THREADS = __name__, PLACES
     running.clear()
     most.clear()
+    everyone.reset()
     made = Handler()
     yield made
     made._threads.shutdown()
@@ -76,7 +91,7 @@ def asking(handler: Handler, method: str, address: str) -> HttpCommunicator:
 
 async def test_a_burst_waits_for_its_turn(handler: Handler) -> None:
     """Nobody is refused, and no more run at once than there are connections for."""
-    responses = await asyncio.gather(*(get(handler, "/slow/") for _ in range(10 * PLACES)))
+    responses = await asyncio.gather(*(get(handler, "/crowded/") for _ in range(10 * PLACES)))
     assert {response["status"] for response in responses} == {200}
     assert max(most) == PLACES
 
@@ -93,10 +108,10 @@ async def test_probes_are_answered_while_every_thread_waits(handler: Handler) ->
 
 async def test_who_sends_slowly_keeps_no_thread(handler: Handler) -> None:
     """As many as there are threads have begun to send, and someone else is answered."""
-    begun = [asking(handler, "POST", "/slow/") for _ in range(PLACES)]
+    begun = [asking(handler, "POST", "/plain/") for _ in range(PLACES)]
     for each in begun:
         await each.send_input({"type": "http.request", "body": b"x", "more_body": True})
-    assert (await get(handler, "/slow/"))["status"] == 200
+    assert (await get(handler, "/plain/"))["status"] == 200
     for each in begun:
         await each.send_input({"type": "http.disconnect"})
         await each.wait(timeout=60)
@@ -116,7 +131,7 @@ async def test_a_file_is_sent_whole(handler: Handler) -> None:
 @pytest.mark.service
 async def test_a_thread_keeps_no_connection_that_others_could_use(handler: Handler) -> None:
     """Whatever became of the request."""
-    await get(handler, "/slow/")
+    await get(handler, "/plain/")
     client = asking(handler, "GET", "/broken/")
     await client.send_input({"type": "http.request", "body": b""})
     with pytest.raises(Ended):

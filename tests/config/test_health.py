@@ -15,6 +15,8 @@ from catalog.models import Tool
 from config import fresh, health
 from plans import executors
 
+pytestmark = pytest.mark.db
+
 NAMES = ["database", "migrations", "audit", "clock", "tools", "cluster", "executor", "late_tools"]
 
 

@@ -21,6 +21,8 @@ from plans.services import Requester
 from tests.builders import act, approve, make_plan, work_off
 from tests.rest import Rest
 
+pytestmark = pytest.mark.db
+
 LINE = re.compile(r'[a-z_]+(?:\{(?:[a-z]+="[A-Za-z0-9_.:+-]*",?)+\})? [0-9.e+-]+')
 
 
@@ -156,6 +158,7 @@ print(generate_latest(metrics.exposed()).decode())
 """
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_folder_are_added_up(tmp_path):
     """What a process counted stays when it has ended; what it held is gone."""
     environment = {**os.environ, FOLDER: str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}

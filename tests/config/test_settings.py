@@ -1,43 +1,85 @@
 """Settings that make no sense refuse to start and say which they are."""
 
 import os
+import runpy
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.conf import settings
+from django.contrib.auth.hashers import check_password, make_password
 from django.core.exceptions import ImproperlyConfigured
+from environs import EnvError
 
 from config.limits import read_tool_limits
+from tests.corpus import faults
 
-MANAGE = [sys.executable, "manage.py", "check"]
+REFUSED = [
+    {"TOOLGATE_LEASE_SECONDS": "nan"},
+    {"TOOLGATE_UNDO_SECONDS": "-1"},
+    {"TOOLGATE_UNDO_SECONDS": "inf"},
+    {"TOOLGATE_THREADS": "0"},
+    {"TOOLGATE_MAX_RUNNING_PER_PLAN": "-1"},
+    {"TOOLGATE_MAX_RUNNING_PER_TOOL": "send_mail"},
+    {"TOOLGATE_RUN_WINDOW_SECONDS": "1e3"},
+    {"TOOLGATE_APPROVAL_TTL_SECONDS": "999999999999"},
+    {"ALLOWED_HOSTS": "*"},
+    {"SECRET_KEY": "short"},
+    {"TOOLGATE_LOG_FORMAT": "xml"},
+    {"TOOLGATE_LOG_LEVEL": "loud"},
+    {"TOOLGATE_METRICS_TOKEN": "short"},
+    {"TOOLGATE_SECRET_KEYS": "too-short"},
+]
+ON_POSTGRESQL = {
+    "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none",
+    "SECRET_KEY": "k" * 50,
+    "TOOLGATE_AUDIT_KEY": "k" * 50,
+    "TOOLGATE_SECRET_KEYS": Fernet.generate_key().decode(),
+}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"TOOLGATE_LEASE_SECONDS": "nan"},
-        {"TOOLGATE_UNDO_SECONDS": "-1"},
-        {"TOOLGATE_UNDO_SECONDS": "inf"},
-        {"TOOLGATE_THREADS": "0"},
-        {"TOOLGATE_MAX_RUNNING_PER_PLAN": "-1"},
-        {"TOOLGATE_MAX_RUNNING_PER_TOOL": "send_mail"},
-        {"TOOLGATE_RUN_WINDOW_SECONDS": "1e3"},
-        {"TOOLGATE_APPROVAL_TTL_SECONDS": "999999999999"},
-        {"ALLOWED_HOSTS": "*"},
-        {"SECRET_KEY": "short"},
-        {"TOOLGATE_LOG_FORMAT": "xml"},
-        {"TOOLGATE_LOG_LEVEL": "loud"},
-        {"TOOLGATE_METRICS_TOKEN": "short"},
-    ],
-    ids=lambda wrong: "=".join(*wrong.items()),
-)
-def test_what_makes_no_sense_is_refused_by_name(wrong: dict[str, str]) -> None:
-    """Before anything is served."""
-    environment = {**os.environ, "DEBUG": "0", **wrong}
-    done = subprocess.run(MANAGE, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False)
+def load(**environment: str) -> dict[str, Any]:
+    """Run the settings' module anew in a changed environment; return what it sets."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"DEBUG": "0", **environment}.items():
+            patch.setenv(name, value)
+        return runpy.run_path(str(settings.BASE_DIR / "config" / "settings.py"))
+
+
+def test_a_wrong_setting_is_refused_by_its_name() -> None:
+    def check(wrong: dict[str, str]) -> None:
+        with pytest.raises((ImproperlyConfigured, EnvError)) as refusal:
+            load(**wrong)
+        assert all(name in str(refusal.value) for name in wrong)
+
+    assert faults(check, REFUSED) == {}
+
+
+def test_a_process_with_a_wrong_setting_does_not_start() -> None:
+    environment = {**os.environ, "TOOLGATE_THREADS": "0"}
+    command = [sys.executable, "manage.py", "check"]
+    done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert all(name in done.stderr for name in wrong)
+    assert "TOOLGATE_THREADS" in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["SECRET_KEY", "TOOLGATE_AUDIT_KEY", "TOOLGATE_SECRET_KEYS"])
+def test_no_key_is_made_up_on_postgresql(missing: str) -> None:
+    """Several machines would make several."""
+    load(**ON_POSTGRESQL)
+    with pytest.raises(ImproperlyConfigured, match=missing):
+        load(**ON_POSTGRESQL | {missing: ""})
+
+
+def test_passwords_are_hashed_with_argon2() -> None:
+    """The tests use a faster hasher of their own."""
+    assert load()["PASSWORD_HASHERS"][0] == "django.contrib.auth.hashers.Argon2PasswordHasher"
+    encoded = make_password("correct horse", hasher="argon2")
+    assert encoded.startswith("argon2$argon2id$")
+    assert check_password("correct horse", encoded)
+    assert not check_password("correct house", encoded)
 
 
 @pytest.mark.parametrize(

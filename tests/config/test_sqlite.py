@@ -2,7 +2,6 @@
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +9,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from catalog.models import Category
+from config.sqlite import base
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -66,15 +66,40 @@ def test_who_watches_the_statements_sees_a_transaction_begin_and_end() -> None:
     assert (statements[0], statements[-1]) == ("BEGIN IMMEDIATE", "COMMIT")
 
 
-def write_in_a_thread(write: Callable[[], object]) -> None:
+class WatchedLock:
+    """A lock that tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.is_waited_for = threading.Event()
+
+    def acquire(self, timeout: float) -> bool:
+        """Take the lock, or wait for it."""
+        if self._lock.acquire(blocking=False):
+            return True
+        self.is_waited_for.set()
+        return self._lock.acquire(timeout=timeout)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> WatchedLock:
+    """The lock by which the threads take turns at writing."""
+    lock = WatchedLock()
+    monkeypatch.setattr(base, "_writers", lock)
+    return lock
+
+
+def write_in_a_thread(write: Callable[[], object], turns: WatchedLock) -> None:
     """Let a thread write that SQLite gives no time to wait, while this one is in the middle of a transaction."""
     failures: list[OperationalError] = []
-    comes = threading.Event()
 
     def live() -> None:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA busy_timeout = 0")
-        comes.set()
         try:
             write()
         except OperationalError as failure:
@@ -86,8 +111,7 @@ def write_in_a_thread(write: Callable[[], object]) -> None:
     with transaction.atomic():
         Category.objects.create(name="first")
         other.start()
-        comes.wait()
-        time.sleep(0.1)
+        assert turns.is_waited_for.wait(60)
     other.join()
     assert not failures, failures
 
@@ -98,14 +122,15 @@ def create_in_a_transaction() -> None:
 
 
 @pytest.mark.parametrize("write", [create_in_a_transaction, lambda: Category.objects.create(name="second")])
-def test_a_thread_that_writes_waits_for_its_turn_instead_of_looking_now_and_then(write: Callable[[], object]) -> None:
-    write_in_a_thread(write)
+def test_a_thread_that_writes_waits_for_its_turn(write: Callable[[], object], turns: WatchedLock) -> None:
+    """It does not look now and then whether SQLite's lock is free."""
+    write_in_a_thread(write, turns)
     assert [each.name for each in Category.objects.order_by("pk")][-2:] == ["first", "second"]
 
 
-def test_a_transaction_that_fails_gives_its_turn_back() -> None:
+def test_a_transaction_that_fails_gives_its_turn_back(turns: WatchedLock) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
         Category.objects.create(name="twice")
         Category.objects.create(name="twice")
-    write_in_a_thread(create_in_a_transaction)
+    write_in_a_thread(create_in_a_transaction, turns)
     assert Category.objects.filter(name="second").exists()

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -205,13 +204,14 @@ def test_an_async_handler_is_cancelled_at_its_deadline():
     assert cancelled.wait(60)
 
 
-def test_a_sync_handlers_late_result_is_evidence_and_what_it_did_is_undone(tmp_path):
+def test_a_sync_handlers_late_result_is_evidence_and_what_it_did_is_undone(tmp_path, monkeypatch):
     def late(params: Params, *, context: ToolContext) -> str:
         context.resources.get(Filesystem).write_text("late.txt", "late")
-        time.sleep(0.06)
+        over = clock.now() + timedelta(minutes=2)
+        monkeypatch.setattr(clock, "now", lambda: over)
         return "late"
 
-    outcome = run(Tool(name="x", description="Be late.", handler=late, timeout=0.05), {}, make_context())
+    outcome = run(Tool(name="x", description="Be late.", handler=late, timeout=60), {}, make_context())
     assert (outcome.error_kind, outcome.message, outcome.value) == ("timeout", "Tool 'x' exceeded the deadline.", None)
     assert outcome.late is not None and outcome.late.value == "late"
     assert outcome.restored and list(tmp_path.iterdir()) == []
