@@ -1,0 +1,84 @@
+"""Every address that can be read answers with what it documents, on either database."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from drf_spectacular.generators import SchemaGenerator
+
+from tests.approvals.builders import add_policy
+from tests.approvals.granting import allow, grant
+from tests.builders import act, call_of, make_draft, make_plan, request_of, work_off
+from tests.corpus import faults
+from tests.plans.agents.scripted import make_agent
+from tests.rest import ROOT, Rest
+
+pytestmark = pytest.mark.db
+API = f"/{ROOT.strip('/')}/"
+
+
+@pytest.fixture
+def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str, str]:
+    """Something to read of each kind, by the part of an address that it follows."""
+    plan = work_off(make_plan(ada, act(1), act(2, "x", "dangerous", dependencies=[1])))
+    allow(admin, max_hours=8, max_uses=20)
+    return {
+        "agents": make_agent().name,
+        "approvals": request_of(plan, 2).public_id,
+        "calls": call_of(plan, 1).public_id,
+        "draft": make_draft(ada).public_id,
+        "grants": grant(admin).public_id,
+        "plans": plan.public_id,
+        "policies": add_policy(5, effect="deny").policy.public_id,
+        "sessions": plan.public_id,
+        "tools": "dangerous",
+    }
+
+
+def reads_of_the_api() -> dict[str, Mapping[str, Any]]:
+    """Return what the OpenAPI document says of each path that can be read."""
+    document = SchemaGenerator().get_schema(public=True)
+    return {path: methods["get"] for path, methods in document["paths"].items() if "get" in methods}
+
+
+def filled(path: str, places: Mapping[str, str]) -> str:
+    """Return the path with something that exists in place of each parameter."""
+    return re.sub(r"(\w+)/\{\w+\}", lambda found: f"{found[1]}/{places[found[1]]}", path)
+
+
+def test_every_path_of_the_api_answers_as_documented(places: dict[str, str], admin: User) -> None:
+    rest = Rest(admin)
+
+    def check(path: str, operation: Mapping[str, Any]) -> None:
+        answer = rest.get(filled(path, places).removeprefix(API))
+        assert answer.status_code == 200
+        assert answer["Content-Type"].split(";")[0] in operation["responses"]["200"]["content"]
+
+    assert faults(check, reads_of_the_api().items()) == {}
+
+
+def pages_in(patterns: Sequence[URLPattern | URLResolver], before: str = "/") -> Iterator[str]:
+    """Yield the address of every page without a parameter."""
+    for each in patterns:
+        address = f"{before}{each.pattern}"
+        if isinstance(each, URLResolver):
+            yield from pages_in(each.url_patterns, address)
+        elif not re.search(r"[<(]", address):
+            yield address
+
+
+def test_every_page_without_a_parameter_is_shown(places: dict[str, str], admin: User) -> None:
+    """Or leads on, or takes nothing but a form."""
+    client = Client(raise_request_exception=False)
+    client.force_login(admin)
+    pages = [address for address in pages_in(get_resolver().url_patterns) if not address.startswith((API, "/admin/"))]
+
+    def check(address: str) -> None:
+        assert client.get(address).status_code in (200, 302, 405)
+
+    assert len(pages) > 20
+    assert faults(check, pages) == {}
