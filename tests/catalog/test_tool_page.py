@@ -1,8 +1,10 @@
 """One tool's page without JavaScript: parameters, schemas, examples, implementations, and what its versions changed."""
 
+import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db.models import F
 
 from catalog import snapshot
@@ -154,8 +156,9 @@ def test_a_description_of_an_administrator_shows_the_authors(rosa, db):
         description_override="Write a note.", declared_description="Author's.", level_override="dangerous",
         declared_level="safe",
     )  # fmt: skip
-    page = Pages(rosa).open("/tools/odd/")
-    assert "words Author's." in page and "its author declared it safe" in page
+    pages = Pages(rosa)
+    assert "words Author's." in pages.open("/tools/odd/")
+    assert 'data-declared="safe"' in pages.html
 
 
 def said(old: dict[str, Any], new: dict[str, Any], **fields: Any) -> list[str]:
@@ -207,10 +210,12 @@ def test_versions_are_listed_each_beside_the_one_before(rosa, db):
     page = pages.open("/tools/odd/versions/")
     assert "Version 24 current" in page and "Version 5 " in page and "Version 4 " not in page
     assert 'href="?before=5"' in pages.html
-    assert "The first version" in pages.open("/tools/odd/versions/?before=5")
+    pages.open("/tools/odd/versions/?before=5")
+    assert 'id="v1"' in pages.html and 'href="?diff=1' not in pages.html
     pages.open("/tools/odd/versions/?diff=24")
     assert pages.html.count('aria-label="Diff of the contract"') == 1
-    assert "No older versions" in pages.open("/tools/odd/versions/?before=1")
+    pages.open("/tools/odd/versions/?before=1")
+    assert 'id="v' not in pages.html
     for odd in ("before=x", "before=-1", "diff=%00", "before=" + "9" * 99):
         pages.open(f"/tools/odd/versions/?{odd}")
     pages.open("/tools/nothing/versions/", 404)
@@ -221,8 +226,8 @@ def test_a_description_that_changed_is_shown_word_by_word(rosa, db):
     tool = make_tool("odd")
     new_version(tool, description="Write a <b>note</b> and send it.")
     pages = Pages(rosa)
-    page = pages.open("/tools/odd/")
-    assert "the newest is 2" in page and "<ins>" in pages.html and "<b>note" not in pages.html
+    pages.open("/tools/odd/")
+    assert 'data-newest="2"' in pages.html and "<ins>" in pages.html and "<b>note" not in pages.html
 
 
 def test_an_older_version_that_is_current_again_is_named(rosa, db):
@@ -233,21 +238,28 @@ def test_an_older_version_that_is_current_again_is_named(rosa, db):
     Tool.objects.filter(pk=tool.pk).update(current_version=first)
     pages = Pages(rosa)
     page = pages.open("/tools/odd/")
-    assert "1 is current, the newest is 2" in page and "Version 1 is current again" in page
+    assert "1 is current," in page and 'data-newest="2"' in pages.html
     assert "Dangerous → Cautious" not in page
     page = pages.open("/tools/odd/versions/")
     assert "Version 1 current" in page and "Version 2 current" not in page
 
 
+def standing(reader: User, name: str) -> list[str]:
+    """Return what the page of a tool says against calling it."""
+    pages = Pages(reader)
+    pages.open(f"/tools/{name}/")
+    return re.findall(r'data-standing="([a-z-]+)"', pages.html)
+
+
 def test_a_tool_that_this_server_cannot_run_says_so(rosa, catalog):
     """Its code is missing here, or is not what the catalog has."""
     make_tool("odd")
-    assert "This server has not loaded its code." in Pages(rosa).open("/tools/odd/")
-    assert "loaded" not in Pages(rosa).open("/tools/write_file/")
+    assert standing(rosa, "odd") == ["not-loaded"]
+    assert standing(rosa, "write_file") == []
     Implementation.objects.filter(tool__name="write_file").update(digest="0" * 64)
     CatalogState.objects.update(revision=F("revision") + 1)
     snapshot.forget()
-    assert "is not what the catalog has" in Pages(rosa).open("/tools/write_file/")
+    assert standing(rosa, "write_file") == ["drifted"]
 
 
 def test_a_vanished_tool_is_disabled_and_offers_nothing_to_press(admin):
@@ -256,7 +268,7 @@ def test_a_vanished_tool_is_disabled_and_offers_nothing_to_press(admin):
     Tool.objects.filter(pk=tool.pk).update(registered=False)
     pages = Pages(admin)
     page = pages.open("/tools/odd/")
-    assert "Disabled" in page and "No source offers this tool any more." in page
-    assert not [part for part in ('id="switch"', 'id="trying"', "#trying", "Every call waits") if part in pages.html]
+    assert "Disabled" in page and 'data-standing="unregistered"' in pages.html
+    assert not [part for part in ('id="switch"', 'id="trying"', "#trying") if part in pages.html]
     shown = Rest(admin).get("tools/odd/").json()
     assert (shown["enabled"], shown["registered"], Tool.objects.get(pk=tool.pk).enabled) == (False, False, True)
