@@ -178,8 +178,9 @@ def test_wrong_arguments_of_a_query_type_name_their_path(arguments, field):
 
 
 def test_a_query_type_the_tool_does_not_have_is_refused_with_those_it_has():
-    with pytest.raises(QueryTypeUnsupported, match="Supported types are: f, n"):
+    with pytest.raises(QueryTypeUnsupported) as caught:
         facts_tool().check({"query_type": "zzz", "parameters": {}})
+    assert caught.value.details["supported_types"] == ["f", "n"]
 
 
 @pytest.mark.parametrize("parameters", [{"parameters": {"text": "a"}}, {}])
@@ -187,9 +188,7 @@ def test_a_query_type_for_a_tool_without_any_is_the_one_thing_wrong(parameters):
     shout = define_tool("shout", "Shout.", [{"name": "text", "type": "string"}], required=["text"], handler=dict)
     with pytest.raises(ParameterError) as caught:
         shout.check({"query_type": "loud", **parameters})
-    assert [(each["path"], each["message"]) for each in caught.value.details["errors"]] == [
-        ("query_type", "This tool has no query types; send its arguments alone.")
-    ]
+    assert [each["path"] for each in caught.value.details["errors"]] == ["query_type"]
 
 
 def test_the_schema_of_a_tool_with_query_types_accepts_what_the_tool_accepts():
@@ -208,7 +207,7 @@ def test_validate_call_judges_before_anything_runs():
     facts_tool()
 
     validate_call("facts", "f", {"ticker": "A", "unknown": 1})
-    with pytest.raises(ValueError, match="Tool 'nope' not found in registry"):
+    with pytest.raises(ValueError, match="nope"):
         validate_call("nope", "f", {})
     with pytest.raises(QueryTypeUnsupported):
         validate_call("facts", "zzz", {})
@@ -369,5 +368,5 @@ def test_a_preview_that_is_no_preview_is_refused():
     def _(path: str) -> str:
         return "text"
 
-    with pytest.raises(TypeError, match="must return a Preview, not str"):
+    with pytest.raises(TypeError, match="Preview"):
         write.preview_for({"path": "a"}, make_context())

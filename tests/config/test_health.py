@@ -17,6 +17,7 @@ from plans import executors
 
 pytestmark = pytest.mark.db
 
+PEERS = ("cluster", "executor")
 NAMES = ["database", "migrations", "audit", "clock", "tools", "cluster", "executor", "late_tools"]
 
 
@@ -35,6 +36,12 @@ def checks(client) -> dict[str, str]:
     health._of_database.forget()
     found: dict[str, str] = client.get("/readyz").json()["checks"]
     return found
+
+
+def failing(response) -> list[str]:
+    """Return the names of the checks that fail, apart from those of a process without an executor."""
+    found = response.json()["checks"]
+    return [name for name, said in found.items() if said not in (health.GOOD, health.UNKNOWN) and name not in PEERS]
 
 
 def fail(*arguments: object, **options: object) -> None:
@@ -59,7 +66,7 @@ def test_where_nobody_executes_that_is_said(client, catalog):
     """This process can serve all the same; an executor elsewhere is enough."""
     response = client.get("/readyz")
     assert (response.status_code, response.json()["ready"]) == (200, True)
-    assert response.json()["checks"]["cluster"].startswith("nobody executes plans")
+    assert response.json()["checks"]["cluster"] != health.GOOD
     executors.beat("elsewhere", 4)
     assert checks(client)["cluster"] == "ok"
 
@@ -82,7 +89,7 @@ def test_without_its_database_a_process_is_not_ready(client, monkeypatch):
     response = client.get("/readyz")
     found = response.json()["checks"]
     assert (response.status_code, response.json()["ready"]) == (503, False)
-    assert found["database"].startswith("cannot be reached: ")
+    assert found["database"] not in (health.GOOD, health.UNKNOWN)
     assert found["migrations"] == found["audit"] == health.UNKNOWN
     assert "secret" not in response.content.decode()
 
@@ -104,7 +111,7 @@ def test_a_database_that_takes_no_writes_is_not_ready(client, monkeypatch):
     monkeypatch.setattr(health, "_file_takes_writes", lambda: False)
     monkeypatch.setattr(health, "_server_takes_writes", lambda: False)
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["checks"]["database"][:15]) == (503, "takes no writes")
+    assert (response.status_code, failing(response)) == (503, ["database"])
 
 
 @pytest.mark.django_db(transaction=True)
@@ -150,14 +157,14 @@ def test_an_audit_log_that_ends_elsewhere_than_its_head_is_not_ready(client):
     """As after a restored backup, or a hand in the tables."""
     Instance.objects.update(audit_seq=7, audit_head="f" * 64)
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["checks"]["audit"][:14]) == (503, "its last entry")
+    assert (response.status_code, failing(response)) == (503, ["audit"])
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_clock_that_is_off_is_said(client, monkeypatch):
     """Toolgate keeps to the database's, so this process still serves."""
     monkeypatch.setattr(clock, "offset_seconds", lambda: -61.0)
-    assert checks(client)["clock"].startswith("61 s from the database's")
+    assert checks(client)["clock"].startswith("61 s ")
     assert client.get("/readyz").status_code == 200
 
 
