@@ -87,7 +87,7 @@ def test_a_path_that_is_not_plain_is_refused_everywhere(workspace):
     assert faults(check, HOSTILE) == {}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=counts.count(500))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=counts.count(500, 10))
 @given(st.lists(st.sampled_from(["..", ".", "", "a", "/", "\\", "secret.txt", "b.md"]), max_size=6))
 def test_no_mix_of_parts_reads_or_writes_outside(workspace, parts):
     path = "/".join(parts)

@@ -11,6 +11,7 @@ from catalog.errors import SchemaProblem
 from catalog.export_shapes import one_object
 from catalog.schema_rules import DIALECT
 from catalog.schemas import compile_schema
+from tests import counts
 from tests.catalog.schema_strategies import anything, documents, with_definitions
 from tests.corpus import faults
 
@@ -87,4 +88,4 @@ def test_both_checks_of_schemas_agree_on_hostile_ones():
 
         assert jsonschema_rs.meta.is_valid(plain) == valid
 
-    assert faults(check, [schema for _, schema, _ in SCHEMAS]) == {}
+    assert faults(check, [schema for _, schema, _ in (SCHEMAS if counts.FULL else SCHEMAS[::3])]) == {}

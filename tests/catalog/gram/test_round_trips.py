@@ -20,7 +20,7 @@ from catalog.schemas import check_schema, compile_schema
 from tests import counts
 from tests.catalog.gram.made import ELEMENTS, SIGNATURES, SPECIFICATIONS, TEXTS, listed, not_null, value_of
 
-MANY = settings(max_examples=counts.count(500))
+MANY = settings(max_examples=counts.count(500, 20))
 PIECES = [
     *("(", ")", "[", "]", "{", "}", ",", ":", "::", "|", "==>", "-->", "-[", "]->", "Text", "Int", "Maybe", "IO", "a"),
     *(
