@@ -135,7 +135,7 @@ def installed() -> Iterator[None]:
     look = metadata.entry_points
 
     @cache
-    def found(path: tuple[str, ...], **chosen: str) -> metadata.EntryPoints:
+    def found(path: tuple[str, ...], **chosen: str) -> Any:
         return look(**chosen)
 
     with pytest.MonkeyPatch.context() as patch:

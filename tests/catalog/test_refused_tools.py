@@ -1,5 +1,7 @@
 """Refused declarations: what is said names the tool, the rule and the value."""
 
+from typing import Any
+
 import pytest
 
 from catalog.errors import ToolDefinitionError
@@ -28,7 +30,7 @@ def variadic(*names: str) -> None:
 
 
 def test_what_is_wrong_with_a_tool_names_the_tool_and_the_value():
-    cases = [
+    cases: list[tuple[Any, dict[str, Any], str]] = [
         (untyped, {}, "The parameter a has no annotation"),
         (variadic, {}, "*names: str"),
         (documented, {"safety_level": "extreme"}, "not 'extreme'"),

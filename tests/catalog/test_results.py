@@ -42,7 +42,7 @@ class Broken(Point):
 
 
 def test_a_value_is_rendered_for_the_model():
-    cases = [
+    cases: list[tuple[Any, str]] = [
         (None, ""),
         ("as it is", "as it is"),
         (b"bytes", "bytes"),
