@@ -154,7 +154,7 @@ def test_code_that_is_not_what_the_catalog_says_is_shown_as_drifted(rest):
     assert rest.get("tools/read_file/").json()["drifted"] is True
 
 
-def test_a_cursor_that_is_not_ours_is_422_or_a_page(rest):
+def test_forged_cursor_is_422_or_a_page(rest):
     def check(path, value):
         cursor = base64.urlsafe_b64encode(f"[false,{value},1]".encode()).decode()
         assert rest.get(path, cursor=cursor).status_code in (200, 422)

@@ -85,7 +85,7 @@ def test_weights_and_switches_are_set(admin):
     assert AuditEntry.objects.filter(action="tool.implementation_set").count() == 2
 
 
-def test_what_cannot_be_set_is_refused_at_its_field(admin):
+def test_invalid_change_is_refused_at_its_field(admin):
     """What was entered is kept; a problem of the whole form has no field."""
     before, weight = tool().updated_at, f"weight-{Implementation.objects.get(tool__name='read_file').pk}"
     cases: list[tuple[str, dict[str, str]]] = [

@@ -178,7 +178,7 @@ def test_what_is_already_so_leaves_no_trace(rest):
     assert entries() == []
 
 
-def test_what_cannot_be_set_is_422_and_names_the_field(rest):
+def test_invalid_change_is_422_at_its_field(rest):
     cases = [
         ({}, ""),
         ({"reason": "None."}, ""),

@@ -81,7 +81,7 @@ FAILURES = [
 ]
 
 
-def test_whatever_a_handler_raises_becomes_an_outcome():
+def test_exception_of_a_handler_becomes_an_outcome():
     def check(error, message, kind, retryable):
         outcome = outcome_of(raising(error))
 

@@ -99,7 +99,7 @@ def test_public_addresses_may_be_reached(settings, address):
     assert is_allowed("example.org", 443, ipaddress.ip_address(address))
 
 
-def test_no_other_address_may(settings):
+def test_address_that_is_not_public_is_refused(settings):
     """However it is written, and whatever carries it."""
 
     def check(address):
@@ -129,7 +129,7 @@ def test_what_is_allowed_by_name_may_be_reached(settings, entry, host, port, all
     assert is_allowed(host, port, ipaddress.ip_address("10.1.2.3")) is allowed
 
 
-def test_what_is_no_address_is_refused_before_anything_is_resolved(monkeypatch):
+def test_invalid_url_is_refused_before_it_is_resolved(monkeypatch):
     cases = [
         "",
         "ftp://example.org/",

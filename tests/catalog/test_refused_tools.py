@@ -29,7 +29,7 @@ def variadic(*names: str) -> None:
     """Text."""
 
 
-def test_what_is_wrong_with_a_tool_names_the_tool_and_the_value():
+def test_definition_error_names_tool_and_value():
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (untyped, {}, "The parameter a has no annotation"),
         (variadic, {}, "*names: str"),

@@ -98,7 +98,7 @@ def test_words_find_tools(corpus):
     assert faults(check, cases) == {}
 
 
-def test_no_text_is_an_error(corpus):
+def test_hostile_text_is_no_error(corpus):
     """Operators are characters like others, and what holds no word finds nothing."""
 
     def check(text):
@@ -108,7 +108,7 @@ def test_no_text_is_an_error(corpus):
     assert faults(check, HOSTILE) == {}
 
 
-def test_no_text_breaks_the_page_or_the_api(corpus, vera):
+def test_hostile_text_is_answered_by_page_and_api(corpus, vera):
     """A page shows the list or says that nothing fits; the API lists, or says what it does not take."""
     page, rest = Pages(vera).client, Rest(vera)
     texts = HOSTILE if counts.FULL else ["'", "%", "\x00", "a\x00b", "\U0010ffff", "‮read", "x" * 10_240, "读" * 3_000]

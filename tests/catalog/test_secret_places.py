@@ -54,7 +54,7 @@ def mac(path, value):
     return f"{abs(hash((path, json.dumps(value)))):064x}"[:64]
 
 
-def test_what_a_schema_calls_secret_is_cut_out_and_comes_back():
+def test_secret_of_a_schema_is_cut_out_and_restored():
     """And nothing else is."""
 
     def check(name):

@@ -30,7 +30,7 @@ def test_a_token_lives_90_days_unless_told_otherwise(ada):
     assert timedelta(days=89) < token.expires_at - clock.now() <= timedelta(days=90)
 
 
-def test_what_a_token_may_not_be_is_refused_by_name(ada):
+def test_invalid_token_is_refused_at_its_field(ada):
     cases = [
         ("kind", {"kind": "robot"}),
         ("scopes", {"scopes": []}),

@@ -120,7 +120,7 @@ def test_the_real_database_is_found_writable():
     assert health._file_takes_writes() if settings.ON_SQLITE else health._server_takes_writes()
 
 
-def test_a_file_tells_what_it_takes(tmp_path, monkeypatch):
+def test_file_takes_writes_unless_damaged_or_gone(tmp_path, monkeypatch):
     """One that another is writing takes writes; one that has gone is not made anew."""
     file = tmp_path / "db.sqlite3"
     monkeypatch.setitem(connection.settings_dict, "NAME", file)

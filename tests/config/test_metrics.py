@@ -102,7 +102,7 @@ def test_requests_are_timed_by_the_name_of_their_view(ada, client, seen):
     assert seen('toolgate_request_seconds_count{method="other",status="4xx",view="healthz"}') == 1
 
 
-def test_without_the_database_the_rest_is_told(client, monkeypatch):
+def test_without_the_database_the_other_metrics_are_served(client, monkeypatch):
     """What cannot be counted is left out, not said to be nothing."""
 
     def fail() -> None:

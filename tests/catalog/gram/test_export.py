@@ -60,7 +60,7 @@ def test_a_record_is_spelled_out_with_its_defaults():
     assert left_out == []
 
 
-def test_what_gram_cannot_say_is_left_out_and_named():
+def test_schema_part_without_gram_is_left_out_and_named():
     cases = [
         ({"type": "string", "pattern": "^a"}, "Text", "pattern (a)"),
         ({"type": "integer", "minimum": 1}, "Int", "minimum (a)"),

@@ -211,7 +211,7 @@ WRONG: list[tuple[str, int, int, str]] = [
 ]
 
 
-def test_what_is_wrong_is_said_with_its_place_and_what_was_expected():
+def test_syntax_error_names_line_column_and_expectation():
     def check(text, line, column, message):
         with pytest.raises(TypeSignatureError) as caught:
             parse_type_signature(text)

@@ -23,7 +23,7 @@ def test_placeholders_are_replaced(template, values, text):
     assert invoke(render_text, {"template": template, "values": values}).value == text
 
 
-def test_what_cannot_be_filled_is_named():
+def test_invalid_template_names_its_fault():
     cases = [
         ("{missing}", {"a": 1}, "'missing'"),
         ("{", {}, "character 1"),
