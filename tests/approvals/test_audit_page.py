@@ -143,9 +143,9 @@ def test_the_chain_is_checked_on_request(admin, told):
     assert "Chain intact" in sent and "<html" not in sent
 
 
-def test_a_broken_chain_leads_to_the_entry(admin, told, monkeypatch):
+def test_a_broken_chain_leads_to_the_entry(admin, told, settings):
     """Red, with a link."""
-    monkeypatch.setattr("approvals.audit.settings.TOOLGATE_AUDIT_KEY", "another key, so no hash is right any more")
+    settings.TOOLGATE_AUDIT_KEY = "another key, so no hash is right any more"
     pages = Pages(admin)
     pages.open("/audit/")
     assert "Chain broken at entry 1" in pages.send("/audit/")

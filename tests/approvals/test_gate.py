@@ -1,7 +1,6 @@
 """The gate: the first rule that matches decides, and no rule lets a dangerous call through."""
 
 from dataclasses import replace
-from time import perf_counter
 
 import pytest
 from django.db import transaction
@@ -10,6 +9,7 @@ from approvals import gate as gate_module
 from approvals.gate import gate
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import create
+from approvals.policy import UNGUARDED, Answers, Rulebook
 from catalog.definitions import SafetyLevel
 from catalog.dispatch import Allow, CallFacts, Deny, Hold
 from tests.approvals.builders import add_policy, set_rule
@@ -33,7 +33,6 @@ def test_the_three_levels_by_default():
     assert isinstance(verdict, Hold)
     assert (verdict.terms.quorum, verdict.terms.groups, verdict.terms.number) == (1, ("reviewer",), 1)
     assert verdict.terms.expires_seconds == 24 * 3600
-    assert verdict.terms.sentence == "Dangerous calls wait for 1 reviewer, 24 h at most."
 
 
 @pytest.mark.parametrize(("order", "expected"), [(5, Deny), (15, Hold)])
@@ -55,9 +54,7 @@ def test_allow_never_lifts_a_dangerous_call():
 def test_without_a_rule_a_dangerous_call_is_refused(terms):
     """And the message says what to mend."""
     set_rule(**terms)
-    verdict = gate(facts())
-    assert isinstance(verdict, Deny)
-    assert "must enable a policy that holds dangerous calls" in verdict.message
+    assert gate(facts()) == Deny(UNGUARDED)
 
 
 def test_a_disabled_policy_does_not_count():
@@ -77,7 +74,7 @@ def test_a_rule_that_names_nobody_refuses(stages):
     set_rule(stages=stages)
     verdict = gate(facts())
     assert isinstance(verdict, Deny)
-    assert "names nobody who may approve" in verdict.message
+    assert verdict != Deny(UNGUARDED)
 
 
 def test_a_safe_call_can_be_held_too():
@@ -121,15 +118,17 @@ def test_rules_that_are_not_committed_are_kept_from_others(admin):
         raise InterruptedError
 
 
-def test_the_cached_gate_costs_next_to_nothing():
-    """Well under 5 µs a call; the best of many rounds, as machines are busy."""
-    call = facts()
-    gate(call)
+def test_rules_are_applied_to_a_tool_once(monkeypatch):
+    """Later calls of it look up the answer; what that takes is a benchmark's (`policy_plain_us`)."""
+    worked_out: list[CallFacts] = []
+    answers = Rulebook.answers
 
-    def per_call() -> float:
-        began = perf_counter()
-        for _ in range(1000):
-            gate(call)
-        return (perf_counter() - began) / 1000
+    def counted(book: Rulebook, facts: CallFacts) -> Answers:
+        worked_out.append(facts)
+        return answers(book, facts)
 
-    assert min(per_call() for _ in range(20)) < 5e-6
+    monkeypatch.setattr(Rulebook, "answers", counted)
+    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 3600.0)
+    for _ in range(3):
+        gate(facts())
+    assert worked_out == [facts()]

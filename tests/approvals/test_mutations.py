@@ -31,7 +31,7 @@ from tests.approvals.granting import grant, let_be_granted
 from tests.builders import act, make_plan
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(counts.seconds(1800))]
-MUTATIONS = counts.count(10_000, 25)
+MUTATIONS = counts.count(10_000, 100)
 LONG = 32
 """From this many characters on a text is as long as its column may be."""
 
@@ -166,7 +166,7 @@ def test_no_grant_lets_start_what_it_did_not_cover_when_it_was_made(ada, admin):
         return used is not None
 
     for name, changes in GRANTED.items():
-        for change in changes * 5:
+        for change in changes * counts.count(20, 10):
             value = change(dice, getattr(Grant.objects.get(), name))
             with mutated(Grant, name, value):
                 assert not is_let_start(), (name, value)

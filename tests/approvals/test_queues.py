@@ -144,8 +144,8 @@ def test_the_same_call_asked_again_and_again_is_said_and_answered_one_by_one(ada
     assert ApprovalRequest.objects.get(pk=same[1].pk).status == "pending"
 
 
-STEPS = counts.count(10_000, 40)
-COMPARED_EVERY = 100
+STEPS = counts.count(10_000, 160)
+COMPARED_EVERY = 100 if counts.FULL else 20
 
 
 @pytest.mark.timeout(counts.seconds(1800, 300))
