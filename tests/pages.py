@@ -13,11 +13,12 @@ TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 class Pages:
-    """Opens pages and sends their forms."""
+    """Opens pages and sends their forms; `html` and `context` (of the templates) are those of the page that is open."""
 
     def __init__(self, user: User | None = None) -> None:
         self.client = Client(enforce_csrf_checks=True, raise_request_exception=False)
         self.html = ""
+        self.context: Any = None
         if user is not None:
             self.client.force_login(user)
 
@@ -50,6 +51,7 @@ class Pages:
     def _read(self, response: Any, status: int) -> str:
         assert response.status_code == status, response.content[:500]
         self.html = response.content.decode()
+        self.context = response.context
         return words(self.html)
 
 

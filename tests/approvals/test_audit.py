@@ -15,6 +15,7 @@ from approvals.verification import Verification, head_fault, verify
 from catalog.facts import record
 from tests.approvals.builders import held_call, make_tool
 
+pytestmark = pytest.mark.db
 ENTRIES = 7
 
 

@@ -14,6 +14,7 @@ from tests.builders import act, make_plan, reject, work_off
 from tests.invariants import assert_invariants
 from tests.racing import at_once
 
+pytestmark = [pytest.mark.slow, pytest.mark.db]
 ROUNDS = counts.count(100)
 ANY = [{"path": "value", "operator": "exists"}]
 

@@ -26,6 +26,7 @@ from tests import counts
 from tests.approvals.builders import approval, ask, held_call, make_tool, rejection, set_rule
 from tests.conftest import person
 
+pytestmark = pytest.mark.db
 HOUR = timedelta(hours=1)
 
 
