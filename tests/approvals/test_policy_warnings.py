@@ -17,7 +17,6 @@ from tests.rest import Rest, wrong_paths
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("catalog")]
 FORM = {"name": "x", "effect": "deny", "on_expiry": "fail", "do": "save"}
-NOBODY = "finance has nobody in it today: such a call would wait until its time is over."
 
 
 def warned(match: dict[str, Any] | None = None, **terms: Any) -> dict[str, str]:
@@ -31,26 +30,26 @@ def of(path: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("match", "said"),
+    ("match", "near"),
     [
-        ({"tool": "wirte_file"}, {"tool": "This matches no tool today. Did you mean write_file"}),
-        ({"tool": "zzz*"}, {"tool": "This matches no tool today."}),
-        ({"tool": "Write_*"}, {"tool": "This matches no tool today."}),
-        ({"category": "filesytem"}, {"category": "No tool is in this category today. Did you mean filesystem?"}),
-        ({"tool": "write_file", "safety_level": "safe"}, {"tool": "Each of the fields named here fits a tool"}),
-        ({"plan": "plan_none"}, {"plan": "There is no plan of this id today."}),
-        ({"tool": "write_*", "arguments": of("contnt.0")}, {"row-0": "No tool that this policy is about names an"}),
-        ({"requester": "group:finance"}, {"requester": "Nobody is in this group today."}),
-        ({"requester": "gone"}, {"requester": "This account is switched off."}),
+        ({"tool": "wirte_file"}, {"tool": "write_file"}),
+        ({"tool": "zzz*"}, {"tool": ""}),
+        ({"tool": "Write_*"}, {"tool": ""}),
+        ({"category": "filesytem"}, {"category": "filesystem"}),
+        ({"tool": "write_file", "safety_level": "safe"}, {"tool": ""}),
+        ({"plan": "plan_none"}, {"plan": ""}),
+        ({"tool": "write_*", "arguments": of("contnt.0")}, {"row-0": "content"}),
+        ({"requester": "group:finance"}, {"requester": ""}),
+        ({"requester": "gone"}, {"requester": ""}),
     ],
 )
-def test_what_nothing_is_today(match, said):
-    """Said at its field, with what it may have meant."""
+def test_names_of_nothing_are_warned_about_at_their_field(match, near):
+    """With what it may have meant."""
     Group.objects.create(name="finance")
     User.objects.create_user("gone", is_active=False)
     found = warned(match)
-    assert found.keys() == said.keys()
-    assert all(found[name].startswith(begin) for name, begin in said.items())
+    assert found.keys() == near.keys()
+    assert all(found[name] and meant in found[name] for name, meant in near.items())
 
 
 @pytest.mark.parametrize(
@@ -87,13 +86,13 @@ def test_groups_too_small_to_agree_are_named(rosa, admin):
     """Administrators count as reviewers, accounts that are switched off as nobody."""
     stages = [{"group": "reviewer", "count": 2}, {"group": "finance", "count": 1}]
     group = Group.objects.create(name="finance")
-    assert warned(effect="hold", stages=stages) == {"stage-1": NOBODY}
+    assert warned(effect="hold", stages=stages).keys() == {"stage-1"}
     User.objects.create_user("gone", is_active=False).groups.add(group)
-    assert warned(effect="hold", stages=stages) == {"stage-1": NOBODY}
+    assert warned(effect="hold", stages=stages).keys() == {"stage-1"}
     rosa.groups.add(group)
     assert warned(effect="hold", stages=stages) == {}
     stages[0]["count"] = 3
-    assert warned(effect="hold", stages=stages)["stage-0"].startswith("reviewer has 2 members today")
+    assert warned(effect="hold", stages=stages).keys() == {"stage-0"}
     assert warned(stages=stages) == {}
 
 
@@ -102,11 +101,13 @@ def test_an_unknown_source_is_refused_with_the_nearest(admin):
     body = {"name": "New tools", "effect": "deny", "match": {"source": "catalog.toolset.workspace"}}
     answer = Rest(admin).post("policies/", body)
     assert wrong_paths(answer) == ["match.source"]
-    assert "Did you mean catalog.toolsets.workspace" in answer.json()["errors"][0]["message"]
+    assert answer.json()["errors"][0]["code"] == "unknown"
+    assert "catalog.toolsets.workspace" in answer.json()["errors"][0]["message"]
     pages = Pages(admin)
     pages.open("/policies/new/")
     sent = FORM | {"source": "catalog.toolset.workspace"}
-    assert "There is no source of this name. Did you mean catalog." in pages.send("/policies/new/", sent, status=422)
+    assert "catalog.toolsets.workspace" in pages.send("/policies/new/", sent, status=422)
+    assert 'id="err-source"' in pages.html
     assert Policy.objects.count() == 3
 
 
@@ -126,11 +127,16 @@ def test_the_page_of_a_policy_whose_source_is_gone_says_what_it_means(admin):
     policy = policies.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
     source.delete()
     pages = Pages(admin)
-    opened = pages.open(f"/policies/{policy.public_id}/")
-    said = pages.send("/policies/sentence/", FORM | {"source": "shop", "policy": policy.public_id})
-    for shown in (opened, said):
-        assert "There is no source of this name" not in shown
-        assert "No tool comes from this source today." in shown and "are refused. Asked last" in shown
+
+    def assert_is_complete() -> None:
+        form, said = pages.context["form"], pages.context["said"]
+        assert (form.problems, form.warnings.keys()) == ({}, {"source"})
+        assert said.sentence and said.place
+
+    pages.open(f"/policies/{policy.public_id}/")
+    assert_is_complete()
+    pages.send("/policies/sentence/", FORM | {"source": "shop", "policy": policy.public_id})
+    assert_is_complete()
 
 
 def test_names_that_others_chose_are_shown_with_what_does_not_show(admin):
@@ -143,7 +149,7 @@ def test_names_that_others_chose_are_shown_with_what_does_not_show(admin):
     pages.open("/policies/new/")
     row = {"row-0-path": "content", "row-0-operator": "exists", "row-0-value": ""}
     said = pages.send("/policies/sentence/", FORM | {"tool": "write_note"} | row)
-    assert "Did you mean cont U+202E ent?" in said
+    assert "cont U+202E ent" in said
 
 
 def test_what_is_worth_a_second_look_may_be_saved(admin):
@@ -154,4 +160,5 @@ def test_what_is_worth_a_second_look_may_be_saved(admin):
         "/policies/new/", {"name": "x", "effect": "deny", "tool": "wirte_file", "on_expiry": "fail", "do": "save"}
     )
     policy = Policy.objects.get(name="x")
-    assert "This matches no tool today. Did you mean write_file" in pages.open(f"/policies/{policy.public_id}/")
+    said = pages.open(f"/policies/{policy.public_id}/")
+    assert pages.context["form"].warnings["tool"] in said
