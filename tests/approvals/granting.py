@@ -42,6 +42,12 @@ def run(ada: User, value: object = "x") -> Plan:
     return work_off(make_plan(ada, dangerous(value)))
 
 
+def standing(made: Grant) -> str:
+    """Return where a grant stands now: active, used_up, expired, revoked by a person, or ended by what happened."""
+    made.refresh_from_db()
+    return standing_of(made).word
+
+
 def ended(made: Grant) -> str:
     """Return why a grant has ended; empty while it is in force."""
     made.refresh_from_db()

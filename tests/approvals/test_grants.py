@@ -20,7 +20,7 @@ from catalog.errors import Conflict, ToolError
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester
-from tests.approvals.granting import allow, dangerous, ended, grant, let_be_granted, run, terms_from
+from tests.approvals.granting import allow, dangerous, grant, let_be_granted, run, standing, terms_from
 from tests.builders import act, approve, call_of, events_of, make_plan, reject, work_off
 from tests.invariants import assert_invariants
 
@@ -99,29 +99,33 @@ def test_what_no_row_names_is_not_covered(rows, value, covered, granting, ada):
     assert ApprovalRequest.objects.exists() is not covered
 
 
-@pytest.mark.parametrize(
-    ("begin", "value", "covered"),
-    [
-        ("reports/", "reports/%2e%2e/secrets", False),
-        ("reports/", "reports/.%2E%2fsecrets", False),
-        ("reports/", "reports/%252e%252e/secrets", False),
-        ("reports/", "reports/%25252525252e%2e/secrets", False),
-        ("reports/", "reports/.\t./secrets", False),
-        ("reports/", "reports/100%25..txt", True),
-        ("https://api.example.com", "https://api.example.com.evil.com", False),
-        ("https://api.example.com", "https://api.example.com@evil.com/", False),
-        ("https://api.example.com", "https://api.example.com:80@evil.com/", False),
-        ("//api.example.com", "//api.example.com.evil.com", False),
-        ("https://api.example.com", "https://api.example.com", True),
-        ("https://api.example.com", "https://api.example.com/v1", True),
-        ("https://api.example.com/v1", "https://api.example.com/v1?page=2", True),
-        ("https://api.example.com/", "https://api.example.com/v1", True),
-        ("Hello", "Hello, Ben", True),
-    ],
-)
-def test_what_begins_alike_and_leads_elsewhere_is_not_covered(begin, value, covered):
+BEGINNINGS = [
+    ("reports/", "reports/%2e%2e/secrets", False),
+    ("reports/", "reports/.%2E%2fsecrets", False),
+    ("reports/", "reports/%252e%252e/secrets", False),
+    ("reports/", "reports/%25252525252e%2e/secrets", False),
+    ("reports/", "reports/.\t./secrets", False),
+    ("reports/", "reports/100%25..txt", True),
+    ("https://api.example.com", "https://api.example.com.evil.com", False),
+    ("https://api.example.com", "https://api.example.com@evil.com/", False),
+    ("https://api.example.com", "https://api.example.com:80@evil.com/", False),
+    ("//api.example.com", "//api.example.com.evil.com", False),
+    ("https://api.example.com", "https://api.example.com", True),
+    ("https://api.example.com", "https://api.example.com/v1", True),
+    ("https://api.example.com/v1", "https://api.example.com/v1?page=2", True),
+    ("https://api.example.com/", "https://api.example.com/v1", True),
+    ("Hello", "Hello, Ben", True),
+]
+
+
+def test_what_begins_alike_and_leads_elsewhere_is_not_covered():
     """Folders above, however they are written, and hosts with a longer name."""
-    assert covers([{"path": "value", "operator": "starts_with", "value": begin}], {"value": value}) is covered
+    wrong = [
+        (begin, value)
+        for begin, value, covered in BEGINNINGS
+        if covers([{"path": "value", "operator": "starts_with", "value": begin}], {"value": value}) is not covered
+    ]
+    assert wrong == []
 
 
 def test_a_username_that_changes_hands_takes_no_grant_along(granting, ada, ben):
@@ -136,8 +140,10 @@ def test_a_username_that_changes_hands_takes_no_grant_along(granting, ada, ben):
 
 def test_nobody_is_meant_by_an_unknown_username(granting):
     """Nothing is made."""
-    with pytest.raises(GrantRefused, match="Nobody has this username"):
+    with pytest.raises(GrantRefused) as refused:
         granting("nobody")
+    assert refused.value.details["field"] == "scope_ref"
+    assert not Grant.objects.exists()
 
 
 def test_it_covers_its_scope_only(grantable, ada, ben, admin):
@@ -160,8 +166,9 @@ def test_the_session_is_a_scope(grantable, ada, admin):
     source = in_session(ada, "night").approval
     terms = terms_from(source, "session", "night")
     for wrong, request in ((terms, None), (replace(terms, scope_ref="day"), source)):
-        with pytest.raises(GrantRefused, match="out of a request in it"):
+        with pytest.raises(GrantRefused) as refused:
             make(wrong, by=admin, created_from=request)
+        assert refused.value.details["field"] == "scope"
     make(terms, by=admin, created_from=source)
     for session, status in (("night", "completed"), ("day", "in_progress"), ("", "in_progress")):
         call = in_session(ada, session)
@@ -172,7 +179,7 @@ def test_it_is_used_up(grantable, ada, admin):
     """After its uses people are asked again."""
     made = grant(admin, max_uses=2)
     assert [run(ada).status for _ in range(3)] == ["completed", "completed", "in_progress"]
-    assert ended(made) == "All its uses are spent."
+    assert standing(made) == "used_up"
 
 
 def test_its_time_ends(grantable, ada, admin):
@@ -180,28 +187,29 @@ def test_its_time_ends(grantable, ada, admin):
     made = grant(admin)
     Grant.objects.filter(pk=made.pk).update(expires_at=clock.now() - timedelta(seconds=1))
     assert run(ada).status == "in_progress"
-    assert ended(made) == "Its time is over."
+    assert standing(made) == "expired"
 
 
 def test_it_is_revoked_in_one_press(grantable, ada, rosa, ben, admin):
     """By any reviewer, once; nobody else may."""
     made = grant(admin)
-    with pytest.raises(NotAllowed, match="Only a reviewer or an administrator"):
+    with pytest.raises(NotAllowed):
         revoke(made, by=ben)
     revoke(made, by=rosa)
-    assert ended(made) == "Revoked by Rosa."
-    with pytest.raises(Conflict, match="Revoked by Rosa"):
+    assert (standing(made), made.revoked_by) == ("revoked", rosa)
+    with pytest.raises(Conflict):
         revoke(made, by=admin)
     assert run(ada).status == "in_progress"
     assert AuditEntry.objects.get(action="grant.revoked").actor == rosa
 
 
 def test_a_rejection_beats_it(grantable, ada, ben, rosa, admin):
-    """A person said no to what it would cover: it ends, and says why."""
+    """A person said no to what it would cover."""
     waiting = run(ada)
     made, other = grant(admin), grant(admin, "ben")
     reject(waiting, rosa)
-    assert (ended(made), ended(other)) == ("Rosa rejected a call that it would have covered.", "")
+    assert (standing(made), standing(other)) == ("ended", "active")
+    assert "Rosa" in made.ended_because
     assert run(ada).status == "in_progress"
 
 
@@ -210,7 +218,8 @@ def test_a_revoked_approval_beats_it(grantable, ada, rosa, admin):
     waiting = run(ada)
     made = grant(admin)
     revoke_approval(approve(waiting, rosa), by=rosa)
-    assert "Rosa revoked the approval" in ended(made)
+    assert standing(made) == "ended"
+    assert "Rosa" in made.ended_because
 
 
 def test_what_was_refused_in_a_plan_is_refused_there_in_spite_of_a_later_grant(grantable, ada, rosa, admin):
@@ -236,18 +245,18 @@ def test_a_policy_that_refuses_beats_it(grantable, ada, admin):
     revoke(second, by=admin)
     deny()
     assert run(ada).status == "failed"
-    assert ended(first) == "A policy refuses a call that it would have covered."
+    assert standing(first) == "ended"
     third = grant(admin)
-    with pytest.raises(ToolError, match="Not on Fridays"):
+    with pytest.raises(ToolError):
         create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada))
-    assert "A policy refuses" in ended(third)
+    assert standing(third) == "ended"
 
 
 def test_another_definition_ends_it(grantable, ada, admin):
     """At once, when the tool is changed."""
     made = grant(admin)
     change_tool("dangerous", {"description_override": "Do worse."}, by=admin)
-    assert ended(made) == "The definition or the code of dangerous has changed since it was made."
+    assert standing(made) == "ended"
     assert run(ada).status == "in_progress"
 
 
@@ -256,14 +265,14 @@ def test_other_code_ends_it(grantable, ada, admin):
     made = grant(admin)
     Grant.objects.filter(pk=made.pk).update(implementation_digests=["0" * 64])
     assert run(ada).status == "in_progress"
-    assert "has changed" in ended(made)
+    assert standing(made) == "ended"
 
 
 def test_a_new_epoch_ends_it(grantable, ada, admin):
     """What was granted before a restore is not known any more."""
     made = grant(admin)
     epochs.begin_epoch("The disk died.")
-    assert ended(made) == "A new epoch began: The disk died."
+    assert standing(made) == "ended"
     assert run(ada).status == "in_progress"
 
 
@@ -278,5 +287,5 @@ def test_taking_the_setting_back_ends_it(grantable, ada, admin):
     """Dangerous tools are granted only while an administrator lets them be."""
     made = grant(admin)
     allow(admin)
-    assert ended(made) == "No grants may be made for dangerous any more."
+    assert standing(made) == "ended"
     assert run(ada).status == "in_progress"

@@ -1,5 +1,7 @@
 """Grants over REST: made by who may, listed, revoked; the call names the grant that let it run."""
 
+from typing import Any
+
 import pytest
 
 from approvals.models import Grant
@@ -34,19 +36,17 @@ def test_an_administrator_makes_one(admin, ada):
     made = answer.json()
     assert {name: made[name] for name in BODY} == BODY
     assert (made["max_uses"], made["uses"], made["status"], made["created_from"]) == (5, 0, "active", None)
-    assert (made["sentence"], made["created_by"]) == ("value may be anything", "admin")
+    assert made["created_by"] == "admin"
     assert Rest(admin).get(f"grants/{made['id']}/").json() == made
 
 
 def test_a_reviewer_makes_one_out_of_their_own_approval(ada, rosa, tomas):
-    """Nobody else does: 403 with the rule."""
+    """Nobody else does."""
     body = BODY | {"created_from": approved(ada, rosa).public_id, "max_uses": 2}
     made = Rest(rosa).post("grants/", body)
     assert (made.status_code, made.json()["created_from"]) == (201, body["created_from"])
     for client, sent in ((Rest(tomas), body), (Rest(rosa), BODY), (Rest(ada), BODY)):
-        refused = client.post("grants/", sent)
-        assert refused.status_code == 403
-        assert "out of their own approvals" in refused.json()["detail"]
+        assert client.post("grants/", sent).status_code == 403
     assert Rest(rosa).post("grants/", body | {"scope_ref": "ben"}).status_code == 403
 
 
@@ -57,10 +57,9 @@ def test_a_token_needs_its_scope(admin, ada):
     assert agent(admin).post("grants/", BODY).status_code == 403
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ({"tool": "nothing"}, "tool"),
+def test_invalid_grants_are_refused_at_the_wrong_path(admin):
+    """422, and nothing is made; `test_grant_makers` has the rules of what a grant may say."""
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"scope": "world"}, "scope"),
         ({"uses": 3}, "uses"),
         ({"max_uses": 6}, "max_uses"),
@@ -70,12 +69,11 @@ def test_a_token_needs_its_scope(admin, ada):
         ({"arguments": [{"path": "value", "operator": "like"}]}, "arguments.0.operator"),
         ({"arguments": {}}, "arguments"),
         ({"created_from": "apr_nothing"}, "created_from"),
-    ],
-)
-def test_what_is_wrong_is_named(admin, change, path):
-    """422, and nothing is made."""
-    answer = Rest(admin).post("grants/", BODY | change)
-    assert (answer.status_code, wrong_paths(answer)) == (422, [path])
+        ({"tool": "nothing"}, "tool"),
+    ]
+    for change, path in wrong:
+        answer = Rest(admin).post("grants/", BODY | change)
+        assert (answer.status_code, wrong_paths(answer)) == (422, [path]), change
     assert not Grant.objects.exists()
 
 
@@ -89,7 +87,7 @@ def test_a_key_makes_one(admin, ada):
 
 
 def test_they_are_listed_and_revoked(admin, ada, rosa):
-    """Newest first, those in force or those that ended; a second DELETE says who was faster."""
+    """Newest first, those in force or those that ended; a second DELETE is a conflict."""
     ids = [Rest(admin).post("grants/", BODY).json()["id"] for _ in range(2)]
     listed = Rest(rosa).get("grants/").json()["results"]
     assert [each["id"] for each in listed] == ids[::-1]
@@ -98,8 +96,7 @@ def test_they_are_listed_and_revoked(admin, ada, rosa):
     assert [each["id"] for each in Rest(rosa).get("grants/", active="true").json()["results"]] == [ids[1]]
     assert [each["id"] for each in Rest(rosa).get("grants/", active="false").json()["results"]] == [ids[0]]
     assert Rest(rosa).get("grants/", tool="safe").json()["results"] == []
-    again = Rest(admin).delete(f"grants/{ids[0]}/")
-    assert (again.status_code, "Revoked by Rosa" in again.json()["detail"]) == (409, True)
+    assert Rest(admin).delete(f"grants/{ids[0]}/").status_code == 409
 
 
 def test_who_may_not_see_one_finds_none(admin, ada):
