@@ -12,7 +12,7 @@ from approvals.decisions import decide
 from approvals.models import AuditEntry
 from approvals.states import Verdict
 from tests.approvals.builders import approval, ask, rejection
-from tests.pages import Pages, words
+from tests.pages import Pages
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>\u202e"
@@ -39,17 +39,16 @@ def told(ada, rosa):
     return before + 1
 
 
-@pytest.mark.parametrize("name", ["ada", "rosa", "vera"])
-def test_only_administrators_read_it(name, request):
-    """Others are told so."""
-    page = Pages(request.getfixturevalue(name)).open("/audit/", 403)
-    assert "Only administrators read the audit log." in page
+def test_only_administrators_read_it(ada, rosa, vera):
+    for person in (ada, rosa, vera):
+        Pages(person).open("/audit/", 403)
 
 
-def test_entries_are_said_in_words(admin, told):
-    """Who, what, on what, when to the second."""
+def test_entries_name_who_what_and_when(admin, told):
+    """With the words of `audit_words` for what was done, and the reason."""
     page = Pages(admin).open("/audit/")
-    for said in ("Ada Asked for approval", "Rosa Rejected", "Wrong folder", "write_note", "times in UTC"):
+    asked, rejected = action_word("approval.opened").label, action_word("approval.reviewed", "reject").label
+    for said in (f"Ada {asked}", f"Rosa {rejected}", "Wrong folder", "write_note"):
         assert said in page
     assert f"{AuditEntry.objects.get(seq=told).at:%A, }" in page
 
@@ -59,8 +58,8 @@ def test_what_was_decided_is_said(admin, ada, rosa, told):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     page = Pages(admin).open("/audit/")
-    assert "Rosa Decided: it does not run" in page and "Rosa Decided: it may run" in page
-    assert "Answered a request" in page and "Decided a request" in page and "Approval: reviewed" not in page
+    for verdict in ("approve", "reject"):
+        assert f"Rosa {action_word('approval.decided', verdict).label}" in page
     for action in ("approval.reviewed", "approval.decided"):
         assert len({action_word(action, verdict) for verdict in ("", *Verdict.values)}) == 5
 
@@ -73,28 +72,22 @@ def test_a_row_opens_to_its_place_in_the_chain(admin, told):
     assert AuditEntry.objects.get(seq=told).hash in pages.html
 
 
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("?q=wrong+folder", True),
-        ("?q=nowhere", False),
-        ("?who=rosa", True),
-        ("?who=ben", False),
-        ("?action=approval.reviewed", True),
-        ("?action=call.started", False),
-        ("?tool=write_note", True),
-        ("?tool=other", False),
-        ("?from={today}&to={today}", True),
-        ("?to={yesterday}", False),
-    ],
-)
-def test_filters_narrow(admin, told, query, shown):
+def test_filters_narrow(admin, told):
     """Each alone."""
     today = AuditEntry.objects.get(seq=told).at.date()
-    query = query.format(today=today, yesterday=today - timedelta(days=1))
-    assert bool(listed(admin, query)) is shown
-    if not shown:
-        assert "No entry matches" in Pages(admin).open(f"/audit/{query}")
+    shown = {
+        "?q=wrong+folder": True,
+        "?q=nowhere": False,
+        "?who=rosa": True,
+        "?who=ben": False,
+        "?action=approval.reviewed": True,
+        "?action=call.started": False,
+        "?tool=write_note": True,
+        "?tool=other": False,
+        f"?from={today}&to={today}": True,
+        f"?to={today - timedelta(days=1)}": False,
+    }
+    assert {query: bool(listed(admin, query)) for query in shown} == shown
 
 
 def test_long_logs_go_on(admin, db):
@@ -106,8 +99,8 @@ def test_long_logs_go_on(admin, db):
     shown = rows(pages)
     assert len(shown) == 100 and shown == sorted(shown, reverse=True)
     assert f'href="/audit/?tool=x&amp;before={shown[-1]}"' in pages.html
-    page = pages.open(f"/audit/?tool=x&before={shown[-1]}")
-    assert rows(pages) == [shown[-1] - 1] and "The log begins here" in page
+    pages.open(f"/audit/?tool=x&before={shown[-1]}")
+    assert rows(pages) == [shown[-1] - 1] and not pages.context["log"].older
 
 
 def test_pages_go_both_ways(admin, db, monkeypatch):
@@ -120,9 +113,9 @@ def test_pages_go_both_ways(admin, db, monkeypatch):
     assert listed(admin, "?tool=x&after=2") == [5, 4, 3] and listed(admin, "?tool=x&after=5") == newest
     pages = Pages(admin)
     pages.open("/audit/?tool=x&before=6")
-    assert 'href="/audit/?tool=x&amp;after=5">Newer' in pages.html and "before=3" in pages.html
+    assert 'href="/audit/?tool=x&amp;after=5"' in pages.html and "before=3" in pages.html
     pages.open("/audit/?tool=x&after=5")
-    assert "Newer" not in pages.html and "before=6" in pages.html
+    assert not pages.context["log"].newer and "before=6" in pages.html
 
 
 def test_a_plan_and_an_object_are_followed(admin, db):
@@ -138,9 +131,12 @@ def test_the_chain_is_checked_on_request(admin, told):
     """Intact, with the number of entries."""
     pages = Pages(admin)
     pages.open("/audit/")
-    assert f"Chain intact, {AuditEntry.objects.count()} entries" in pages.send("/audit/")
+    pages.send("/audit/")
+    found = pages.context["verification"]
+    assert (found.intact, found.entries) == (True, AuditEntry.objects.count())
+    assert '<span class="st ok" role="status">' in pages.html
     sent = pages.swap("/audit/", "chain").content.decode()
-    assert "Chain intact" in sent and "<html" not in sent
+    assert '<span class="st ok" role="status">' in sent and "<html" not in sent
 
 
 def test_a_broken_chain_leads_to_the_entry(admin, told, settings):
@@ -148,8 +144,8 @@ def test_a_broken_chain_leads_to_the_entry(admin, told, settings):
     settings.TOOLGATE_AUDIT_KEY = "another key, so no hash is right any more"
     pages = Pages(admin)
     pages.open("/audit/")
-    assert "Chain broken at entry 1" in pages.send("/audit/")
-    assert 'href="/audit/?before=2&amp;open=1"' in pages.html
+    pages.send("/audit/")
+    assert '<a class="st danger" role="status" href="/audit/?before=2&amp;open=1">' in pages.html
 
 
 def test_hostile_texts_stay_texts(admin, db):
@@ -162,9 +158,10 @@ def test_hostile_texts_stay_texts(admin, db):
     assert "\u202e" not in page and "U+202E" in page
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_no_query_breaks_the_page(admin, told):
+    """What means nothing is left out."""
+    pages = Pages(admin)
+    queries = [
         "q=%00",
         "after=x",
         "after=99&before=1",
@@ -176,11 +173,8 @@ def test_hostile_texts_stay_texts(admin, db):
         "before=" + "9" * 40,
         "open=-1",
         "who=%FF",
-    ],
-)
-def test_no_query_breaks_the_page(admin, told, query):
-    """What means nothing is left out."""
-    Pages(admin).open(f"/audit/?{query}")
+    ]
+    assert {query: pages.client.get(f"/audit/?{query}").status_code for query in queries} == dict.fromkeys(queries, 200)
 
 
 def test_htmx_gets_entries_and_an_address(admin, told):
@@ -197,10 +191,18 @@ def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
         append(Line(action="tool.changed", object_ref=f"tool_{number}", tool_name=f"tool_{number}"))
     monkeypatch.setattr(audit_page, "PAGE_SIZE", 2)
     monkeypatch.setattr(audit_page, "MOST_COUNTED", 5)
-    assert "more than 5 entries" in words(Pages(admin).open("/audit/?action=tool.changed"))
+    pages = Pages(admin)
+
+    def counted(query: str) -> tuple[int, bool]:
+        pages.open(f"/audit/?{query}")
+        log = pages.context["log"]
+        assert f'id="log-count" role="status">{"more than " if log.has_more else ""}{log.count}' in pages.html
+        return log.count, log.has_more
+
+    assert counted("action=tool.changed") == (5, True)
     monkeypatch.setattr(audit_page, "MOST_COUNTED", 6)
-    assert "6 entries" in words(Pages(admin).open("/audit/?action=tool.changed"))
-    assert "more than" not in words(Pages(admin).open("/audit/?q=tool_3"))
+    assert counted("action=tool.changed") == (6, False)
+    assert counted("q=tool_3") == (1, False)
 
 
 def test_filters_offer_what_the_newest_entries_name(admin, told, monkeypatch):
