@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 
 from approvals.decisions import decide
 from approvals.eligibility import decided_for, may_decide, missing
-from approvals.errors import Invalidated
+from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Delegation
 from approvals.selectors import request_for
 from approvals.starts import consume
@@ -53,7 +53,7 @@ def test_every_stage_needs_its_people(ada, rosa, tomas, fay):
     set_rule(stages=TWO_STAGES)
     request = ask(ada)
     assert approve(request, rosa) == approve(request, tomas) == "pending"
-    assert [stage.sentence for stage in missing(request_for(rosa, request.public_id))] == ["1 member of finance"]
+    assert [(each.group, each.count) for each in missing(request_for(rosa, request.public_id))] == [("finance", 1)]
     assert approve(request, fay) == "approved"
 
 
@@ -63,7 +63,7 @@ def test_someone_in_both_groups_has_one_vote(ada, rosa, fay):
     rosa.groups.add(Group.objects.get(name="finance"))
     request = ask(ada)
     assert approve(request, rosa) == "pending"
-    with pytest.raises(Conflict, match="already answered"):
+    with pytest.raises(Conflict):
         approve(request, rosa)
     assert approve(request, fay) == "approved"
 
@@ -124,8 +124,9 @@ def test_a_delegated_approval_starts_nothing_once_it_was_lost(ada, ben, rosa):
     delegate(request, rosa, ben)
     assert approve(request, ben) == "approved"
     rosa.groups.clear()
-    with pytest.raises(Invalidated, match="may not any more"):
+    with pytest.raises(Invalidated) as refused:
         consume(request.call, binding_of(request.call))
+    assert refused.value.what == Drift.REVIEWERS
 
 
 def test_agents_tokens_are_no_delegates(ada, ben, rosa):
@@ -133,7 +134,7 @@ def test_agents_tokens_are_no_delegates(ada, ben, rosa):
     request = ask(ada)
     delegate(request, rosa, ben)
     token = ApiToken.objects.create(name="a", user=ben, kind="agent", secret_digest="a", expires_at=clock.now())
-    with pytest.raises(NotAllowed, match="tokens never decide"):
+    with pytest.raises(NotAllowed):
         decide(fresh(request), by=act_through(token), decision=approval(request))
 
 
@@ -144,10 +145,7 @@ def test_a_role_must_be_old_enough(ada, ben):
     User.objects.update(date_joined=clock.now() - timedelta(days=9))
     ben.groups.add(Group.objects.get(name="reviewer"))
     ben = User.objects.get(pk=ben.pk)
-    assert may_decide(request, ben) == (
-        "You have not been a member for long enough to decide this. "
-        "Only a member of reviewer or administrator who did not ask for the call may decide."
-    )
+    assert may_decide(request, ben) is not None
     set_rule(min_role_age_seconds=0)
     assert may_decide(fresh(request), ben) is None
 

@@ -69,7 +69,7 @@ def test_a_rejection_races_with_a_use(grantable, ada, rosa, admin):
         results = at_once(partial(work_off, plan), partial(reject, held, rosa))
         assert not any(isinstance(each, Conflict) for each in results)
         made.refresh_from_db()
-        assert "rejected" in standing_of(made).sentence
+        assert standing_of(made).word == "ended"
         assert made.uses == GrantUse.objects.filter(grant=made).count() <= 1
     assert not Grant.objects.filter(revoked_at=None, expires_at__gt=clock.now()).exists()
     assert_invariants()
