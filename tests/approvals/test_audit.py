@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 import pytest
@@ -53,6 +54,11 @@ def forge_the_next() -> None:
     last.save(force_insert=True)
 
 
+def change(field: str) -> None:
+    """Write another text into a field of an entry."""
+    entries(3).update(**{field: "x"})
+
+
 def swap(one: int, other: int) -> None:
     """Let two entries change places."""
     for seq, to in ((one, 900), (other, one), (900, other)):
@@ -61,7 +67,7 @@ def swap(one: int, other: int) -> None:
 
 TAMPERING: dict[str, tuple[Callable[[], object], int]] = {
     **{
-        f"{field} changed": (lambda field=field: entries(3).update(**{field: "x"}), 3)
+        f"{field} changed": (partial(change, field), 3)
         for field in ("action", "actor_name", "object_ref", "tool_name", "plan_ref", "digest", "details")
     },
     "character moved to the next field": (lambda: entries(3).update(object_ref="tool_", tool_name="2"), 3),

@@ -101,11 +101,11 @@ def test_no_argument_deceives(ada, rosa):
     """What does not show is spelled out, what imitates is named, the rest is text and nothing else."""
     request, pages = ask(ada), Pages(rosa)
     tags = Fences(pane_of(pages, request, {"content": PLAIN})).tags
-    found = {}
+    found: dict[str, list[str]] = {}
     for first in range(0, len(DECEPTIONS), TO_A_REQUEST):
         shown = DECEPTIONS[first : first + TO_A_REQUEST]
         markup = pane_of(pages, request, {f"a{number}": each.value for number, each in enumerate(shown)})
-        found[first] = faults_of_page(markup, shown, tags)
+        found[f"page from {first}"] = faults_of_page(markup, shown, tags)
         note = CLAIM if CLAIM in words(markup) else ""
         for each, row in zip(shown, rows_of(markup), strict=True):
             claims = note if warnings_about({"content": each.value}, "").claims else ""

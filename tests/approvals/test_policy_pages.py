@@ -355,7 +355,7 @@ def test_past_calls_that_are_not_listed_follow_on_further_pages(pages, ada, monk
     }
     calls = [held_call(ada).public_id for _ in range(2)]
     pages.open("/policies/new/")
-    buttons = []
+    buttons: list[list[str]] = []
     for do in ("test", None):
         pages.send("/policies/new/", refused | {"do": do or buttons[0][-1]})
         buttons.append(re.findall(r'name="do" value="(test(?::[^"]+)?)" formaction="#tested"', pages.html))
