@@ -245,6 +245,7 @@ def test_on_pages(cast, settings):
     pages = {role: Pages(cast[role]) for role in ROLES}
     for each in pages.values():
         each.open("/approvals/")
+        assert each._token(), "a form without one would be refused whoever sends it"
 
     def chosen(action: str, may: May, role: str, state: str) -> bool:
         """Leave out refusals that pages would answer like another: `test_over_rest` judges each role by itself."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 
 from approvals import back_test
 from approvals.models import Policy, PolicyRevision
@@ -333,8 +334,11 @@ def test_who_reads_and_who_changes(pages, rosa, vera):
         others.open("/policies/new/", status=403)
         others.open("/approvals/")
         assert others.html.count('href="/policies/"') == 2, "beside the list, also on phones, and in the sidebar"
-        others.send(f"{path}act/", {"do": "end"}, status=403)
-        others.send(path, FORM, status=403)
+        client = Client()  # checks no CSRF token, whose absence would be refused alike
+        client.force_login(person)
+        sent = {f"{path}act/": {"do": "end"}, path: FORM, "/policies/new/": FORM, "/policies/sentence/": FORM}
+        statuses = {address: client.post(address, form).status_code for address, form in sent.items()}
+        assert statuses == dict.fromkeys(sent, 403)
     otto = Pages(User.objects.create_user("otto"))
     otto.open("/approvals/")
     assert 'href="/policies/"' not in otto.html
