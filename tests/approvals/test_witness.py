@@ -85,7 +85,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_nobody(ada, rosa, checkpoints
     checkpoints.mkdir()
     request = ask(ada)
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
-    assert "a checkpoint of the audit log could not be written" in caplog.text
+    assert "toolgate.audit" in {each.name for each in caplog.records}
     checkpoints.rmdir()
     assert Watch().look() == "" and known() == instance().audit_seq
 
