@@ -9,8 +9,6 @@ from approvals.decisions import decide
 from approvals.queues import SAVED_VIEWS
 from tests.approvals.builders import ask, rejection
 
-pytestmark = pytest.mark.db
-
 
 def ways_of(client: Client, address: str) -> list[str]:
     """Return how SQLite goes about each query of a page."""
