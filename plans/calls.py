@@ -22,7 +22,7 @@ from catalog.results import Preview
 from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
-from plans import budgets, caps, carriers, claims, engine, granted, granted_starts, limits, starting
+from plans import budgets, caps, carriers, claims, engine, granted, granted_starts, limits, spec, starting
 from plans.answers import found_again
 from plans.carriers import Desk
 from plans.claims import Claimed
@@ -35,7 +35,6 @@ from plans.room import asking_of
 from plans.selectors import may_control, plan_for
 from plans.services import Requester, new_plan
 from plans.sessions import see_that_it_is_no_list
-from plans.spec import MAX_STEPS
 from plans.starting import Start
 from plans.states import PlanStatus
 from plans.work import Asker, Hold, Order, PlanFacts, Run, facts_of
@@ -152,8 +151,8 @@ def _check_open(plan: Plan) -> None:
         raise Conflict("This plan takes no more steps: it may not be changed, has not started, or has ended.")
     if budgets.is_used_up(plan):
         raise Conflict("This plan takes no more calls: its budget is used up.")
-    if plan.steps.count() >= MAX_STEPS:
-        raise Conflict(f"This plan has {MAX_STEPS} steps, and takes no more.")
+    if plan.steps.count() >= spec.MAX_STEPS:
+        raise Conflict(f"This plan has {spec.MAX_STEPS} steps, and takes no more.")
 
 
 @dataclass(frozen=True, slots=True)

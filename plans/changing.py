@@ -22,7 +22,7 @@ from catalog.errors import Conflict, MalformedJSON
 from catalog.retries import retried
 from catalog.secrets import KEY, scrub_words, shown_text
 from catalog.vault import Refilled
-from plans import carriers, early, finishing
+from plans import carriers, early, finishing, services, spec
 from plans.askers import ask_for
 from plans.documents import (
     Document,
@@ -39,16 +39,16 @@ from plans.documents import (
 from plans.events import Recording, recording
 from plans.given import keep_given
 from plans.models import MemoryItem, Plan, Step, StepDependency
-from plans.services import PlanProblems, Requester, problems_of
+from plans.services import PlanProblems, Requester
 from plans.shapes import Problem, problem_of
-from plans.spec import MAX_STEPS, PlanDocument, StepDocument
+from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
 
 OPEN = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
 NOTHING_CHANGED = "Nothing was changed."
 _PLACE = re.compile(r"steps\.(\d+)(.*)")
 
-Steps = Annotated[list[dict[str, Any]], Field(max_length=MAX_STEPS)]
+Steps = Annotated[list[dict[str, Any]], Field(max_length=spec.MAX_STEPS)]
 
 
 class PlanChange(BaseModel):
@@ -63,7 +63,7 @@ class PlanChange(BaseModel):
     goal: str | None = None
     add: Steps = Field(default_factory=list)
     edit: Steps = Field(default_factory=list)
-    remove: Annotated[list[int], Field(max_length=MAX_STEPS)] = Field(default_factory=list)
+    remove: Annotated[list[int], Field(max_length=spec.MAX_STEPS)] = Field(default_factory=list)
     seen_seq: int | None = Field(default=None, ge=0)
 
 
@@ -218,13 +218,14 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     result = _result(change, before, {"goal": plan.goal, "memory": keys})
     moved = _moved(kept, result)
     author = Requester(plan.author)
-    known = {_cause(problem, list(before)) for problem in problems_of(_as_it_is(plan, before, keys), by=author)}
-    told = _told(problems_of(result.document, by=author), result, known, change)
+    standing = services.problems_of(_as_it_is(plan, before, keys), by=author)
+    known = {_cause(problem, list(before)) for problem in standing}
+    told = _told(services.problems_of(result.document, by=author), result, known, change)
     found += moved + [each for each in told if each.path not in {one.path for one in moved}]
     if size_of(result.document["steps"]) > MAX_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))
-    if calls and len(result.document["steps"]) + len(calls) > MAX_STEPS:
-        said = f"The plan would have more than {MAX_STEPS} steps, with the {len(calls)} that its agents have made."
+    if calls and len(result.document["steps"]) + len(calls) > spec.MAX_STEPS:
+        said = f"The plan would have more than {spec.MAX_STEPS} steps, with the {len(calls)} that its agents have made."
         found.append(_error("add", "too_many", said))
     return replace(result, problems=found)
 

@@ -14,8 +14,7 @@ from time import monotonic, sleep
 
 from django.db import connection
 
-from catalog import clock
-from catalog.definitions import PREVIEW_SECONDS
+from catalog import clock, definitions
 from catalog.errors import Conflict
 from catalog.problems import log_unexpected
 from catalog.runners.python import wait_inside
@@ -105,7 +104,7 @@ def _ends_at(work: Work | None) -> float:
     if work is None:
         return float("inf")
     if not isinstance(work, Run):
-        return monotonic() + PREVIEW_SECONDS + GRACE_SECONDS
+        return monotonic() + definitions.PREVIEW_SECONDS + GRACE_SECONDS
     seconds = work.seconds
     if work.plan.deadline_at is not None:
         seconds = min(seconds, (work.plan.deadline_at - clock.now()).total_seconds())

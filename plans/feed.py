@@ -21,11 +21,11 @@ from approvals.requests import CHANGED
 from catalog.models import Call
 from catalog.problems import log_unexpected
 from catalog.states import TERMINAL, CallStatus
-from plans import events
+from plans import events, subscriptions
 from plans.models import Plan
 from plans.pokes import Poked, Pokes
 from plans.states import StepStatus
-from plans.subscriptions import Subscription, lines_after
+from plans.subscriptions import Subscription
 from plans.voices import Voices
 
 log = logging.getLogger("toolgate.feed")
@@ -87,7 +87,7 @@ class Feed:
     def watch(self, plan_ref: str, after: int) -> Iterator[Subscription]:
         """Subscribe to a plan's events numbered above `after`: those that are stored, then those to come."""
         with self._watched(plan_ref) as watched:
-            subscription = Subscription(lambda seq: self.run(lines_after, plan_ref, seq), after)
+            subscription = Subscription(lambda seq: self.run(subscriptions.lines_after, plan_ref, seq), after)
             watched.subscriptions.add(subscription)
             try:
                 yield subscription
@@ -159,7 +159,7 @@ class Feed:
     async def _hand_out(self, watched: Watched) -> None:
         """Read what is new, once, and hand it to every subscription."""
         try:
-            while lines := await self.run(lines_after, watched.ref, watched.start()):
+            while lines := await self.run(subscriptions.lines_after, watched.ref, watched.start()):
                 watched.read = lines[-1].seq
                 for subscription in watched.subscriptions:
                     subscription.offer(lines)

@@ -43,6 +43,8 @@ SETTLED = "settled"
 """The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
 WAS_STOPPED = (dispatch.STOPPED, dispatch.NOT_BEGUN)
 TRIES = 3
+RETRY_JITTER = (0.8, 1.2)
+"""Limits of the random factor of the delay before a retry."""
 CRASHES = 3
 """A call that loses its worker this often is parked for a person."""
 
@@ -167,7 +169,7 @@ def _delay_of_retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> ti
     """Return when the call starts once more; None: never, also where its plan would be past its deadline by then."""
     if not _must_retry(run, outcome) or plan_is_over(batch):
         return None
-    usual = 2 ** (run.call.attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter, not a secret)
+    usual = 2 ** (run.call.attempt - 1) * random.uniform(*RETRY_JITTER)  # noqa: S311 (jitter, not a secret)
     delay = timedelta(seconds=max(usual, outcome.retry_after))
     deadline = run.plan.deadline_at
     return None if deadline and batch.now + delay >= deadline else delay

@@ -12,8 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from catalog import previewing
-from catalog.definitions import PREVIEW_SECONDS
+from catalog import definitions, previewing
 from catalog.models import Call
 from catalog.results import Preview
 from plans import engine, starting
@@ -41,7 +40,7 @@ def preview_in_time(plan: PlanFacts, step_id: int, order: Order) -> Preview | No
     # A daemon: a tool that never returns must not keep the process from ending.
     threading.Thread(target=_compute, args=work, name="toolgate-preview", daemon=True).start()
     try:
-        return answer.result(PREVIEW_SECONDS)
+        return answer.result(definitions.PREVIEW_SECONDS)
     except TimeoutError:
         return Preview(LATE, "none")
 

@@ -19,7 +19,7 @@ from django.utils import timezone
 from approvals import gate
 from catalog import clock, registry, snapshot
 from catalog.registry import initialize_tools, register_tool
-from plans import drift
+from plans import drift, finishing
 from plans.executor import Executor
 from plans.ticker import Ticker
 from tests.catalogs import fill_catalog
@@ -217,7 +217,7 @@ def keepers(catalog: None, workspace: Path) -> Iterator[list[Any]]:
 @pytest.fixture
 def distant_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is tried again before its test lets the time pass, however slow the machine is."""
-    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 50.0)  # then 100 s for the second
+    monkeypatch.setattr(finishing, "RETRY_JITTER", (50.0, 50.0))  # then 100 s for the second
 
 
 @pytest.fixture

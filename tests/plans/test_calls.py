@@ -210,7 +210,7 @@ def refuse_both(plan: Plan, *people: User) -> None:
 
 def test_a_plan_takes_as_many_calls_as_steps(stage, ada, monkeypatch):
     """No more than a plan may be submitted with."""
-    monkeypatch.setattr("plans.calls.MAX_STEPS", 2)
+    monkeypatch.setattr("plans.spec.MAX_STEPS", 2)
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
     with pytest.raises(Conflict, match="2 steps"), transaction.atomic():

@@ -9,14 +9,14 @@ from approvals.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access import NotAllowed
 from catalog.errors import Conflict
-from plans import changing, engine, events
+from plans import engine, events, services
 from plans.calls import CallOrder, create_call
 from plans.changing import change_plan, read_change
 from plans.controls import pause_plan
 from plans.documents import documents_of
 from plans.engine import Turn
 from plans.models import Plan
-from plans.services import PlanProblems, Requester, problems_of
+from plans.services import PlanProblems, Requester
 from tests.builders import act, assert_gapless, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest, agent, wrong_paths
 
@@ -237,6 +237,7 @@ def test_an_agent_changes_its_own_plan(stage, ada, ben):
 def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What happens as a change is judged, each once; at the end only whether the plan was locked each time."""
     acts: list[Any] = []
+    problems_of = services.problems_of
 
     def judge(document: Any, **more: Any) -> Any:
         if acts and callable(acts[-1]):
@@ -244,13 +245,14 @@ def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         acts.insert(0, getattr(events._open, "batch", None) is not None)
         return problems_of(document, **more)
 
-    monkeypatch.setattr(changing, "problems_of", judge)
+    monkeypatch.setattr(services, "problems_of", judge)
     return acts
 
 
 def test_a_plan_is_judged_before_it_is_locked(stage, ada, at_the_judgement):
     """Nobody else waits for that, unless something changed meanwhile."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
+    at_the_judgement.clear()
     change(plan, edit=[{"step_id": 2, "description": "Other"}])
     assert set(at_the_judgement) == {False}
 
@@ -259,7 +261,7 @@ def test_a_plan_is_judged_before_it_is_locked(stage, ada, at_the_judgement):
 def test_what_begins_during_the_judgement_is_seen(stage, ada, at_the_judgement, number):
     """It is judged again under the lock: a conflict for the step that has begun, and for no other."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
-    at_the_judgement.append(lambda: engine.claim(plan.pk, owner="tests"))
+    at_the_judgement[:] = [lambda: engine.claim(plan.pk, owner="tests")]
     if number == 1:
         with pytest.raises(Conflict, match="Step 1 has started"):
             change(plan, edit=[{"step_id": 1, "description": "Other"}])

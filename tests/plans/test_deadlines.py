@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from approvals.models import AuditEntry
-from catalog import clock
+from catalog import clock, definitions
 from catalog.errors import DeadlineExceededError
 from catalog.models import Call
 from plans import carriers
-from plans import executor as executors
 from plans.calls import CallOrder, create_call
 from plans.endings import end_overdue_plans
 from plans.models import MemoryItem, Plan
@@ -39,7 +38,7 @@ def let_previews_hang(stage: Stage, gate: threading.Event, monkeypatch: pytest.M
     """From when it is called on, previews of the dangerous tool do not come back, and nobody waits long for them."""
 
     def hang() -> None:
-        monkeypatch.setattr(executors, "PREVIEW_SECONDS", 0.2)
+        monkeypatch.setattr(definitions, "PREVIEW_SECONDS", 0.2)
         stage.previews["dangerous"] = lambda value, context: gate.wait(60)
 
     return hang

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 
 from catalog import snapshot
 from catalog.models import CatalogState, Implementation
-from plans import drift
+from plans import carriers, drift
 from plans.events import recording
 from plans.executor import Executor
 from plans.models import Event, Plan
@@ -91,12 +91,12 @@ def test_a_step_that_only_began_goes_on_counting(stage, ada):
 def test_a_definition_that_changed_is_asked_about_by_who_has_it(approved, stage, monkeypatch):
     """A process that notices only as it starts the call leaves it too."""
     say_in_the_catalog("another")
-    monkeypatch.setattr("plans.starting.snapshot.current", seen_late(monkeypatch))
+    monkeypatch.setattr(snapshot, "current", seen_late())
     plan = work_off(approved)
     assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
 
 
-def seen_late(monkeypatch: pytest.MonkeyPatch) -> Any:
+def seen_late() -> Any:
     """Return a look at the tools that is old the first time, as a second-old snapshot is."""
     real, looks = snapshot.current, []
 
@@ -111,7 +111,7 @@ def seen_late(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_who_left_a_plan_does_not_take_it_again_at_once(approved, drifted, monkeypatch):
     """The ticker of this process lets others go first."""
     sent: list[int] = []
-    monkeypatch.setattr("plans.ticker.carriers.send", sent.append)
+    monkeypatch.setattr(carriers, "send", sent.append)
     work_off(approved)
     hurry(approved)
     Ticker(Executor(1))._wake()

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection
 
-from approvals import expiry
+from approvals import decisions, expiry
 from approvals.models import ApprovalRequest
 from catalog import clock
 from catalog.idempotency import HOURS_KEPT
@@ -62,8 +62,8 @@ def test_what_goes_wrong_is_logged_without_its_message(stage, ada, monkeypatch, 
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(engine, "claim", fail)
-    monkeypatch.setattr("plans.ticker.decisions.apply_due", fail)
-    monkeypatch.setattr("plans.ticker.expiry.next_due", fail)
+    monkeypatch.setattr(decisions, "apply_due", fail)
+    monkeypatch.setattr(expiry, "next_due", fail)
     pool = Executor(threads=1)
     with caplog.at_level(logging.INFO, "toolgate"):
         pool._add_thread()

@@ -8,6 +8,7 @@ from catalog import clock, snapshot
 from catalog.errors import ToolError
 from catalog.models import CatalogState, Tool
 from catalog.results import ToolResult
+from plans import conditions
 from plans.controls import cancel_plan
 from plans.finishing import TRIES
 from plans.models import Plan, Step
@@ -205,7 +206,7 @@ def test_an_ended_plan_tries_nothing_again(stage, ada):
 def test_a_step_that_cannot_begin_fails_itself_and_nothing_else(stage, ada, monkeypatch):
     """Whatever goes wrong; its plan does not try it for ever."""
     nothing: dict[str, str] = {}
-    monkeypatch.setattr("plans.starting.conditions.evaluate", lambda *arguments, **options: nothing["secret"])
+    monkeypatch.setattr(conditions, "evaluate", lambda *arguments, **options: nothing["secret"])
     plan = work_off(make_plan(ada, act(1, done_check="value"), act(2, "x")))
     assert (plan.status, step_of(plan).error) == ("failed", "The step could not begin: KeyError.")
     assert stage.values("safe") == ["x"]

@@ -46,14 +46,14 @@ async def test_stored_events_come_first_then_those_that_happen(plan: Plan) -> No
 
 async def test_a_watched_plan_is_read_once_for_everyone(plan: Plan, monkeypatch) -> None:
     """However many watch."""
-    reads = []
+    reads, lines_after = [], subscriptions.lines_after
 
     def read(plan_ref: str, seq: int) -> list[Line]:
-        found = subscriptions.lines_after(plan_ref, seq)
+        found = lines_after(plan_ref, seq)
         reads.append(seq)
         return found
 
-    monkeypatch.setattr(feeds, "lines_after", read)
+    monkeypatch.setattr(subscriptions, "lines_after", read)
     monkeypatch.setattr(feeds, "LOOK_SECONDS", 3600.0)
     feed = feed_here()
     with feed.watch(plan.public_id, 1) as one, feed.watch(plan.public_id, 1) as two:

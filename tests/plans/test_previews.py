@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from catalog import definitions
 from catalog.errors import ToolError
 from catalog.models import Call
 from plans import previews
@@ -22,7 +23,7 @@ from tests.waiting import eventually
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """What hanging previews wait for; nobody waits long for them."""
-    monkeypatch.setattr(previews, "PREVIEW_SECONDS", 0.2)
+    monkeypatch.setattr(definitions, "PREVIEW_SECONDS", 0.2)
     monkeypatch.setattr(previews, "PLACE_SECONDS", 0.05)
     event = threading.Event()
     yield event
@@ -72,7 +73,7 @@ def test_only_so_many_hang(stage, ada, gate, monkeypatch):
     assert shown(held(ada))["summary"] == previews.CROWDED
     gate.set()
     stage.previews.clear()
-    monkeypatch.setattr(previews, "PREVIEW_SECONDS", 60.0)
+    monkeypatch.setattr(definitions, "PREVIEW_SECONDS", 60.0)
     eventually(lambda: previews._places._value == previews.PREVIEWS_AT_ONCE, what="the places")
     assert shown(held(ada))["summary"] == "Do x"
 

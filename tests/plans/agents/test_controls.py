@@ -101,7 +101,7 @@ def test_what_an_agent_calls_is_no_change_that_someone_made(plan, ada):
 
 def test_steps_of_agents_count_for_the_most_a_plan_may_have(plan, monkeypatch):
     """The plan as it would be has them too."""
-    monkeypatch.setattr("plans.changing.MAX_STEPS", 6)
+    monkeypatch.setattr("plans.spec.MAX_STEPS", 6)
     with pytest.raises(PlanProblems) as refused:
         change(plan, add=[act(7)])
     assert "with the 3 that its agents have made" in refused.value.problems[0].message
