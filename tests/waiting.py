@@ -4,6 +4,8 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TypeVar
 
+from django.db import connection
+
 ValueT = TypeVar("ValueT")
 
 
@@ -19,3 +21,12 @@ def eventually(condition: Callable[[], ValueT], seconds: float = 60.0, what: str
             return value
         assert monotonic() < ends, f"{what} did not happen within {seconds:g} s"
         sleep(0.02)
+
+
+def blocks_someone() -> bool:
+    """Say whether another connection waits for a lock that this thread's connection holds (PostgreSQL only)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+        )
+        return bool(cursor.fetchone()[0])

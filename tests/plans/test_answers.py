@@ -18,7 +18,7 @@ from tests.builders import act, approve, assert_gapless, call_of, events_of, mak
 from tests.invariants import assert_invariants
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 Lose = Callable[[bool], None]
 
 

@@ -9,6 +9,8 @@ from django.db import DatabaseError, connection, transaction
 from plans.models import Plan
 from tests.builders import act, approve, call_of, make_plan, work_off
 
+pytestmark = pytest.mark.db
+
 FULL = {
     "sqlite": [
         "CREATE TRIGGER disk_is_full BEFORE INSERT ON approvals_auditentry "

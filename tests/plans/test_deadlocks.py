@@ -25,9 +25,9 @@ from plans.settling import Settlement, settle_outcome
 from plans.skipping import skip_step
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage
-from tests.waiting import eventually
+from tests.waiting import blocks_someone, eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 RAISE = "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40P01'; END $$"
 
 
@@ -180,7 +180,7 @@ def another_order():
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SELECT 1 FROM approvals_instance FOR UPDATE")
                 holds.set()
-                eventually(is_wanted, what="the finish's wait")
+                eventually(blocks_someone, what="the finish's wait")
                 cursor.execute("UPDATE plans_plan SET goal = goal WHERE id = %s", [plan.pk])
         except OperationalError:
             pass  # PostgreSQL chose this one
@@ -208,10 +208,3 @@ def test_a_real_deadlock_costs_nobody_their_result(stage, ada, another_order):
     assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])
     assert AuditEntry.objects.filter(action="call.succeeded").count() == 1
     assert_gapless(plan)
-
-
-def is_wanted() -> bool:
-    """Say whether someone waits for a lock."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
-        return bool(cursor.fetchone()[0])

@@ -2,11 +2,15 @@
 
 import threading
 
+import pytest
+
 from plans import engine
 from plans.models import Plan
 from plans.states import StepStatus
 from tests.builders import act, assert_gapless, events_of, make_plan, step, step_of, work_off
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.db
 
 
 def statuses(plan: Plan) -> list[str]:

@@ -79,22 +79,20 @@ def value_of(key: str) -> Any:
 
 
 @pytest.mark.usefixtures("examples")
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize(
+    "name", ["chain", *(pytest.param(name, marks=pytest.mark.slow) for name in SAID if name != "chain")]
+)
 def test_a_plan_completes_and_says_what_it_should(name):
     shown = run(name)
     key, said = SAID[name]
     assert value_of(key) == said
     assert shown.splitlines()[-1].startswith("Done in ")
+    retried = {f"{step} step.retrying" for step in (1, 2)}
+    assert (retried <= set(events_of(Plan.objects.get()))) == (name == "retrying")
     assert_gapless(Plan.objects.get())
 
 
-@pytest.mark.usefixtures("examples")
-def test_the_shaky_ones_were_tried_twice():
-    shown = run("retrying")
-    assert "Retrying" in shown
-    assert {f"{step} step.retrying" for step in (1, 2)} <= set(events_of(Plan.objects.get()))
-
-
+@pytest.mark.slow
 @pytest.mark.usefixtures("examples")
 def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
     thread, shown = run_apart("waiting")
@@ -106,6 +104,7 @@ def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
     assert "3 done, 1 skipped" in shown.getvalue().splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("examples")
 def test_the_one_that_is_changed_does_what_was_wanted_at_last(admin):
     change = read_change(json.loads((EXAMPLES / "plans" / "changed.patch.json").read_text()))

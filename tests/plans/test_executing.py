@@ -17,6 +17,8 @@ from tests.chaos.tools import TOOLS
 from tests.conftest import MakeServing
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 LEASES = {"TOOLGATE_LEASE_SECONDS": "3"}
 """Over soon after a process was ended, and not while one is only slow."""
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from time import sleep
 
 import psycopg
 import pytest
@@ -16,18 +15,21 @@ from django.db import OperationalError, connection
 from approvals import decisions, expiry
 from approvals.models import ApprovalRequest
 from catalog import clock
+from catalog.dispatch import Outcome
 from catalog.idempotency import HOURS_KEPT
 from catalog.models import Call, IdempotencyKey
 from plans import carriers, endings, engine, lost_leases, recovery
 from plans import executor as executors
 from plans.calls import CallOrder, create_call
-from plans.executor import QUICK_SECONDS, Executor, Seat
+from plans.executor import Executor, Seat
 from plans.models import Plan
 from plans.services import Requester
 from plans.ticker import SHORTEST_SECONDS, Ticker
-from plans.work import Run
+from plans.work import Run, Work
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.db
 
 SECRET = "hunter2"
 
@@ -167,10 +169,17 @@ def held_back(transactional_db: None) -> Iterator[tuple[Executor, Seat, threadin
     holder.join(60)
 
 
-def test_hints_kept_back_are_followed_when_a_thread_is_of_use(held_back):
+def test_hints_kept_back_are_followed_when_a_thread_is_of_use(held_back, monkeypatch):
     """Both of them, as soon as the one at work is long in a tool's code."""
     pool, seat, holder = held_back
-    sleep(4 * QUICK_SECONDS)
+    looks, needs_nobody = [], pool._needs_nobody
+
+    def look(plan_pk: int) -> bool:
+        looks.append(plan_pk)
+        return needs_nobody(plan_pk)
+
+    monkeypatch.setattr(pool, "_needs_nobody", look)
+    eventually(lambda: len(looks) > 3, what="further looks")
     assert (holder.is_alive(), pool._hints.waiting()) == (True, 0)
     seat.taken_at = 0.0
     holder.join(60)
@@ -212,30 +221,46 @@ def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, st
     assert Call.objects.get(pk=calls[0].pk).status == "completed"
 
 
-def lose_the_database(value: object, context: object) -> str:
-    """Let the connection that the result is to be written with fail, for real; then come back."""
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """The calls whose end the engine has begun to write, once for each time."""
+    begun, end = list[Run](), engine.end
+
+    def begin(run: Run, outcome: Outcome, turn: engine.Turn) -> Work | None:
+        begun.append(run)
+        return end(run, outcome, turn)
+
+    monkeypatch.setattr(engine, "end", begin)
+    return begun
+
+
+def lose_the_database(tries: list[Run]) -> str:
+    """Let the connection that the result is to be written with fail, for real, until the second try."""
     if connection.vendor == "postgresql":
         mine = connection.connection.info.backend_pid
         with psycopg.connect(connection.connection.info.dsn, password="toolgate", autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(%s)", [mine])
     else:
         connection.cursor().execute("PRAGMA busy_timeout = 20")
-        threading.Thread(target=keep_the_lock, args=[connection.settings_dict["NAME"]]).start()
+        locked = threading.Event()
+        threading.Thread(target=keep_the_lock, args=[connection.settings_dict["NAME"], locked, tries]).start()
+        assert locked.wait(60)
     return "kept"
 
 
-def keep_the_lock(path: str) -> None:
-    """Let nobody else write for a while."""
+def keep_the_lock(path: str, locked: threading.Event, tries: list[Run]) -> None:
+    """Let nobody else write until the first try to end the call has failed."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    sleep(0.5)
+    locked.set()
+    eventually(lambda: len(tries) > 1, what="the second try")
     other.execute("ROLLBACK")
     other.close()
 
 
-def test_a_result_outlives_a_database_that_is_away(executor, stage, ada):
+def test_a_result_outlives_a_database_that_is_away(executor, stage, ada, tries):
     """Its call is not lost, and runs once."""
-    stage.acts["cautious"] = lose_the_database
+    stage.acts["cautious"] = lambda value, context: lose_the_database(tries)
     plan = make_plan(ada, act(1, "x", "cautious"))
     eventually(lambda: Plan.objects.get(pk=plan.pk).completed_at, what="the plan's end")
     assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])

@@ -19,6 +19,8 @@ from plans.subscriptions import Line, Subscription
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, happen
 
+pytestmark = pytest.mark.db
+
 
 @pytest.fixture
 def plan(transactional_db: None, catalog: None, ada: User) -> Plan:

@@ -23,6 +23,8 @@ from tests.builders import act, approve, assert_gapless, call_of, make_plan, ste
 from tests.tools_for_tests import Stage
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.db
+
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:

@@ -20,6 +20,8 @@ from tests.approvals.builders import ask
 from tests.builders import make_plan, step, write_step
 from tests.plans.callers import apart, by_session, by_token, opened, refused
 
+pytestmark = pytest.mark.db
+
 
 class OneBoard:
     """A board that shows what a test says."""

@@ -27,6 +27,8 @@ from tests.approvals.granting import dangerous, ended, grant, let_be_granted, ru
 from tests.builders import act, approve, call_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants
 
+pytestmark = pytest.mark.db
+
 X = [{"path": "value", "operator": "equals", "value": "x"}]
 
 

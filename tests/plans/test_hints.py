@@ -10,6 +10,8 @@ from plans import carriers, looks, ticker
 from plans.hints import Hints
 from tests.builders import act, make_plan
 
+pytestmark = pytest.mark.db
+
 
 def test_a_plan_with_many_hints_stands_in_the_queue_once():
     """It goes to the end when one was taken; more than there are threads are dropped."""

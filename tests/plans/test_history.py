@@ -12,6 +12,8 @@ from plans.models import Event, Plan
 from plans.services import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, work_off
 
+pytestmark = pytest.mark.db
+
 
 def audited(plan: Plan) -> list[str]:
     """Return what the audit log keeps of a plan's calls, oldest first."""

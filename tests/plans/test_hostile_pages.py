@@ -61,7 +61,7 @@ def hidden_in(markup: str) -> list[str]:
     return [plain[max(0, each.start() - 80) : each.end() + 20] for each in found if is_hidden(each[0])]
 
 
-@pytest.mark.parametrize("who", ["ada", "rosa", "admin"])
+@pytest.mark.parametrize("who", ["rosa", *(pytest.param(who, marks=pytest.mark.nightly) for who in ("ada", "admin"))])
 def test_no_page_shows_what_hides(plan, who, request):
     """Nor makes markup of it; a page that is not for them shows nothing anyway."""
     browser = Pages(request.getfixturevalue(who))

@@ -13,7 +13,7 @@ from plans.models import Plan
 from tests.builders import act, make_plan, step_of
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 UNTIL = clock.now() + timedelta(days=1)
 
 

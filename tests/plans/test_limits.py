@@ -18,6 +18,8 @@ from tests.builders import act, approve, events_of, make_plan, reject, step_of, 
 from tests.racing import at_once
 from tests.rest import Rest, agent
 
+pytestmark = pytest.mark.db
+
 LIMITED = {"tool": "limited", "arguments": {"value": 1}, "wait_seconds": 0}
 HELD = {"tool": "limited_dangerous", "arguments": {"value": 1}}
 
