@@ -1,7 +1,6 @@
 """A sync handler that comes back after its time: its result is kept as evidence, what it did is undone."""
 
 import json
-import time
 from datetime import timedelta
 
 import pytest
@@ -15,6 +14,7 @@ from plans.models import MemoryItem, Step
 from plans.work import Run
 from tests.builders import act, approve, call_of, make_plan, step_of, work_off
 from tests.tools_for_tests import SHORT_SECONDS
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 def write_late(value, context):
     """Write a file, and answer a moment too late."""
     context.resources.get(Filesystem).write_text("late.txt", "late")
-    time.sleep(SHORT_SECONDS + 0.05)
+    eventually(context.deadline.expired, what="the deadline")
     return "too late"
 
 
