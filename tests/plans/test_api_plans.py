@@ -69,7 +69,7 @@ def test_a_bad_plan_is_422_by_name_and_stores_nothing(ada, change, path):
 def test_a_body_that_is_no_plan_is_422(ada, body):
     answer = Rest(ada).post("plans/", json.dumps(body))
     assert answer.status_code == 422
-    assert answer.json()["detail"].startswith("goal: " if body == {} else "This must be an object.")
+    assert answer.json()["errors"][0]["path"] == ("goal" if body == {} else "")
 
 
 def test_a_check_tells_everything_with_its_line_and_stores_nothing(ada):
@@ -159,11 +159,9 @@ def test_only_its_owner_or_an_administrator_controls_a_plan(ada, ben, admin):
 def test_an_action_in_the_wrong_state_is_409(transactional_db, ada):
     rest, plan = Rest(ada), make_plan(ada, step(1)).public_id
 
-    again = rest.post(f"plans/{plan}/start/")
-    assert (again.status_code, again.json()["detail"]) == (409, "The plan has started already, or has ended.")
+    assert rest.post(f"plans/{plan}/start/").status_code == 409
     assert rest.post(f"plans/{plan}/cancel/").status_code == 200
-    again = rest.post(f"plans/{plan}/cancel/")
-    assert (again.status_code, again.json()["detail"]) == (409, "The plan has ended already.")
+    assert rest.post(f"plans/{plan}/cancel/").status_code == 409
     assert wrong_paths(rest.post(f"plans/{plan}/cancel/", {"why": "x"})) == ["why"]
 
 

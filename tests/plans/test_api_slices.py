@@ -42,7 +42,7 @@ def test_a_preview_answers_with_all_facts(plan, rosa):
     assert [(row["preview"]["summary"], row["may_decide"]) for row in rows] == [("Do v2", True), ("Do v3", True)]
     assert all(row["seen_digest"] == row["digest"] for row in rows)
     ahead = {each["step_id"]: each for each in first.json()["ahead"]}
-    assert (ahead[4]["stands"], ahead[4]["why"]) == ("later", "Its arguments come from what step 1 gives: ${first}.")
+    assert (ahead[4]["stands"], "${first}" in ahead[4]["why"]) == ("later", True)
     assert {each["id"] for each in rest.get("approvals/", status="pending").json()["results"]}.isdisjoint(
         row["id"] for row in rows
     )
@@ -85,7 +85,7 @@ def test_nobody_approves_what_they_asked_for(plan, ada, rosa):
 def test_only_who_might_decide_has_steps_shown(plan, request, name):
     """Neither who asked nor who only looks: nothing is stored, no preview runs, and the answer names who may."""
     answer = preview(Rest(request.getfixturevalue(name)), plan)
-    assert (answer.status_code, "Only a member of reviewer" in answer.json()["detail"]) == (403, True)
+    assert (answer.status_code, "reviewer" in answer.json()["detail"]) == (403, True)
     assert not ApprovalRequest.objects.filter(is_early=True).exists()
 
 
@@ -148,7 +148,6 @@ def test_only_who_may_decide_asks_early(plan, rosa, ada, ben):
 
 
 def test_a_plan_that_has_ended_has_no_slice(plan, rosa, ada):
-    """It says so."""
+    """Asking for it is a conflict."""
     assert Rest(ada).post(f"plans/{plan.public_id}/cancel/").status_code == 200
-    answer = preview(Rest(rosa), plan)
-    assert (answer.status_code, answer.json()["detail"]) == (409, "The plan has ended: none of its steps is to come.")
+    assert preview(Rest(rosa), plan).status_code == 409

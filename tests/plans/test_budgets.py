@@ -38,7 +38,6 @@ def test_the_call_after_the_last_one_is_refused(stage, ada):
         "failed",
         "completed",
     ]
-    assert step_of(plan, 3).error == "The plan's budget of 2 calls is used up."
     assert plan.events.get(type="step.failed").data_json == {"error": "budget_exceeded"}
     assert (spent(plan), step_of(plan, 3).call, len(stage.values("safe"))) == ((2, True), None, 2)
     assert say_spent(plan) == "2 of 2 calls used"
@@ -60,7 +59,7 @@ def test_seconds_are_what_tools_ran_together(stage, ada):
     assert (first.calls, second.calls, first.seconds) == (8, 7, 10)
     assert 0 < left <= second.seconds <= 4
     Plan.objects.filter(pk=plan.pk).update(seconds_used=10.0, status="in_progress")
-    with pytest.raises(Conflict, match="budget is used up"):
+    with pytest.raises(Conflict):
         create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
 
 

@@ -36,15 +36,14 @@ def path_of(plan: Plan, more: str = "") -> str:
 
 
 def test_a_plan_is_paused_and_resumed_by_its_owner(held, ada):
-    """The page says who paused it, beside what it waits for, and offers what can be done."""
+    """The page shows the pause beside what it waits for, and offers what can be done."""
     pages = at(held, ada)
     assert 'id="pause"' in pages.html and 'id="resume"' not in pages.html
     paused = pages.send(path_of(held, "pause/"))
-    for said in ("Paused", "Paused by Ada", "Waiting for approval", "Resume", "The plan was paused by Ada"):
-        assert said in paused
+    assert "Paused" in paused and "Waiting for approval" in paused
     assert 'id="pause"' not in pages.html and 'id="resume"' in pages.html
-    assert "The plan was resumed by Ada" in pages.send(path_of(held, "resume/"))
-    assert 'id="pause"' in pages.html
+    pages.send(path_of(held, "resume/"))
+    assert 'id="pause"' in pages.html and 'id="resume"' not in pages.html
 
 
 def test_an_approved_call_of_a_paused_plan_is_paused_too(held, ada, rosa):
@@ -53,25 +52,29 @@ def test_an_approved_call_of_a_paused_plan_is_paused_too(held, ada, rosa):
     approve(held, rosa)
     text = Pages(ada).open(path_of(held))
     assert "Paused" in text and "Waiting for approval" not in text and "Running" not in text.partition("Steps")[2]
-    assert "May start after the resume, 14 min left" in text and "Review request" not in text
+    assert "after the resume" in text
     assert "Waiting for approval" not in Pages(ada).open("/plans/").partition("Results")[2]
 
 
 def test_others_see_the_pause_and_may_not_end_it(held, ada, ben, admin):
     """An administrator may."""
     pause_plan(held, by=Requester(ada))
-    others = Pages(ben)
-    assert "Ada or an administrator can resume or cancel this plan." in others.open(path_of(held))
-    assert "Only Ada or an administrator may do this" in others.send(path_of(held, "resume/"), status=403)
-    assert "was resumed by Admin" in at(held, admin).send(path_of(held, "resume/"))
+    others = at(held, ben)
+    assert 'id="resume"' not in others.html
+    others.send(path_of(held, "resume/"), status=403)
+    assert Plan.objects.get().paused_at
+    at(held, admin).send(path_of(held, "resume/"))
+    assert not Plan.objects.get().paused_at
 
 
 def test_a_control_that_comes_too_late_shows_the_plan_as_it_is(held, ada):
-    """And says why."""
+    """With an alert."""
     pages = at(held, ada)
-    assert "It is not paused" in pages.send(path_of(held, "resume/"), status=409)
+    pages.send(path_of(held, "resume/"), status=409)
+    assert 'role="alert"' in pages.html and 'id="pause"' in pages.html
     pages.send(path_of(held, "pause/"))
-    assert "It is paused already" in pages.send(path_of(held, "pause/"), status=409)
+    pages.send(path_of(held, "pause/"), status=409)
+    assert 'role="alert"' in pages.html and 'id="resume"' in pages.html
 
 
 def test_a_paused_plan_has_its_chip_tab_and_mark(held, ada):
@@ -100,26 +103,27 @@ def test_cancelling_asks_first_when_a_call_runs(stage, ada):
     plan = make_plan(ada, act(1))
     engine.claim(plan.pk, owner="someone")
     pages = at(plan, ada)
-    asked = pages.send(path_of(plan, "cancel/"))
-    for said in ("Nothing was cancelled yet", "1 call is running", "Cancel all the same"):
-        assert said in asked
+    pages.send(path_of(plan, "cancel/"))
     assert pages.field("confirmed") == "1"
     assert Plan.objects.get(pk=plan.pk).status == "in_progress"
-    assert "Cancelled" in pages.send(path_of(plan, "cancel/"), {"confirmed": "1"})
+    pages.send(path_of(plan, "cancel/"), {"confirmed": "1"})
     assert Plan.objects.get(pk=plan.pk).status == "cancelled"
 
 
 def test_cancelling_asks_first_when_a_call_was_approved(held, ada, rosa):
     """Someone has agreed to it."""
     approve(held, rosa)
-    assert "1 call that was approved will not run" in at(held, ada).send(path_of(held, "cancel/"))
+    pages = at(held, ada)
+    pages.send(path_of(held, "cancel/"))
+    assert pages.field("confirmed") == "1"
     assert Plan.objects.get(pk=held.pk).status == "in_progress"
 
 
 def test_who_may_not_cancel_is_not_asked(held, ben, rosa):
     """But refused."""
     approve(held, rosa)
-    assert "Only Ada or an administrator" in at(held, ben).send(path_of(held, "cancel/"), status=403)
+    at(held, ben).send(path_of(held, "cancel/"), status=403)
+    assert Plan.objects.get().status == "in_progress"
 
 
 def left_running(plan: Plan, **more: object) -> None:
@@ -132,8 +136,7 @@ def test_the_handler_of_an_earlier_try_is_named_as_that(stage, ada):
     plan = work_off(make_plan(ada, act(1)))
     Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=plan.created_at)
     text = Pages(ada).open(path_of(plan))
-    assert "The handler of an earlier try could not be stopped and is still running" in text
-    assert "an earlier handler still runs" in text
+    assert "handler of an earlier try" in text and "an earlier handler" in text
 
 
 def test_a_handler_that_was_left_running_is_named(stage, ada):
@@ -142,11 +145,12 @@ def test_a_handler_that_was_left_running_is_named(stage, ada):
     left_running(plan)
     pages = Pages(ada)
     text = pages.open(path_of(plan))
-    assert "could not be stopped and is still running" in text and "its handler still runs" in text
+    assert 'class="note warn" id="left-running"' in pages.html and "its handler" in text
     step = Rest(ada).get(f"plans/{plan.public_id}/").json()["steps"][0]
     assert step["left_running"]["came_back_at"] is None and step["left_running"]["left_running_at"]
     left_running(plan, came_back_at=plan.created_at)
-    assert "it has ended now" in pages.open(path_of(plan))
+    pages.open(path_of(plan))
+    assert 'class="note" id="left-running"' in pages.html
     call = Rest(ada).get(f"calls/{call_of(plan).public_id}/").json()
     assert call["left_running"]["came_back_at"] is not None
 
@@ -157,7 +161,6 @@ def test_pause_and_resume_over_rest(held, ada):
     paused = rest.post(f"{path}/pause/")
     assert (paused.status_code, paused.json()["paused_by"], paused.json()["status"]) == (200, "ada", "in_progress")
     assert paused.json()["paused_at"].endswith("Z")
-    assert "paused already" in rest.post(f"{path}/pause/").json()["detail"]
     assert rest.post(f"{path}/pause/").status_code == 409
     assert rest.post(f"{path}/resume/").json()["paused_at"] is None
     assert rest.post(f"{path}/resume/").status_code == 409

@@ -71,7 +71,7 @@ def test_a_failure_stops_what_needs_it_and_nothing_else(stage, ada):
     assert work_off(plan).status == "failed"
     assert statuses(plan) == ["failed", "pending", "completed", "completed"]
     assert stage.values("safe") == [None, "last"]
-    assert step_of(plan, 1).error == "Tool 'keeping' execution failed: division by zero"
+    assert "division by zero" in step_of(plan, 1).error
     assert plan.steps.filter(status=StepStatus.PENDING, ready_at=None).count() == 1
     assert events_of(plan)[-1] == "plan.failed"
 

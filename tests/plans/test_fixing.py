@@ -158,9 +158,9 @@ def test_without_javascript_the_form_comes_back_mended_and_checked(ada: User) ->
     text = text_of(step(1, "rendertext", parameters={"template": "a", "values": {}}, dependencies=[9]))
     pages.send(NEW, {"text": text, "do": "check"})
     text = press(pages, NEW, "Take 9 out", text=text)
-    assert "Fix 1 error to start." in pages.html
+    assert pages.html.count('data-severity="error"') == 1
     text = press(pages, NEW, "Use render_text", text=text)
-    assert "No errors." in pages.html
+    assert 'data-severity="error"' not in pages.html
     assert not Plan.objects.exists()
     pages.send(NEW, {"text": text, "do": "start"})
     assert Plan.objects.exists()
@@ -170,7 +170,8 @@ def test_a_fix_that_is_no_longer_offered_changes_nothing(ada: User) -> None:
     """The text was mended by hand meanwhile."""
     pages = Pages(ada)
     pages.open(NEW)
-    assert "No errors." in pages.send(NEW, {"text": text_of(step(1)), "fix": "steps.0.tool Use write_file"})
+    pages.send(NEW, {"text": text_of(step(1)), "fix": "steps.0.tool Use write_file"})
+    assert 'data-severity="error"' not in pages.html
     assert "write_file" not in pages.html
 
 
@@ -187,4 +188,4 @@ def test_the_text_of_a_plan_that_is_changed_is_mended_too(stage: Any, ada: User)
     pages.send(path, {**kept, "text": json.dumps(document), "do": "check"})
     text = press(pages, path, "Take 9 out", text=json.dumps(document), **kept)
     assert json.loads(text)["steps"][1]["dependencies"] == [1]
-    assert "No errors." in pages.html
+    assert 'data-severity="error"' not in pages.html
