@@ -24,13 +24,20 @@ def test_pages_of_allowed_hosts_are_ours(origin: str) -> None:
     assert is_allowed(origin)
 
 
-@pytest.mark.parametrize(
-    "origin",
-    ["http://evil.example", "null", "", "file:///etc", "http://localhost.evil.example", "http://[", "localhost"],
-)
-def test_other_pages_are_not(origin: str) -> None:
+OTHER_PAGES = [
+    "http://evil.example",
+    "null",
+    "",
+    "file:///etc",
+    "http://localhost.evil.example",
+    "http://[",
+    "localhost",
+]
+
+
+def test_other_pages_are_not():
     """Whatever they send."""
-    assert not is_allowed(origin)
+    assert [origin for origin in OTHER_PAGES if is_allowed(origin)] == []
 
 
 def test_a_trusted_origin_is_named_with_its_scheme_and_port(settings) -> None:
@@ -50,16 +57,26 @@ def test_after_is_a_number(query: bytes, after: int) -> None:
     assert read_after(query) == after
 
 
-@pytest.mark.parametrize(
-    "query",
-    [b"after=", b"after=-1", b"after=1.5", b"after=x", b"after=1&after=2", b"before=1", b"after=9007199254740992",
-     b"after=" + b"9" * 5000, b"after=%D9%A1", b"\xff"],
-)  # fmt: skip
-def test_anything_else_is_refused(query: bytes) -> None:
+NO_NUMBERS = [
+    b"after=",
+    b"after=-1",
+    b"after=1.5",
+    b"after=x",
+    b"after=1&after=2",
+    b"before=1",
+    b"after=9007199254740992",
+    b"after=" + b"9" * 5000,
+    b"after=%D9%A1",
+    b"\xff",
+]
+
+
+def test_anything_else_is_refused():
     """By a code and a sentence."""
-    with pytest.raises(TurnedAway) as refusal:
-        read_after(query)
-    assert refusal.value.code == 4400
+    for query in NO_NUMBERS:
+        with pytest.raises(TurnedAway) as refusal:
+            read_after(query)
+        assert refusal.value.code == 4400
 
 
 async def test_every_refusal_is_a_code_after_accepting(plan: Plan, ada: User, vera: User) -> None:
