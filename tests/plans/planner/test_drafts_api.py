@@ -103,7 +103,7 @@ def test_without_a_model_the_setting_is_named(catalog, ada, settings):
 @pytest.fixture
 def impatient(executor, monkeypatch):
     """An executor that tries again at once."""
-    monkeypatch.setattr("plans.finishing.RETRY_JITTER", (0.0, 0.0))
+    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 0.0)
     return executor
 
 
