@@ -1,6 +1,7 @@
 """The plan paths: submit, check, follow, control; what is not yours is not there."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_a_plan_starts_unless_told_otherwise(ada):
     assert plan["status"] == "in_progress"
 
 
-BAD_PLANS = [
+BAD_PLANS: list[tuple[dict[str, Any], str]] = [
     ({"goal": ""}, "goal"),
     ({"goal": "a\u0000b"}, "goal"),
     ({"colour": "red"}, "colour"),
@@ -69,7 +70,8 @@ def test_a_bad_plan_is_422_by_name_and_stores_nothing(ada):
 
 def test_a_body_that_is_no_plan_is_422(ada):
     rest = Rest(ada)
-    for body in ([], 1, None, "text", {}):
+    bodies: tuple[Any, ...] = ([], 1, None, "text", {})
+    for body in bodies:
         answer = rest.post("plans/", json.dumps(body))
         assert (answer.status_code, wrong_paths(answer)[0]) == (422, "goal" if body == {} else ""), body
 

@@ -176,7 +176,7 @@ def test_hints_kept_back_are_followed_when_a_thread_is_of_use(held_back, monkeyp
 
     def look(plan_pk: int) -> bool:
         looks.append(plan_pk)
-        return needs_nobody(plan_pk)
+        return bool(needs_nobody(plan_pk))
 
     monkeypatch.setattr(pool, "_needs_nobody", look)
     eventually(lambda: len(looks) > 3, what="further looks")
