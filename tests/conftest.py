@@ -221,6 +221,12 @@ def distant_tries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let calls be tried again at once."""
+    monkeypatch.setattr(finishing, "RETRY_JITTER", (0.0, 0.0))
+
+
+@pytest.fixture
 def long_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happened a few seconds ago was just now, however long a busy machine takes for a page."""
     monkeypatch.setattr("catalog.words.JUST_NOW_SECONDS", 60)

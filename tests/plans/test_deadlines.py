@@ -15,7 +15,7 @@ from catalog import clock
 from catalog.errors import DeadlineExceededError
 from catalog.models import Call
 from catalog.tools import ToolContext
-from plans import carriers, finishing
+from plans import carriers
 from plans.calls import CallOrder, create_call
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
@@ -97,9 +97,9 @@ def test_hanging_handlers_are_left_behind(executor, stage, ada, gate):
     assert_gapless(plan)
 
 
-def test_attempts_that_are_left_running_are_named(executor, stage, ada, monkeypatch):
+@pytest.mark.usefixtures("quick_retries")
+def test_attempts_that_are_left_running_are_named(executor, stage, ada):
     """A tool that may be tried again is; what the earlier ones answer is neither the call's result nor lost."""
-    monkeypatch.setattr(finishing, "RETRY_JITTER", (0.0, 0.0))
     gates = {1: threading.Event(), 2: threading.Event(), 3: threading.Event()}
     gates[3].set()
     stage.acts["hasty_patient"] = lambda value, context: gates[context.attempt].wait(60) and f"from {context.attempt}"

@@ -44,6 +44,7 @@ def writing(then: Callable[[ToolContext], Any]) -> Callable[[Any, ToolContext], 
     return write
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_handler_that_comes_back_late_leaves_what_the_next_attempt_wrote(executor, stage, ada, gate, workspace):
     """It wrote the very same: its file is the one that counts now."""
     stage.acts["hasty_patient"] = writing(lambda context: context.attempt > 1 or gate.wait(60))
