@@ -118,7 +118,7 @@ def test_rules_that_are_not_committed_are_kept_from_others(admin):
         raise InterruptedError
 
 
-def test_rules_are_applied_to_a_tool_once(monkeypatch):
+def test_rules_are_applied_to_a_tool_once(trusted_for_long, monkeypatch):
     """Later calls of it look up the answer; what that takes is a benchmark's (`policy_plain_us`)."""
     worked_out: list[CallFacts] = []
     answers = Rulebook.answers
@@ -128,7 +128,6 @@ def test_rules_are_applied_to_a_tool_once(monkeypatch):
         return answers(book, facts)
 
     monkeypatch.setattr(Rulebook, "answers", counted)
-    monkeypatch.setattr(gate_module, "SECONDS_TRUSTED", 3600.0)
     for _ in range(3):
         gate(facts())
     assert worked_out == [facts()]
