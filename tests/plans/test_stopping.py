@@ -100,13 +100,12 @@ def test_an_async_handler_is_cancelled_with_its_plan(unhurried, stage, ada, work
     call = call_of(plan)
     assert ended.is_set() and list(workspace.iterdir()) == []
     assert (call.status, call.error_kind, call.left_running_at) == ("cancelled", "stopped", None)
-    assert "was told to stop" in call.response_json["error"]
     ends = ["1 call.restored", "1 tool.invoked", "1 step.cancelled"]
     assert events_of(plan)[-5:] == ["plan.cancelled", "2 step.cancelled", *ends]
     assert_gapless(plan)
 
 
-def test_what_may_have_had_its_effect_is_left_to_a_person(stage, ada):
+def test_what_may_have_had_its_effect_is_left_to_a_person(unhurried, stage, ada):
     """Its outcome is unknown, though the plan is over."""
     begun, ended = threading.Event(), threading.Event()
     stage.acts["cautious_async"] = hanging(begun, ended)
@@ -169,7 +168,7 @@ def test_one_that_cannot_be_stopped_and_may_have_had_its_effect(stage, ada, gate
     assert (call_of(plan).status, '"late"' in call_of(plan).late_evidence) == ("outcome_unknown", True)
 
 
-def test_it_is_stopped_too_when_another_process_ends_the_plan(stage, ada, monkeypatch):
+def test_it_is_stopped_too_when_another_process_ends_the_plan(unhurried, stage, ada, monkeypatch):
     """Nobody tells this process: its own clock looks."""
     begun, ended = threading.Event(), threading.Event()
     stage.acts["safe_async"] = hanging(begun, ended)

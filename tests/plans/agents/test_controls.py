@@ -16,6 +16,7 @@ from plans.models import MemoryItem, Plan, Step
 from plans.retrying import retry_plan
 from plans.services import PlanProblems, Requester
 from plans.skipping import is_idle, skip_step
+from plans.spec import MAX_STEPS
 from tests.builders import act, approve, assert_gapless, make_plan, request_of, step, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent, run_of, tools_of
 
@@ -99,12 +100,15 @@ def test_what_an_agent_calls_is_no_change_that_someone_made(plan, ada):
         change(plan, goal="Later", seen_seq=1)
 
 
-def test_steps_of_agents_count_for_the_most_a_plan_may_have(plan, monkeypatch):
-    """The plan as it would be has them too."""
-    monkeypatch.setattr("plans.spec.MAX_STEPS", 6)
+def test_steps_of_agents_count_towards_the_limit_of_a_plan(plan):
+    agent = step_of(plan, 1)
+    calls_made = [Step(plan=plan, parent=agent, step_id=number, tool="safe") for number in range(7, MAX_STEPS)]
+    Step.objects.bulk_create(calls_made)
+    change(plan, add=[act(MAX_STEPS)])
+    assert plan.steps.count() == MAX_STEPS
     with pytest.raises(PlanProblems) as refused:
-        change(plan, add=[act(7)])
-    assert "with the 3 that its agents have made" in refused.value.problems[0].message
+        change(plan, add=[act(MAX_STEPS + 1)])
+    assert [problem.path for problem in refused.value.problems] == ["add"]
 
 
 def test_a_call_of_an_agent_is_not_retried_by_itself(script, stage, ada):

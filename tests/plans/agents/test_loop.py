@@ -11,10 +11,11 @@ from catalog.errors import ToolError
 from catalog.models import Call
 from plans.agents import loop
 from plans.agents.settings import AgentBudget, ToolFilter
-from plans.models import Plan
+from plans.models import Plan, Step
 from plans.planner import provider
 from plans.retrying import retry_plan
 from plans.services import Requester, start_plan
+from plans.spec import MAX_STEPS
 from tests.builders import act, approve, assert_gapless, reject, request_of, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, children_of, make_agent, run_of, tools_of
 from tests.waiting import eventually
@@ -173,14 +174,18 @@ def test_a_cost_that_nobody_knows_is_no_cost_within_a_limit(script, stage, ada):
     assert "Limit its tokens instead" in step_of(plan, 1).error
 
 
-def test_a_plan_that_takes_no_more_steps_ends_the_agent(script, stage, ada, monkeypatch):
-    """With why."""
+def test_full_plan_ends_the_agent(script, stage, ada):
+    """Its model is not asked again once the plan has as many steps as it may have."""
     make_agent()
-    monkeypatch.setattr(loop, "MAX_STEPS", 3)
-    script.says(calls(("safe", {"value": 1})), "Never said.")
-    plan = work_off(agent_plan(ada))
-    assert plan.status == "failed"
-    assert "takes no more" in step_of(plan, 1).error
+    wanted = calls(("safe", {"value": 1}))
+    script.says(wanted, wanted, "Never said.")
+    plan = agent_plan(ada, start=False)
+    others = [Step(plan=plan, step_id=number, status="cancelled") for number in range(2, MAX_STEPS - 1)]
+    Step.objects.bulk_create(others)
+    start_plan(plan, by=Requester(ada))
+    work_off(plan)
+    assert (plan.steps.count(), plan.status) == (MAX_STEPS, "failed")
+    assert (len(script.read), stage.values("safe"), step_of(plan, 1).error) == (2, [], loop.FULL)
 
 
 def test_what_people_changed_of_a_call_is_told(script, stage, ada, rosa):

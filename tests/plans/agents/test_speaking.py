@@ -10,8 +10,10 @@ from django.contrib.auth.models import Group, User
 
 from plans import page_sockets, sockets
 from plans.agents import speaking
+from plans.door import Visitor
+from plans.feed import feed_here
 from plans.models import Plan
-from plans.private import sees_through
+from plans.services import Requester, start_plan
 from plans.voices import Voices
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, by_session, opened
@@ -55,45 +57,53 @@ async def test_who_may_not_read_private_values_is_not_told(transactional_db, sta
         opened(path_of(other), await apart(by_session, ada)) as elsewhere,
     ):
         await fragment(reviewer, lambda: speaking.say(plan.public_id, 1, "So far"), "So far")
-        for caller in (operator, elsewhere):
-            while not await caller.receive_nothing(timeout=0.5):
-                assert "So far" not in str(await caller.receive_json_from(timeout=60))
+        for caller, watched in ((operator, plan), (elsewhere, other)):
+            assert "So far" not in await heard_until_it_happens(caller, watched)
+
+
+async def heard_until_it_happens(caller: WebsocketCommunicator, plan: Plan) -> str:
+    """Let the plan be started; return all that the socket of its page sends up to that."""
+    heard = ""
+    await apart(start_plan, plan, by=Requester(plan.author))
+    async with asyncio.timeout(60):
+        while "plan.started" not in heard:
+            heard += str(await caller.receive_json_from(timeout=60))
+    return heard
 
 
 async def test_who_loses_the_right_hears_no_more(transactional_db, stage, ada, rosa, monkeypatch) -> None:
     """The page stays open for who may still see the plan, and is judged again each few seconds."""
-    judged: list[bool] = []
+    enter = page_sockets.PlanSocket.enter
+    entered: list[Visitor] = []
 
-    def judge(user: User, plan: Plan) -> bool:
-        judged.append(sees_through(user, plan))
-        return judged[-1]
+    def noted(socket: page_sockets.PlanSocket) -> Visitor:
+        entered.append(enter(socket))
+        return entered[-1]
 
     monkeypatch.setattr(sockets, "LOOK_AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(page_sockets, "sees_through", judge)
+    monkeypatch.setattr(page_sockets.PlanSocket, "enter", noted)
     plan = await apart(make_plan, ada, step(1), start=False)
     async with opened(path_of(plan), await apart(by_session, rosa)) as caller:
         await fragment(caller, lambda: speaking.say(plan.public_id, 1, "So far"), "So far")
         operators = await apart(Group.objects.get, name="operator")
         await apart(rosa.groups.set, [operators])
+        before = len(entered)
         async with asyncio.timeout(60):
-            while judged.count(False) < 2:  # at the second look the first has had its effect
+            while len(entered) < before + 2:  # the first may have begun before the right was lost
                 await asyncio.sleep(0.01)
         speaking.say(plan.public_id, 1, "No more")
-        while not await caller.receive_nothing(timeout=1):
-            assert "No more" not in str(await caller.receive_json_from(timeout=60))
+        assert "No more" not in await heard_until_it_happens(caller, plan)
 
 
-def test_of_a_long_text_the_end_is_shown(monkeypatch) -> None:
+async def test_long_text_is_cut_to_its_end(settings) -> None:
     """With a mark before it."""
-    said = []
-
-    class Heard:
-        voices = type("V", (), {"say": staticmethod(lambda *given: said.append(given))})
-
-    monkeypatch.setattr(speaking, "feeds", lambda: [Heard])
-    speaking.say(PLAN, 1, "a" * 4_000)
-    speaking.say(PLAN, 1, "a" + "b" * 4_000)
-    assert said == [(PLAN, 1, "a" * 4_000), (PLAN, 1, speaking.BEFORE + "b" * 4_000)]
+    settings.REDIS_URL = ""  # over which one hears oneself a second time
+    feed = feed_here()
+    with feed.voices.listen(PLAN) as ear:
+        for number, text in ((1, "a" * 4_000), (2, "a" + "b" * 4_000)):
+            speaking.say(PLAN, number, text)
+        assert await ear.news() == {1: "a" * 4_000, 2: speaking.BEFORE + "b" * 4_000}
+    await feed.close()
 
 
 async def test_a_slow_listener_hears_the_newest_of_each_step(settings) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from catalog import clock
+from catalog import clock, snapshot
 from catalog.errors import ToolError
 from catalog.tools import ToolContext
 from plans.agents import limits, offering, speaking, turns, wire
@@ -367,8 +367,9 @@ def test_of_a_long_conversation_the_oldest_outcomes_are_left_out(monkeypatch):
 def test_of_many_tools_those_that_are_named_and_like_the_task_are_offered(server, stage, ada, monkeypatch):
     monkeypatch.setattr(offering, "MOST_TOOLS", 2)
     plan = agent_plan(ada, start=False)
-    every = ToolFilter(names=["safe"], categories=["general"])
-    found = {"a": 1, "b": 2, "safe": 3, "zebra": 4}
-    monkeypatch.setattr(offering, "let_through", lambda *given: found)
-    monkeypatch.setattr(offering, "ranked", lambda tools, task: sorted(tools, key=lambda name: name != task))
-    assert set(offering.offered(every, plan, "zebra")) == {"safe", "zebra"}
+    categories = sorted({each for target in snapshot.all_current().values() for each in target.tool.categories})
+    every = ToolFilter(names=["safe"], categories=categories)
+    assert {task: set(offering.offered(every, plan, task)) for task in ("read_file", "write_file")} == {
+        "read_file": {"safe", "read_file"},
+        "write_file": {"safe", "write_file"},
+    }

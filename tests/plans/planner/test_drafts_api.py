@@ -1,6 +1,7 @@
 """The draft paths over REST, with a server that speaks a provider's language: what it does is what clients are told."""
 
 import json
+import random
 import threading
 
 import pytest
@@ -103,7 +104,7 @@ def test_without_a_model_the_setting_is_named(catalog, ada, settings):
 @pytest.fixture
 def impatient(executor, monkeypatch):
     """An executor that tries again at once."""
-    monkeypatch.setattr("plans.finishing.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr(random, "uniform", lambda low, high: 0.0)
     return executor
 
 

@@ -3,15 +3,13 @@
 import asyncio
 
 import pytest
-from django.contrib.auth.models import User
 
-from catalog.access import NotAllowed
-from catalog.errors import Conflict
+from approvals import witness
 from catalog.models import Call
 from catalog.registry import register_tool
 from catalog.testing import clean_registry
 from catalog.tools import BaseTool
-from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools
+from plans.planner import PlannerOutput, execute_tools, should_execute_tools
 from plans.planner.routing import document_of
 from plans.planner.steps import Place, steps_of_calls
 from plans.services import Requester, problems_of
@@ -107,14 +105,16 @@ def test_what_is_no_call_loses_nobody_elses_result(noting, wrong):
     assert "an object" in ran["results"][1]["result"]["error"]
 
 
-@pytest.mark.parametrize("refusal", [Conflict("Not now."), NotAllowed("Not you.")])
-def test_a_call_that_the_gate_refuses_loses_nobody_elses_result(noting, monkeypatch, refusal):
-    def refuse(order, *, by):
-        raise refusal
-
-    monkeypatch.setattr(routing, "create_call", refuse)
-    ran = run(call(value=1), call("nowhere"), requester=Requester(User()))
-    assert [each["result"]["error"] for each in ran["results"]] == [refusal.message, "Unknown tool: nowhere"]
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("fault", ["", "The database was set back."])
+def test_refused_call_leaves_other_results(noting, ada, monkeypatch, fault):
+    """Whatever refuses it: that the tool is unknown to the catalog, or that nothing begins at all."""
+    monkeypatch.setattr(witness, "_last_fault", fault)
+    ran = run(call(value=1), call("nowhere"), requester=Requester(ada))
+    assert [each["result"]["success"] for each in ran["results"]] == [False, False]
+    assert [each["result"]["error"] for each in ran["results"]][1] == "Unknown tool: nowhere"
+    assert fault in ran["results"][0]["result"]["error"]
+    assert not Call.objects.exists()
 
 
 def test_what_needs_people_does_not_run_without_anybody_who_asks(noting):
