@@ -15,6 +15,8 @@ from tests.builders import act, make_plan
 from tests.plans.test_deadlines import gate
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.db
+
 __all__ = ["gate"]
 
 

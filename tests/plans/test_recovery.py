@@ -23,6 +23,8 @@ from tests.builders import act, approve, assert_gapless, call_of, events_of, mak
 from tests.conftest import forget_what_was_read
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.db
+
 
 def claimed(plan: Plan) -> Work:
     """Let a worker claim a step and be lost with it."""

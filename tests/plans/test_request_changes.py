@@ -19,6 +19,8 @@ from plans.feed import Feed
 from plans.request_changes import Look, look
 from tests.approvals.builders import approval, ask, set_rule
 
+pytestmark = pytest.mark.db
+
 
 class Watcher:
     """Looks again and again, and says in short what has changed."""

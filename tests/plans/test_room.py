@@ -20,6 +20,8 @@ from tests.invariants import assert_invariants
 from tests.racing import at_once
 from tests.rest import Rest, agent
 
+pytestmark = pytest.mark.db
+
 HELD = {"tool": "dangerous", "arguments": {"value": 1}}
 
 

@@ -13,6 +13,9 @@ from typing import Any
 
 import httpx
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 from websockets.sync.client import connect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +38,7 @@ def manage(environment: dict[str, str], *arguments: str) -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The settings of an installation of its own, on SQLite, not yet migrated."""
+    """The settings of an installation of its own, on SQLite."""
     home = tmp_path_factory.mktemp("installation")
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
     return {**kept, "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}", "TOOLGATE_WORKSPACE": str(home)}
@@ -44,9 +47,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def server(environment: dict[str, str], migrated: Path) -> Iterator[tuple[str, str, subprocess.Popen[str]]]:
     """A server's address, a token for it, and its process."""
-    refusal = manage(environment, "serve", "--port", "0")
-    assert refusal.returncode == 1
-    assert "manage.py migrate" in refusal.stderr
     copy(migrated, environment["DATABASE_URL"].removeprefix("sqlite:///"))
     token = manage(environment, "shell", "-v0", "-c", SET_UP).stdout.strip().splitlines()[-1]
     command = [sys.executable, "manage.py", "serve", "--port", "0"]
@@ -75,6 +75,7 @@ def test_a_plan_is_submitted_and_followed(server: tuple[str, str, subprocess.Pop
     assert [event["seq"] for event in events] == list(range(2, len(events) + 2))
 
 
+@pytest.mark.slow
 def test_a_request_waits_for_its_call(server: tuple[str, str, subprocess.Popen[str]]) -> None:
     """And no longer than it takes."""
     url, token, _ = server
@@ -93,19 +94,24 @@ def test_a_signal_ends_it_cleanly(server: tuple[str, str, subprocess.Popen[str]]
         assert process.wait(timeout=25) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [(["--workers", "2"], "REDIS_URL"), (["--workers", "0"], "1 to 64"), (["--port", "x"], "int")],
-)
-def test_what_cannot_be_served_is_refused(environment: dict[str, str], arguments: list[str], reason: str) -> None:
-    """With the reason."""
-    refusal = manage(environment, "serve", *arguments)
-    assert refusal.returncode != 0
-    assert reason in refusal.stderr
+@pytest.mark.parametrize(("workers", "named"), [(2, "REDIS_URL"), (0, "--workers"), (65, "--workers")])
+def test_unusable_number_of_workers_is_refused(settings: Any, workers: int, named: str) -> None:
+    """By the name of what to change."""
+    settings.REDIS_URL = ""
+    with pytest.raises(CommandError, match=named):
+        call_command("serve", workers=workers)
 
 
-def test_a_database_that_is_away_is_said_in_a_sentence(tmp_path: Path) -> None:
-    """Not as a traceback."""
+def test_unmigrated_database_is_refused(db: None) -> None:
+    """Nothing is served, and the command to run is named."""
+    MigrationRecorder(connection).migration_qs.filter(app="plans").latest("pk").delete()
+    with pytest.raises(CommandError, match=r"manage\.py migrate"):
+        call_command("serve", port=0)
+
+
+@pytest.mark.slow
+def test_unreachable_database_ends_the_command(tmp_path: Path) -> None:
+    """With a sentence in place of a traceback."""
     keys = dict.fromkeys(("SECRET_KEY", "TOOLGATE_AUDIT_KEY"), "for-a-database-that-is-not-there")
     away = {"DATABASE_URL": f"sqlite:///{tmp_path}", **keys}
     refusal = manage({**os.environ, **away}, "serve", "--port", "0")

@@ -9,6 +9,8 @@ from plans.models import Plan
 from plans.sessions import SessionKey, calls_in, current_lists, plans_besides_lists
 from tests.plans.test_sessions import Agent
 
+pytestmark = pytest.mark.db
+
 
 def key_of(ada: User, *, is_agent: bool, name: str) -> SessionKey:
     """Return the key of a session of a person, or of an agent of theirs."""

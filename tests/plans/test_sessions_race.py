@@ -14,7 +14,7 @@ from tests.invariants import assert_invariants
 from tests.plans.test_sessions import Agent, started
 from tests.racing import at_once
 
-pytestmark = [pytest.mark.usefixtures("catalog"), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("catalog"), pytest.mark.django_db(transaction=True)]
 ROUNDS = 3
 
 

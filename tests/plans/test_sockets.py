@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import User
 
 from approvals.decisions import Decision, decide, undo
@@ -16,6 +17,8 @@ from plans.models import Event, Plan
 from plans.services import Requester
 from tests.builders import make_plan, step, write_step
 from tests.plans.callers import apart, by_session, by_token, happen, opened
+
+pytestmark = pytest.mark.db
 
 STEPS = 40
 

@@ -35,6 +35,7 @@ def test_it_refuses_a_senseless_number_of_threads(settings, concurrency: int) ->
         call_command("worker", concurrency=concurrency)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [

@@ -18,6 +18,8 @@ from tests.plans.planner.server import ModelServer, Reply, model_server
 from tests.plans.test_serve import ROOT, address_of, manage
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 Ask = Callable[..., httpx.Response]
 """Asks as somebody of a role: `ask(role, method, path)`."""
 PEOPLE = """

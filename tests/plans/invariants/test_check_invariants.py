@@ -17,6 +17,8 @@ from plans.models import Plan
 from tests.builders import act, make_plan, work_off
 from tests.plans.invariants.worlds import corrupt
 
+pytestmark = pytest.mark.db
+
 GIVEN = ["I10", "I14", "I15"]
 
 

@@ -15,6 +15,8 @@ from tests.builders import call_of, request_of
 from tests.invariants import broken
 from tests.plans.invariants.worlds import SmallWorld, corrupt, ran
 
+pytestmark = pytest.mark.db
+
 Fault = Callable[[SmallWorld], str]
 LONG_AGO, FAR_AWAY = "2001-01-01 00:00:00", "2999-01-01 00:00:00"
 

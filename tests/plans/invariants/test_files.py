@@ -14,6 +14,8 @@ from tests.builders import call_of, request_of
 from tests.invariants import assert_invariants, broken
 from tests.plans.invariants.worlds import SmallWorld, corrupt
 
+pytestmark = pytest.mark.db
+
 CANARY = "Ms <Canary> of 12 Wharf Lane"
 
 

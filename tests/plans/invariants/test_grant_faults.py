@@ -9,6 +9,8 @@ from tests.builders import call_of
 from tests.invariants import assert_invariants, broken
 from tests.plans.invariants.worlds import corrupt
 
+pytestmark = pytest.mark.db
+
 
 @pytest.fixture
 def grantable(stage, admin, settings, monkeypatch):

@@ -7,7 +7,7 @@ from plans.invariants.checking import check_invariants
 from tests.invariants import world
 from tests.plans.invariants.worlds import corrupt
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.db, pytest.mark.django_db]
 
 
 def strangers() -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any
 MODEL = "scripted"
 SPLIT_INTO = 7
 """Characters in each piece of a streamed answer."""
-PATIENCE = 30.0
+PATIENCE = 240.0
+"""Seconds after which a reply is given though its event was never set: a test has failed by then."""
 
 
 @dataclass(frozen=True)

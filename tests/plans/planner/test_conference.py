@@ -20,7 +20,7 @@ from tests.plans.planner.server import MODEL, ModelServer, model_server
 from tests.rest import Rest
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 REQUEST = "Please resend my badge."
 IDENTIFIER = "one@example.org"
 QUESTION = "I'd be happy to help! Could you provide your registration email or registration ID?"

@@ -16,6 +16,8 @@ from tests.plans.planner.test_drafting import GREETING
 from tests.plans.test_serve import ROOT, SET_UP, address_of, manage
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[ModelServer]:

@@ -79,6 +79,7 @@ def test_without_a_model_there_is_nothing_to_warn_of(settings):
     assert [each for each in run_checks() if each.id == "toolgate.W010"] == []
 
 
+@pytest.mark.slow
 def test_a_process_starts_without_the_library():
     """With a model configured, its tools registered and the API's views loaded."""
     code = (
