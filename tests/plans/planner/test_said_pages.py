@@ -2,12 +2,13 @@
 
 import pytest
 
+from catalog.privacy import WORDS
 from plans.agents.settings import ToolFilter
 from plans.models import Plan
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
 from tests.builders import make_plan, step, step_of, work_off
-from tests.pages import Pages
+from tests.pages import Pages, words
 from tests.plans.agents.conftest import script  # noqa: F401 - a fixture
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent
 from tests.plans.planner.test_continuing import Origin
@@ -35,8 +36,8 @@ def page_of(plan: Plan) -> str:
 def test_its_person_answers_on_the_page(plan, ada):
     pages = Pages(ada)
     words = pages.open(page_of(plan))
-    assert "Step 1 asks Ada" in words
-    assert "Written by the planner, a language model." in words
+    assert 'id="question-1"' in pages.html
+    assert "Written by the planner, a language model." in words  # people must know whose question it is
     assert "Find the word, please." in words
     assert "<script>alert" not in pages.html
     assert "\u202e" not in pages.html
@@ -48,9 +49,9 @@ def test_its_person_answers_on_the_page(plan, ada):
 def test_an_answer_that_is_none_stays_with_the_reason(plan, ada):
     pages = Pages(ada)
     pages.open(page_of(plan))
-    assert "at most 4,000" in pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "y" * 4001}, status=422)
-    assert "y" * 3999 in pages.html
-    assert "Write an answer." in pages.send(f"{page_of(plan)}steps/1/answer/", {"text": " "}, status=422)
+    pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "y" * 4001}, status=422)
+    assert "y" * 3999 in pages.html and 'role="alert"' in pages.html
+    pages.send(f"{page_of(plan)}steps/1/answer/", {"text": " "}, status=422)
     assert step_of(plan).waiting_for == "input"
 
 
@@ -58,28 +59,29 @@ def test_a_second_answer_is_too_late(plan, ada):
     pages = Pages(ada)
     pages.open(page_of(plan))
     pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "This one."})
-    assert "waits for no" in pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "That one."}, status=409)
+    pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "That one."}, status=409)
     assert pages.send(f"{page_of(plan)}steps/9/answer/", {"text": "x"}, status=404)
 
 
 def test_others_see_that_it_waits_and_not_what_for(plan, vera, ben, rosa):
     for who in (vera, ben):
-        words = Pages(who).open(page_of(plan))
-        assert "Step 1 asks Ada" in words
+        pages = Pages(who)
+        words = pages.open(page_of(plan))
+        assert 'id="question-1"' in pages.html and 'id="not-said"' in pages.html
         assert "Which" not in words
         assert "Find the word" not in words
-        assert "read by Ada, reviewers and administrators" in words
     assert "Which" in Pages(rosa).open(page_of(plan))
     pages = Pages(ben)
     pages.open(page_of(plan))
-    assert "Only Ada or an administrator" in pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "x"}, status=403)
+    pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "x"}, status=403)
+    assert step_of(plan).waiting_for == "input"
 
 
 def test_the_reply_is_shown_as_text(plan, ada, vera):
     Plan.objects.filter(pk=plan.pk).update(reply="It is <b>fjord</b>.")
     pages = Pages(ada)
-    assert "composed by a language model" in pages.open(page_of(plan))
-    assert "It is &lt;b&gt;fjord&lt;/b&gt;." in pages.html
+    pages.open(page_of(plan))
+    assert "It is &lt;b&gt;fjord&lt;/b&gt;." in pages.html.split('id="reply"')[1]
     assert "fjord" not in Pages(vera).open(page_of(plan))
 
 
@@ -89,15 +91,14 @@ def test_over_rest_it_is_read_by_whom_its_values_are(plan, ada, vera):
     for answer in (Rest(ada).get(f"plans/{plan.public_id}/").json(), Rest(ada).get("plans/").json()["results"][0]):
         assert (answer["request"], answer["reply"]) == ("Find the word, please.", "It is fjord.")
     for answer in (Rest(vera).get(f"plans/{plan.public_id}/").json(), Rest(vera).get("plans/").json()["results"][0]):
-        assert "private" in answer["request"]
-        assert "private" in answer["reply"]
+        assert (answer["request"], answer["reply"]) == (WORDS, WORDS)
 
 
 def test_a_part_is_asked_for_alone(plan, ada):
     pages = Pages(ada)
     pages.open(page_of(plan), headers={"HX-Request": "true", "HX-Target": "said"})
     assert pages.html.lstrip().startswith('<div class="stack said')
-    assert "Step 1 asks" in pages.html
+    assert 'id="question-1"' in pages.html
 
 
 def test_the_words_of_agents_are_theirs(catalog, ada):
@@ -112,8 +113,10 @@ def test_a_question_of_an_agent_in_a_plan_is_the_agents(script, ada):  # noqa: F
     make_agent(tools=ToolFilter(names=["ask_user"]))
     script.says(calls(("ask_user", {"question": HOSTILE})))
     plan = work_off(agent_plan(ada, agent_step(), step(2, "ask_user", parameters={"question": "And you?"})))
-    words = Pages(ada).open(f"/plans/{plan.public_id}/")
-    theirs, _, agents = words.partition("Step 4 asks Ada")
+    pages = Pages(ada)
+    pages.open(f"/plans/{plan.public_id}/")
+    theirs, agents = (words(each) for each in pages.html.split('id="question-4"'))
+    # Who asks, and who reads the answer, are what people decide by.
     assert "Written by the agent ann, a language model. Tell it only what it needs, never a password." in agents
     assert "and the provider of the model of ann reads it" in agents
     assert "Written in the plan by whoever submitted it." in theirs
