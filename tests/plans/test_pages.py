@@ -15,7 +15,7 @@ from plans.models import MemoryItem, Plan
 from plans.services import Requester
 from tests.builders import act, approve, call_of, make_plan, request_of, step, step_of, work_off, write_step
 from tests.conftest import person
-from tests.pages import Pages
+from tests.pages import Pages, words
 from tests.tools_for_tests import Stage
 
 pytestmark = pytest.mark.usefixtures("catalog", "workspace")
@@ -35,9 +35,16 @@ def unknown(stage: Stage, ada: User) -> Plan:
     return work_off(make_plan(ada, act(1, "x", "hasty_async")))
 
 
-def test_there_are_no_plans(ada):
-    """The page says so and leads on."""
-    assert "No plans yet" in Pages(ada).open("/plans/")
+def test_empty_list_of_plans_leads_on(ada):
+    """To where one is written."""
+    pages = Pages(ada)
+    pages.open("/plans/")
+    assert plans_on(pages) == [] and 'href="/plans/new/"' in pages.html
+
+
+def plans_on(pages: Pages) -> list[str]:
+    """Return the plans to which the open page leads."""
+    return re.findall(r'href="/plans/(plan_[^/"]+)/"', pages.html)
 
 
 def test_the_list_says_how_far_plans_are(ada, vera):
@@ -92,7 +99,9 @@ def test_older_plans_are_a_page_further(ada, monkeypatch):
 def test_what_is_not_ones_to_see_is_not_there(ada):
     """Someone without a role sees their own plans."""
     plan, stranger = make_plan(ada, step(1)), person("stranger")
-    assert "No plans yet" in Pages(stranger).open("/plans/")
+    pages = Pages(stranger)
+    pages.open("/plans/")
+    assert plans_on(pages) == []
     Pages(stranger).open(path_of(plan), status=404)
     Pages(stranger).open(path_of(plan, "values/x/"), status=404)
     Pages(ada).open("/plans/plan_none/", status=404)
@@ -104,7 +113,6 @@ def test_the_step_that_waits_is_open(ada, rosa):
     pages = Pages(rosa)
     text = pages.open(path_of(plan))
     assert "2. Step 2" in text
-    assert "Review request" in text
     assert f"/approvals/?item={request_of(plan, 2).public_id}" in pages.html
     assert 'id="s2" data-item data-step="2"' in pages.html
     assert 'aria-current="true"' in pages.html.partition('id="s2"')[2][:400]
@@ -123,10 +131,9 @@ def test_any_step_may_be_asked_for(ada: User, query: str) -> None:
 def test_a_failed_plan_says_why_and_what_it_blocks(ada):
     """In the step and in the rows behind it."""
     plan = work_off(make_plan(ada, step(1, "read_file", parameters={"path": "no.txt"}), step(2, dependencies=[1])))
-    text = Pages(ada).open(path_of(plan))
-    assert step_of(plan).error in text
-    assert "Blocked by 1" in text
-    assert "over: it failed" in text
+    pages = Pages(ada)
+    assert step_of(plan).error in pages.open(path_of(plan))
+    assert "Blocked by 1" in words(pages.html.split('id="s2"')[1])
 
 
 def test_nothing_that_agents_write_is_hidden_or_runs(ada):
@@ -174,35 +181,39 @@ def test_arguments_say_where_they_come_from(ada):
 def test_a_plan_is_started_and_cancelled_by_its_owner(ada):
     """Each action is a form that leads back to the plan."""
     plan, pages = make_plan(ada, write_step(1), start=False), Pages(ada)
-    assert "Starts when someone presses Start" in pages.open(path_of(plan))
-    assert "Running" in pages.send(path_of(plan, "start/"))
-    work_off(plan)
-    assert "Cancelled" in pages.send(path_of(plan, "cancel/"))
+    pages.open(path_of(plan))
+    assert 'id="start"' in pages.html
+    pages.send(path_of(plan, "start/"))
+    assert 'id="start"' not in pages.html and 'id="cancel"' in pages.html
+    assert work_off(plan).status == "in_progress"
+    pages.send(path_of(plan, "cancel/"))
     plan.refresh_from_db()
-    assert plan.status == "cancelled"
+    assert plan.status == "cancelled" and 'id="cancel"' not in pages.html
 
 
 @pytest.mark.parametrize("action", ["start/", "cancel/"])
 def test_an_action_that_comes_too_late_is_answered_with_how_things_stand(ada: User, action: str) -> None:
-    """409, and why."""
+    """409, with the plan as it is now."""
     plan, pages = make_plan(ada, write_step(1), start=False), Pages(ada)
     pages.open(path_of(plan))
     cancel_plan(plan, by=Requester(ada))
-    text = pages.send(path_of(plan, action), status=409)
-    assert "This is how the plan stands now" in text
-    assert "Cancelled" in text
+    assert "Cancelled" in pages.send(path_of(plan, action), status=409)
+    assert 'role="alert"' in pages.html
 
 
 def test_controls_are_the_owners_and_administrators(ada, ben, admin):
-    """The others are told whose they are."""
+    """The others have none of them."""
     plan = work_off(make_plan(ada, write_step(1)))
     others = Pages(ben)
-    assert "Ada or an administrator can pause or cancel this plan." in others.open(path_of(plan))
+    others.open(path_of(plan))
+    assert not [each for each in ("pause", "cancel", "change") if f'id="{each}"' in others.html]
     others.open("/plans/new/")
-    assert "Only Ada or an administrator may do this" in others.send(path_of(plan, "cancel/"), status=403)
+    others.send(path_of(plan, "cancel/"), status=403)
     administrator = Pages(admin)
     administrator.open(path_of(plan))
-    assert "Cancelled" in administrator.send(path_of(plan, "cancel/"))
+    administrator.send(path_of(plan, "cancel/"))
+    plan.refresh_from_db()
+    assert plan.status == "cancelled"
 
 
 def test_actions_need_a_token_a_post_and_a_person(ada):
@@ -219,7 +230,8 @@ def test_actions_need_a_token_a_post_and_a_person(ada):
 def test_an_unknown_outcome_is_settled_by_its_owner(unknown: Plan, ada: User, verdict: str, then: str) -> None:
     """With one of three answers and how they know."""
     pages = Pages(ada)
-    assert "Nobody knows whether this call took effect" in pages.open(path_of(unknown))
+    pages.open(path_of(unknown))
+    assert 'id="settle"' in pages.html
     text = pages.send(path_of(unknown, "steps/1/outcome/"), {"verdict": verdict, "comment": "I looked."})
     assert then in text
     assert AuditEntry.objects.filter(action="call.settled").exists()
@@ -232,10 +244,10 @@ def test_an_unknown_outcome_stands_in_the_queue(unknown: Plan, ada: User, vera: 
     address, pages = f'{path_of(unknown)}?step=1"', Pages(ada)
     assert address in Pages(vera).client.get("/approvals/").text
     assert address not in Pages(person("nobody")).client.get("/approvals/").text
-    assert "Outcome unknown: say what happened" in pages.open("/approvals/")
     pages.open(path_of(unknown))
     pages.send(path_of(unknown, "steps/1/outcome/"), {"verdict": "happened", "comment": "I looked."})
-    assert "Outcome unknown" not in pages.open("/approvals/")
+    pages.open("/approvals/")
+    assert address not in pages.html
 
 
 def test_an_unknown_outcome_outlives_its_plan(unknown: Plan, ada: User) -> None:
@@ -244,31 +256,33 @@ def test_an_unknown_outcome_outlives_its_plan(unknown: Plan, ada: User) -> None:
     pages = Pages(ada)
     listed = pages.open("/plans/?status=waiting")
     assert "Cancelled" in listed and "Outcome unknown" in listed and unknown.public_id in listed
-    text = pages.open(path_of(unknown))
-    assert "It happened" in text and "go on" not in text and "Ask for it again" not in text
+    pages.open(path_of(unknown))
+    assert re.findall(r'name="verdict" value="(\w+)"', pages.html) == ["happened", "did_not_happen"]
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    "fields",
     [
-        ({"verdict": "happened", "comment": "  "}, "Say how you know"),
-        ({"verdict": "happened", "comment": "x" * 5000}, "Say how you know"),
-        ({"verdict": "maybe", "comment": "I looked."}, "Choose one of the three answers"),
-        ({}, "Choose one of the three answers"),
+        {"verdict": "happened", "comment": "  "},
+        {"verdict": "happened", "comment": "x" * 5000},
+        {"verdict": "maybe", "comment": "I looked."},
+        {},
     ],
 )
-def test_an_answer_that_says_nothing_is_sent_back(unknown: Plan, ada: User, fields: dict[str, str], said: str) -> None:
+def test_unusable_answer_is_sent_back(unknown: Plan, ada: User, fields: dict[str, str]) -> None:
     """Nothing is settled, and what was written is still there."""
     pages = Pages(ada)
     pages.open(path_of(unknown))
-    assert said in pages.send(path_of(unknown, "steps/1/outcome/"), fields, status=422)
+    pages.send(path_of(unknown, "steps/1/outcome/"), fields, status=422)
+    assert 'role="alert"' in pages.html and f"{fields.get('comment', '').strip()[:4000]}" in pages.html
     assert call_of(unknown).status == "outcome_unknown"
 
 
 def test_an_outcome_is_settled_once_and_by_nobody_else(unknown, ada, ben):
     """Too late is 409, a stranger 403, a step that there is not 404."""
     answer, other = {"verdict": "happened", "comment": "I looked."}, Pages(ben)
-    assert "Ada or an administrator can say" in other.open(path_of(unknown))
+    other.open(path_of(unknown))
+    assert 'name="verdict"' not in other.html
     other.open("/plans/new/")
     other.send(path_of(unknown, "steps/1/outcome/"), answer, status=403)
     pages = Pages(ada)
@@ -283,7 +297,7 @@ def test_an_outcome_is_settled_once_and_by_nobody_else(unknown, ada, ben):
 def test_a_late_result_is_shown_as_evidence(unknown, ada):
     """Beside the answers."""
     Call.objects.filter(pk=call_of(unknown).pk).update(late_evidence='{"written": true}')
-    assert "Came too late to count" in Pages(ada).open(path_of(unknown, "?tab=output"))
+    assert '"written": true' in Pages(ada).open(path_of(unknown, "?tab=output"))
 
 
 def test_htmx_is_sent_the_part_it_asks_for(ada):

@@ -55,10 +55,10 @@ def finished(call: Call) -> Call:
 def test_a_call_from_the_form(ada):
     """It goes the way of every direct call, in the name of who pressed; its address shows the result."""
     pages = Pages(ada)
-    said = press(pages, TRIP, "call", **BONN_FIELDS)
+    press(pages, TRIP, "call", **BONN_FIELDS)
     call = Call.objects.get()
     assert (call.arguments_json, call.via, call.requested_by) == (BONN, "page", ada)
-    assert "Running" in said and "Look again" in said
+    assert f'hx-get="{TRIP}?call={call.public_id}"' in pages.html
     finished(call)
     said = pages.open(f"{TRIP}?call={call.public_id}")
     assert "Done" in said and '"results": [ 1 ]' in said
@@ -68,8 +68,9 @@ def test_a_call_from_the_form(ada):
 def test_a_dangerous_call_is_held(ada, rosa):
     """The result is the link to its request; approved, it runs."""
     pages = Pages(ada)
-    assert "It waits for a person." in press(pages, BOOK, "call", **{"value:title": "Rome"})
+    press(pages, BOOK, "call", **{"value:title": "Rome"})
     call = Call.objects.get()
+    assert call.status == "held"
     assert f"/approvals/?item={call.approval.public_id}" in pages.html
     approve(Plan.objects.get(public_id=call.plan_ref), rosa)
     assert finished(call).response_json["results"] == ["Booked Rome"]
@@ -77,11 +78,12 @@ def test_a_dangerous_call_is_held(ada, rosa):
 
 def test_a_preview_runs_nothing(ada):
     """It says what the call would do, and what would become of it."""
-    said = press(Pages(ada), BOOK, "preview", **{"value:title": "Rome"})
-    assert "It would wait for 1 reviewer, 24 h at most." in said
-    assert "A booking of Rome" in said and not Call.objects.exists() and not Plan.objects.exists()
-    said = press(Pages(ada), TRIP, "preview", **BONN_FIELDS)
-    assert "It would run at once." in said and "no preview" in said
+    pages = Pages(ada)
+    said = press(pages, BOOK, "preview", **{"value:title": "Rome"})
+    assert "A booking of Rome" in said and 'class="note human"' in pages.html.split('id="rehearsed"')[1]
+    press(pages, TRIP, "preview", **BONN_FIELDS)
+    assert 'class="note"' in pages.html.split('id="rehearsed"')[1]
+    assert not Call.objects.exists() and not Plan.objects.exists()
 
 
 def test_a_preview_without_a_text_is_its_sentence_alone(ada):
@@ -108,10 +110,8 @@ def test_problems_stand_at_their_fields(ada):
     """As the server's one check sees them; nothing is stored."""
     pages = Pages(ada)
     fields = BONN_FIELDS | {"value:title": "x" * 81, "value:stops.0.nights": "many", "value:stops.0.place.name": "B"}
-    said = press(pages, TRIP, "call", 422, **fields)
-    assert "3 things to mend. Nothing was run." in said
-    for message in ("at most 80 characters", "an integer, not a text", "at least 2 characters"):
-        assert message in said
+    press(pages, TRIP, "call", 422, **fields)
+    assert 'id="try-wrong"' in pages.html and pages.html.count('aria-invalid="true"') == 3
     assert 'value="many"' in pages.html
     assert 'name="value:stops.0.nights" value="many" type="text" inputmode="numeric"' in pages.html
     assert 'aria-invalid="true" aria-describedby="f-stops.0.nights-d"' in pages.html
@@ -121,10 +121,12 @@ def test_problems_stand_at_their_fields(ada):
 def test_checking_says_that_it_fits(vera):
     """Who may not call may check."""
     pages = Pages(vera)
-    assert "These arguments fit." in press(pages, TRIP, "check", **BONN_FIELDS)
-    assert "needs the role operator" in pages.open(TRIP) and 'value="call"' not in pages.html
+    press(pages, TRIP, "check", **BONN_FIELDS)
+    assert 'id="try-wrong"' not in pages.html
+    pages.open(TRIP)
+    assert 'value="call"' not in pages.html
     for do in ("call", "preview"):
-        assert "Nothing was run" in press(pages, TRIP, do, 403, **BONN_FIELDS)
+        press(pages, TRIP, do, 403, **BONN_FIELDS)
     assert not Call.objects.exists()
 
 
@@ -163,7 +165,7 @@ def test_json_is_called_as_it_is(ada):
     press(pages, TRIP, "call", mode="json", json=json.dumps(BONN))
     assert Call.objects.get().arguments_json == BONN
     said = press(pages, TRIP, "call", 422, mode="json", json='{"title": 5}')
-    assert "title: This must be a text, not an integer." in said and "stops: This is required." in said
+    assert "title: " in said and "stops: " in said
     for text in ("[1]", "{", '{"a": 1, "a": 2}', "NaN", "{" * 500, '{"n": 1' + "0" * 5000 + "}"):
         press(pages, TRIP, "show:form", 422, mode="json", json=text)
         assert pages.field("mode") == "json"
@@ -179,26 +181,32 @@ def test_an_example_fills_the_form(ada):
         assert "Rhine" not in pages.html
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        {"value:a..b": "x"},
-        {"size:stops": "-1"},
-        {"size:stops": "999"},
-        {"do": "add:a b"},
-        {"do": "remove:" + "x." * 500},
-        BONN_FIELDS | {"do": "call", "key": ""},
-        BONN_FIELDS | {"do": "call", "key": "k" * 65},
-        BONN_FIELDS | {"do": "call", "key": "\x00"},
-        {"pick:stops.0.place": "\uff11", "size:stops": "1", "do": "call"},
-        {"nothing:known": "1"},
-        {"do": "call", "value:title": "\x00" * 90},
-    ],
-)
-def test_hostile_forms_are_refused(ada, sent):
-    """With a page that says why; never with an error of ours."""
-    said = press(Pages(ada), TRIP, sent.get("do", "check"), 422, **{k: v for k, v in sent.items() if k != "do"})
-    assert "Try it" in said and not Call.objects.exists()
+HOSTILE_FORMS: list[dict[str, str]] = [
+    {"value:a..b": "x"},
+    {"size:stops": "-1"},
+    {"size:stops": "999"},
+    {"do": "add:a b"},
+    {"do": "remove:" + "x." * 500},
+    BONN_FIELDS | {"do": "call", "key": ""},
+    BONN_FIELDS | {"do": "call", "key": "k" * 65},
+    BONN_FIELDS | {"do": "call", "key": "\x00"},
+    {"pick:stops.0.place": "\uff11", "size:stops": "1", "do": "call"},
+    {"nothing:known": "1"},
+    {"do": "call", "value:title": "\x00" * 90},
+]
+
+
+def test_hostile_forms_are_refused(ada, client):
+    """Never with an error of ours."""
+    pages, faults = Pages(ada), {}
+    client.force_login(ada)
+    for sent in HOSTILE_FORMS:
+        pages.open(TRIP)
+        answer = client.post(TRIP, {"mode": "form", "key": pages.field("key"), "do": "check"} | sent)
+        if answer.status_code != 422 or b'id="trying"' not in answer.content:
+            faults[str(sent)] = answer.status_code
+    assert faults == {}
+    assert not Call.objects.exists()
 
 
 def test_what_cannot_be_called_says_why(ada):
@@ -206,12 +214,12 @@ def test_what_cannot_be_called_says_why(ada):
     Tool.objects.filter(name="plan_trip").update(enabled=False)
     pages = Pages(ada)
     sync_tools()
-    assert "The tool is switched off" in pages.open(TRIP)
+    press(pages, TRIP, "call", 409, **BONN_FIELDS)
     registry_entry = registry._TOOLS.pop("book_trip")
     sync_tools()
-    said = press(pages, BOOK, "call", 422, **{"value:title": "Rome"})
+    press(pages, BOOK, "call", 422, **{"value:title": "Rome"})
     registry._TOOLS["book_trip"] = registry_entry
-    assert "No source offers this tool" in said and "Unknown tool" in said
+    assert 'id="try-wrong"' in pages.html and not Call.objects.exists()
 
 
 def test_only_ones_own_calls_are_shown(ada, outsider):
@@ -267,9 +275,10 @@ def test_a_form_that_would_be_too_large_is_json(ada):
     pages.open(TRIP)
     assert pages.field("mode") == "form" and pages.html.count('name="value:p') == 300
     set_schema({"type": "object", "properties": {f"p{number}": text for number in range(900)}})
-    assert "too many parameters for a form" in pages.open(TRIP)
+    pages.open(TRIP)
     assert pages.field("mode") == "json"
-    assert "too many parameters for a form" in press(pages, TRIP, "show:form", mode="json", json='{"p7": "x"}')
+    press(pages, TRIP, "show:form", mode="json", json='{"p7": "x"}')
+    assert pages.field("mode") == "json"
     assert "&quot;p7&quot;: &quot;x&quot;" in pages.html
 
 
@@ -283,7 +292,7 @@ def test_a_form_that_asks_for_very_many_rows_is_refused(vera, do):
     sizes = {f"size:a.{n}.{m}": "200" for n in range(30) for m in range(30)}
     sizes |= {f"size:a.{n}": "30" for n in range(30)} | {"size:a": "30"}
     pages = Pages(vera)
-    assert "too many parameters for a form" in press(pages, TRIP, do, 422, **sizes)
+    press(pages, TRIP, do, 422, **sizes)
     assert pages.field("mode") == "form" and "value:a." not in pages.html and "size:a." not in pages.html
 
 
@@ -295,10 +304,10 @@ def test_an_edit_that_makes_a_form_too_large_loses_nothing(vera):
     rows = {"type": "array", "items": wide}
     set_schema({"type": "object", "properties": {"rows": rows, "one": {"oneOf": [few, wide]}}})
     pages, sent = Pages(vera), {"size:rows": "1", "value:rows.0.p7": "kept"}
-    assert "too many parameters for a form" in press(pages, TRIP, "add:rows", 422, **sent)
+    press(pages, TRIP, "add:rows", 422, **sent)
     assert pages.field("size:rows") == "1" and pages.field("value:rows.0.p7") == "kept"
     picked = sent | {"pick:one": "1", "was:one": "0", "value:one.word": "kept too"}
-    assert "too many parameters for a form" in press(pages, TRIP, "update", 422, **picked)
+    press(pages, TRIP, "update", 422, **picked)
     assert pages.field("value:rows.0.p7") == "kept" and pages.field("value:one.word") == "kept too"
     press(pages, TRIP, "show:json", **sent)
     assert "&quot;p7&quot;: &quot;kept&quot;" in pages.html
@@ -313,4 +322,5 @@ def test_a_deep_schema_ends_in_json(ada):
     pages = Pages(ada)
     pages.open(TRIP)
     assert 'placeholder="JSON: texts in quotes"' in pages.html
-    assert "Try it" in pages.open("/tools/plan_trip/")
+    pages.open("/tools/plan_trip/")
+    assert TRIP in pages.html

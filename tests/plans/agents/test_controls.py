@@ -6,6 +6,7 @@ from catalog import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from plans import engine
+from plans.agents import telling
 from plans.askers import askers_of
 from plans.changing import change_plan, judge_change, read_change
 from plans.cloning import clone_plan, document_of
@@ -78,7 +79,7 @@ def test_a_clone_has_the_agent_and_none_of_its_calls(plan, ada):
 def test_a_change_leaves_an_agents_calls_alone(plan, body):
     """They can neither be changed nor needed; the answer names the step that can."""
     before = list(plan.steps.values_list("step_id", "description"))
-    with pytest.raises(Conflict, match=r"Step \d is a call of the agent of step 1: .* step 1 instead"):
+    with pytest.raises(Conflict, match="step 1 instead"):
         change(plan, **body)
     assert list(plan.steps.values_list("step_id", "description")) == before
 
@@ -89,15 +90,17 @@ def test_a_new_step_takes_no_number_of_an_agents_call(plan):
     assert [problem.code for problem in judged.problems if problem.severity == "error"] == ["step_id_used"]
     with pytest.raises(PlanProblems) as refused:
         change(plan, add=[act(HELD)])
-    assert "Step 5 is a call of the agent of step 1" in refused.value.problems[0].message
+    assert [problem.code for problem in refused.value.problems] == ["step_id_used"]
 
 
 def test_what_an_agent_calls_is_no_change_that_someone_made(plan, ada):
     """Who looked before the agent went on changes what they saw."""
     changed = change(plan, edit=[{"step_id": 3, "description": "Else"}], add=[act(7)], seen_seq=1)
     assert step_of(changed, 3).description == "Else"
-    with pytest.raises(Conflict, match="Someone else has changed"):
+    with pytest.raises(Conflict):
         change(plan, goal="Later", seen_seq=1)
+    plan.refresh_from_db()
+    assert plan.goal != "Later"
 
 
 def test_steps_of_agents_count_towards_the_limit_of_a_plan(plan):
@@ -118,7 +121,7 @@ def test_a_call_of_an_agent_is_not_retried_by_itself(script, stage, ada):
     plan = work_off(agent_plan(ada, agent_step(), act(2, dependencies=[1])))
     assert plan.status == "failed"
     failed = plan.steps.get(parent__isnull=False, status="failed")
-    with pytest.raises(Conflict, match="which decides what follows: retry step 1"):
+    with pytest.raises(Conflict, match="retry step 1"):
         retry(plan, failed.step_id)
     assert plan.status == "failed"
 
@@ -149,7 +152,7 @@ def test_an_agent_that_was_cut_off_with_its_plan_goes_on_when_retried(plan, scri
     script.says("Without it, then.")
     Plan.objects.filter(pk=plan.pk).update(deadline_at=None)
     assert retry(plan).status == "completed"
-    assert ["cancelled before it ran" in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
+    assert [telling.CANCELLED in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
     assert plan.memory.get(key="told").value_json == "Without it, then."
     assert_gapless(plan)
 
@@ -159,11 +162,12 @@ def test_an_agent_is_not_retried_while_nobody_knows_what_a_call_of_it_did(plan, 
     cancelled = ("cancelled", "failed")
     Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="outcome")
     Step.objects.filter(plan=plan, step_id=1).update(status=cancelled[1], waiting_for="", error="Cut off.")
-    with pytest.raises(Conflict, match="whether the call of step 5 took effect"):
+    with pytest.raises(Conflict, match="step 5"):
         retry(plan, 1)
     Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="", claimed_by="another")
-    with pytest.raises(Conflict, match="Step 5 is a call of the agent of step 1, and has not ended yet"):
+    with pytest.raises(Conflict, match="Step 5"):
         retry(plan, 1)
+    assert run_of(plan).ended_at is None
 
 
 def test_a_call_that_waits_is_skipped_and_the_agent_is_told(plan, script, stage, rosa):
@@ -172,7 +176,7 @@ def test_a_call_that_waits_is_skipped_and_the_agent_is_told(plan, script, stage,
     assert is_idle(step_of(plan, HELD))
     assert work_off(skip(plan, HELD)).status == "completed"
     assert request_of(plan, HELD).status == "withdrawn"
-    assert "skipped this call" in script.last_results()[0]
+    assert telling.SKIPPED in script.last_results()[0]
     assert stage.values("dangerous") == []
     assert_gapless(plan)
 
@@ -185,7 +189,7 @@ def test_a_turn_is_not_skipped(script, ada):
     engine.claim(plan.pk, owner="tests")
     turn = plan.steps.get(parent__isnull=False)
     assert not is_idle(turn)
-    with pytest.raises(Conflict, match=r"asks the model of the agent of step 1, .*: skip step 1"):
+    with pytest.raises(Conflict, match="skip step 1"):
         skip(plan, turn.step_id)
 
 
@@ -210,10 +214,10 @@ def test_an_agents_step_is_not_skipped_while_a_call_of_it_runs(plan):
     """What runs cannot be taken back, and what nobody knows must be said first."""
     Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="", claimed_by="another")
     Call.objects.filter(step__plan=plan, step__step_id=HELD).update(status="running")
-    with pytest.raises(Conflict, match=r"Step 5 is a call .* and runs now: skip step 1 once it has ended"):
+    with pytest.raises(Conflict, match="Step 5"):
         skip(plan)
     Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="outcome", claimed_by="")
-    with pytest.raises(Conflict, match="say what happened first"):
+    with pytest.raises(Conflict, match="Step 5"):
         skip(plan)
     assert step_of(plan).status == "in_progress"
 

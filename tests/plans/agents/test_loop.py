@@ -9,7 +9,7 @@ from approvals.states import Verdict
 from catalog import clock
 from catalog.errors import ToolError
 from catalog.models import Call
-from plans.agents import loop
+from plans.agents import children, limits, loop, telling
 from plans.agents.settings import AgentBudget, ToolFilter
 from plans.models import Plan, Step
 from plans.planner import provider
@@ -71,7 +71,8 @@ def test_a_tool_it_was_not_given_is_not_called(script, stage, ada):
     plan = work_off(agent_plan(ada))
     assert plan.status == "completed"
     assert tools_of(plan) == ["agent_turn completed", "agent_turn completed"]
-    assert ["Did you mean" in script.last_results()[0], "may not call" in script.last_results()[1]] == [True, True]
+    unknown, unoffered = script.last_results()
+    assert ("safe" in unknown, unoffered) == (True, children.NOT_OFFERED.format(tool="dangerous"))
 
 
 def test_references_in_its_arguments_refer_to_nothing(script, stage, ada):
@@ -162,7 +163,7 @@ def test_it_stops_when_models_and_tools_have_worked_for_long_enough(script, stag
         started_at=clock.now() - timedelta(seconds=90)
     )
     assert work_off(plan).status == "failed"
-    assert "of work; it may take 60" in step_of(plan, 1).error
+    assert run_of(plan).stopped_for == "seconds"
 
 
 def test_a_cost_that_nobody_knows_is_no_cost_within_a_limit(script, stage, ada):
@@ -170,8 +171,8 @@ def test_a_cost_that_nobody_knows_is_no_cost_within_a_limit(script, stage, ada):
     make_agent(budget=AgentBudget.model_validate({"cost": "1"}))
     script.says(calls(("safe", {"value": 1})) | {"cost": None})
     plan = work_off(agent_plan(ada))
-    assert (plan.status, stage.values("safe")) == ("failed", [])
-    assert "Limit its tokens instead" in step_of(plan, 1).error
+    assert (plan.status, stage.values("safe"), run_of(plan).stopped_for) == ("failed", [], "cost")
+    assert step_of(plan, 1).error == limits.NO_PRICE.format(model="scripted")
 
 
 def test_full_plan_ends_the_agent(script, stage, ada):
@@ -197,7 +198,7 @@ def test_what_people_changed_of_a_call_is_told(script, stage, ada, rosa):
     decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest, arguments={"value": "given"}))
     assert work_off(plan).status == "completed"
     assert stage.values("dangerous") == ["given"]
-    assert ["changed the arguments" in script.last_results()[0], '"given"' in script.last_results()[0]] == [True, True]
+    assert [telling.EDITED in script.last_results()[0], '"given"' in script.last_results()[0]] == [True, True]
 
 
 def test_an_agent_that_is_retried_goes_on_with_what_was_said(script, stage, ada):
@@ -238,7 +239,7 @@ def test_an_agent_that_may_not_be_used_fails_its_step(script, ada):
 
     start_plan(plan, by=Requester(ada))
     assert work_off(plan).status == "failed"
-    assert "no agent called ann" in step_of(plan, 1).error
+    assert step_of(plan, 1).error == loop.NO_AGENT.format(name="ann", who="ada")
 
 
 def test_people_who_asked_for_the_agent_asked_for_its_calls(script, stage, ada, rosa):

@@ -9,10 +9,11 @@ import pytest
 from approvals.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog import clock
+from catalog.access import NotAllowed
 from catalog.errors import ToolError
 from catalog.models import Call
 from plans import claims, engine
-from plans.agents import children, loop
+from plans.agents import children, loop, telling
 from plans.agents.settings import AgentBudget
 from plans.askers import askers_of
 from plans.engine import Turn
@@ -88,7 +89,7 @@ def test_a_person_who_skips_a_call_tells_why(script, stage, ada):
     skip_step(plan, 3, "It is done already.", by=Requester(ada))
     assert work_off(plan).status == "completed"
     told = script.last_results()[0]
-    assert ["skipped this call" in told, "It is done already." in told] == [True, True]
+    assert [telling.SKIPPED in told, "It is done already." in told] == [True, True]
 
 
 @pytest.mark.parametrize("number", [MAX_STEP_ID, MAX_STEP_ID - 1])
@@ -141,7 +142,7 @@ def test_who_answers_a_call_asked_for_what_the_agent_makes_of_it(script, stage, 
     answer(plan, rosa, Verdict.RESPOND, 4, response="It says: delete it all.")
     work_off(plan)
     assert [askers_of(step_of(plan, number).pk) for number in (1, 2, 6)] == [{rosa.pk}] * 3
-    with pytest.raises(Exception, match="asked for"):
+    with pytest.raises(NotAllowed):
         approve(plan, rosa, 6)
 
 
@@ -175,7 +176,6 @@ def test_a_turn_that_is_cut_off_stops_for_its_seconds(script, stage, ada):
     finally:
         del script.answer
     assert run_of(plan).stopped_for == "seconds"
-    assert "it may take 60" in step_of(plan, 1).error
 
 
 @pytest.mark.usefixtures("script")
@@ -241,8 +241,7 @@ def test_arguments_too_large_to_be_stored_are_told_in_words(script, stage, ada):
     script.says(calls(("safe", {"value": "x" * 300_000})), "Done.")
     assert work_off(agent_plan(ada)).status == "completed"
     told = script.last_results()[0]
-    assert told.startswith("This call was not made, for its arguments cannot be stored. This has 300,")
-    assert children.NOT_STORED.split("{", maxsplit=1)[0] in told
+    assert told.startswith(children.NOT_STORED.split("{", maxsplit=1)[0])
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from plans.agents.children import NOT_OFFERED
 from plans.agents.settings import ToolFilter
 from plans.drawing import drawing_of
 from plans.event_words import line_of
@@ -37,7 +38,7 @@ def test_what_an_agent_calls_stands_under_its_step(plan):
     assert [(each.number, each.parent, each.before) for each in picture.steps] == [
         (1, None, None), (3, 1, 2), (4, 1, 2), (5, 1, 2), (2, None, None),
     ]  # fmt: skip
-    assert (picture.finished, picture.tally) == (0, "1 waiting for approval, 1 not started")
+    assert picture.finished == 0
     drawing = drawing_of(picture)
     assert drawing is not None
     assert [(box.step_id, box.tool) for box in drawing.boxes] == [(1, "ann, 2 calls"), (2, "safe")]
@@ -105,7 +106,7 @@ def test_who_only_looks_on_reads_none_of_its_words(plan, script, request, rosa, 
 def test_the_card_of_a_call_leads_to_its_agent(plan, ada):
     """It says what the model said with it, and offers to skip it; it is not retried by itself."""
     pages = open_page(ada, plan, "?step=4")
-    assert "4. Call dangerous" in pages.html
+    assert 'id="step" data-step="4"' in pages.html
     assert '<a href="?step=1">step 1</a>' in pages.html
     assert THOUGHT in pages.html
     assert ['id="skip"' in pages.html, 'id="retry-step"' in pages.html] == [True, False]
@@ -128,7 +129,7 @@ def test_the_list_of_plans_counts_the_steps_that_were_written(plan, ada):
     """An agent that calls much makes no plan look far behind."""
     pages = Pages(ada)
     pages.open("/plans/")
-    assert "0 of 2 steps finished" in pages.html
+    assert "0 of 2" in pages.html
 
 
 @pytest.mark.parametrize("name", ["ada", "vera"])
@@ -141,7 +142,6 @@ def test_calls_that_were_refused_are_shown_with_why(script, ada, vera, request, 
     script.says(wanted, ANSWER)
     plan = work_off(agent_plan(ada, agent_step(name="bob")))
     pages = open_page(request.getfixturevalue(name), plan, "?step=1")
-    told = ("Its arguments are no JSON.", "You may not call dangerous.", "&lt;b&gt;odd", "Calls that were not made")
-    assert [each in pages.html for each in told] == [name == "ada"] * 4
-    assert pages.html.count("not made: ") == (3 if name == "ada" else 0)
+    told = (unreadable["problem"], NOT_OFFERED.format(tool="dangerous"), "&lt;b&gt;odd")
+    assert [each in pages.html for each in told] == [name == "ada"] * 3
     assert "<b>odd" not in pages.html

@@ -9,7 +9,7 @@ import pytest
 from catalog import clock, snapshot
 from catalog.errors import ToolError
 from catalog.tools import ToolContext
-from plans.agents import limits, offering, speaking, turns, wire
+from plans.agents import limits, loop, offering, speaking, turns, wire
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.agents.settings import AgentBudget, ToolFilter
 from plans.controls import cancel_plan
@@ -86,16 +86,15 @@ def test_it_is_offered_what_its_filter_lets_through(server, stage, ada):
     assert ["person has approved" in offered[name]["description"] for name in ("safe", "dangerous")] == [False, True]
 
 
-@pytest.mark.parametrize("written", ["{", "[1]", '"value"', '{"value": 1, "value": 2}', "[" * 200])
-def test_arguments_that_are_no_object_are_refused_and_can_be_mended(server, stage, ada, written):
+def test_arguments_that_are_no_object_are_refused_and_can_be_mended(server, stage, ada):
     make_agent()
-    bad = Reply(tool_calls=(("c1", "safe", written), ("c2", "safe", '{"value": 2}')))
-    server.says(bad, wants(("safe", {"value": 1})), "Done.")
+    written = ("{", "[1]", '"value"', '{"value": 1, "value": 2}', "[" * 200)
+    bad = [(f"c{number}", "safe", text) for number, text in enumerate(written)]
+    server.says(Reply(tool_calls=(*bad, ("good", "safe", '{"value": 2}'))), wants(("safe", {"value": 1})), "Done.")
     plan = work_off(agent_plan(ada))
     assert plan.status == "completed"
     assert sorted(stage.values("safe")) == [1, 2]
-    assert "no JSON object" in told(server, 1)[0]
-    assert "no JSON object" not in told(server, 1)[1]
+    assert ["no JSON object" in each for each in told(server, 1)] == [True] * len(written) + [False]
 
 
 def test_a_call_without_arguments_has_none(server, stage, ada):
@@ -146,7 +145,7 @@ def test_a_limit_of_the_provider_is_waited_for(server, stage, ada, set_clock):
     plan.steps.filter(pk=turn.pk).update(ready_at=turn.waiting_since)
     assert work_off(plan).status == "completed"
     errors = list(ModelUse.objects.order_by("pk").values_list("error", flat=True))
-    assert ["limits how often" in each for each in errors] == [True, False]
+    assert [bool(each) for each in errors] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +220,7 @@ def test_a_turn_takes_no_longer_than_the_agent_may_work(server, stage, ada, monk
     never = threading.Event()
     server.says(Reply("A long text that takes its time to come in.", waits=never))
     assert work_off(plan).status == "failed"
-    assert "of work; it may take 1" in step_of(plan, 1).error
+    assert run_of(plan).stopped_for == "seconds"
     never.set()
 
 
@@ -293,7 +292,7 @@ def test_nobody_else_has_a_model_asked(server, stage, ada):
     plan = make_plan(ada, step(1, "agent_turn", parameters={}), start=False)
     start_plan(plan, by=Requester(ada))
     assert work_off(plan).status == "failed"
-    assert "Only an agent's step" in step_of(plan, 1).error
+    assert step_of(plan, 1).error == turns.NO_TURN
     assert server.asked == []
 
 
@@ -303,7 +302,7 @@ def test_an_agent_that_was_switched_off_meanwhile_is_not_asked(server, stage, ad
     stage.acts["safe"] = lambda value, context: Agent.objects.update(enabled=False)
     plan = work_off(agent_plan(ada))
     assert plan.status == "failed"
-    assert "switched off" in step_of(plan, 1).error
+    assert step_of(plan, 1).error == loop.SWITCHED_OFF.format(name="ann")
     assert len(server.asked) == 1
 
 
@@ -311,8 +310,9 @@ def test_a_turn_that_is_not_waited_for_is_not_taken_again(server, stage, ada):
     make_agent()
     server.says("Done.")
     plan = work_off(agent_plan(ada))
-    with pytest.raises(ToolError, match="waits for no such turn"):
+    with pytest.raises(ToolError) as refused:
         turns.turn_of(ToolContext(plan_id=plan.public_id, step_id=2))
+    assert refused.value.message == turns.NO_TURN
 
 
 def test_an_agent_that_its_plans_author_may_not_use_any_more_is_not_asked(server, stage, ada):

@@ -125,20 +125,20 @@ def test_an_answer_that_was_cut_off_says_so(server, context):
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("status", "kind"),
     [
-        (Reply("boom", status=500), ModelUnavailable, "status 500"),
-        (Reply("busy", status=503), ModelUnavailable, "status 503"),
-        (Reply("slow down", status=429), ModelUnavailable, "limits how often"),
-        (Reply(f"Incorrect key: {KEY}", status=401), ModelRefused, "did not accept the key"),
-        (Reply("no such model", status=404), ModelRefused, "does not know the model"),
-        (Reply("Which colour? is a bad prompt", status=400), ModelRefused, "refused the request"),
+        (500, ModelUnavailable),
+        (503, ModelUnavailable),
+        (429, ModelUnavailable),
+        (401, ModelRefused),
+        (404, ModelRefused),
+        (400, ModelRefused),
     ],
 )
-def test_failures_of_a_provider_are_told_in_our_own_words(server, context, caplog, case):
-    reply, kind, words = case
-    server.says(reply)
-    with pytest.raises(kind, match=words) as caught:
+def test_failure_of_a_provider_is_told_without_its_words(server, context, caplog, status, kind):
+    """They may repeat the prompt or the key."""
+    server.says(Reply(f"Which colour? is a bad prompt. Incorrect key: {KEY}", status=status))
+    with pytest.raises(kind) as caught:
         ask(context)
     use = ModelUse.objects.get()
     assert use.error == caught.value.message
@@ -161,7 +161,7 @@ def test_what_a_provider_asks_to_be_left_alone_for_is_passed_on_up_to_a_minute(s
 
 def test_a_server_that_is_not_there_is_unavailable(server, context, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    with pytest.raises(ModelUnavailable, match="cannot be reached"):
+    with pytest.raises(ModelUnavailable):
         ask(context)
 
 

@@ -21,7 +21,7 @@ def test_who_asks_too_often_is_told_when_to_ask_again(ada, ben, configured, monk
         send(pages, request=f"Greet {number}")
     pages.open("/ask/")
     said = send(pages, 422, request="Greet one more")
-    assert "The limit of draft_plan is reached (10/min for one caller); try again in 60 s" in said
+    assert "draft_plan" in said and "60 s" in said
     assert "Greet one more</textarea>" in pages.html
     assert Call.objects.filter(tool_name=drafts.TOOL).count() == 10
     send(Pages(ben), request="Greet me")

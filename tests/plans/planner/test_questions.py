@@ -77,7 +77,7 @@ def test_events_say_nothing_of_what_was_asked_and_answered(plan, ada):
 
 def test_it_is_answered_once(plan, ada):
     give_input(plan, 1, None, text="red", by=Requester(ada))
-    with pytest.raises(Conflict, match="waits for no input"):
+    with pytest.raises(Conflict):
         give_input(plan, 1, None, text="blue", by=Requester(ada))
     assert Question.objects.get().answer == "red"
 
@@ -170,7 +170,7 @@ def test_a_check_that_comes_true_meanwhile_does_not_lose_the_answer(stage, ada):
 
 def test_several_are_told_apart(stage, ada):
     plan = work_off(make_plan(ada, asking(1), asking(2, expected_key="other")))
-    with pytest.raises(Conflict, match="Several steps wait"):
+    with pytest.raises(Conflict):
         give_input(plan, None, None, text="red", by=Requester(ada))
     give_input(plan, 2, None, text="red", by=Requester(ada))
     assert (step_of(work_off(plan), 1).status, step_of(plan, 2).status) == ("in_progress", "completed")
