@@ -195,7 +195,7 @@ def test_a_lost_worker_holds_nothing(stage, ada):
     take_back()
     work_off(plan)
     request = request_of(plan)
-    with pytest.raises(Exception, match="taken over"):
+    with pytest.raises(Conflict):
         engine.advance(late, Turn("lost"))
     assert request_of(plan) == request
 
@@ -328,7 +328,7 @@ def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(app
     engine.advance(run, Turn("lost"))
     call = call_of(approved)
     assert (call.status, stage.values("dangerous")) == (("outcome_unknown", []) if lost else ("completed", ["x"]))
-    assert ("before executing" in call.late_evidence) == lost
+    assert (call.late_evidence != "") == lost
 
 
 def test_what_is_let_go_before_anything_of_it_ran_goes_to_another_worker(stage, ada, rosa):

@@ -86,10 +86,9 @@ def test_all_references_are_found_with_their_places() -> None:
 
 def test_many_small_references_cannot_make_a_large_value() -> None:
     memory = {"big": "x" * 100_000}
-    with pytest.raises(ParameterError, match="262,144 bytes"):
-        resolve({"texts": ["${big}"] * 1000}, memory)
-    with pytest.raises(ParameterError, match="smaller part"):
-        resolve("${big}" * 1000, memory)
+    for value in ({"texts": ["${big}"] * 1000}, "${big}" * 1000):
+        with pytest.raises(ParameterError):
+            resolve(value, memory)
 
 
 @pytest.mark.parametrize("part", ["${", "${a", "$", "$${", "${a.", "}", "${a}", "${a.b}."])

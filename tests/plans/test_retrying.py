@@ -104,8 +104,7 @@ def test_a_rejected_step_is_refused_again_with_the_first_reason(stage, ada, rosa
     again = call_of(plan)
     assert (again.replaces, again.error_kind, len(stage.played)) == (refused, "refused_before", 0)
     error = step_of(plan).error
-    assert error.startswith("Refused again without asking.") and "Rosa rejected exactly this in this plan" in error
-    assert error.endswith("): No."), "the reason stands alone, at the end"
+    assert "Rosa" in error and error.endswith("): No."), "the reason stands alone, at the end"
     assert ApprovalRequest.objects.count() == 1
 
 
@@ -153,25 +152,25 @@ def test_an_unknown_outcome_is_settled_not_retried(stage, ada, rosa):
     stage.acts["dangerous_hasty"] = lambda value, context: stage.acts["wait"](value, context)
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous")))
     plan.steps.filter(step_id=2).update(waiting_for="outcome")
-    with pytest.raises(Conflict, match="Say what happened"):
+    with pytest.raises(Conflict):
         retry(plan, 2)
+    assert step_of(plan, 2).waiting_for == "outcome"
     stage.acts.clear()
     assert step_of(retry(plan), 1).status == "pending"
     work_off(plan)
-    with pytest.raises(Conflict, match="Say what happened"):
+    with pytest.raises(Conflict):
         retry(plan)
+    assert step_of(plan, 2).waiting_for == "outcome"
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [("pending", "not started"), ("completed", "is done"), ("cancelled", "was cancelled"), ("in_progress", "No step")],
-)
-def test_plans_that_cannot_be_retried(stage, ada, status, words):
-    """The conflict says why, and what to do instead."""
+@pytest.mark.parametrize("status", ["pending", "completed", "cancelled", "in_progress"])
+def test_plans_that_cannot_be_retried(stage, ada, status):
     plan = make_plan(ada, act(1))
     Plan.objects.filter(pk=plan.pk).update(status=status)
-    with pytest.raises(Conflict, match=words):
+    with pytest.raises(Conflict):
         retry(plan)
+    plan.refresh_from_db()
+    assert plan.status == status
 
 
 def test_a_failed_plan_cannot_be_started(stage, ada):
@@ -187,10 +186,10 @@ def test_steps_that_cannot_be_retried(stage, ada):
     stage.acts["keeping"] = raises(ToolError("no"))
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, tool="keeping"), act(4, dependencies=[3])))
     for number in (1, 2, 4):
-        with pytest.raises(Conflict, match=f"Step {number} has not failed"):
+        with pytest.raises(Conflict, match=f"Step {number}"):
             retry(plan, number)
     plan.steps.filter(step_id=4).update(status="cancelled")
-    with pytest.raises(Conflict, match="needs step 3"):
+    with pytest.raises(Conflict, match="step 3"):
         retry(plan, 4)
 
 
@@ -223,7 +222,7 @@ def test_a_paused_plan_is_retried_when_it_is_resumed(stage, ada):
     stage.acts.clear()
     pause_plan(plan, by=Requester(ada))
     retry(plan, 1)
-    with pytest.raises(Conflict, match="has started"):
+    with pytest.raises(Conflict):
         change_plan(plan, read_change({"remove": [1]}), by=Requester(ada))
     assert stage.values("safe") == [None]
     resume_plan(plan, by=Requester(ada))
@@ -279,8 +278,7 @@ def test_over_rest(stage, ada, ben):
     assert Rest(ada).post(path, {"step_id": 1}).status_code == 409
     assert Rest(ada).post(path).json()["steps"][1]["status"] == "pending"
     cancel_plan(plan, by=Requester(ada))
-    refused = Rest(ada).post(path)
-    assert (refused.status_code, "Clone it" in refused.json()["detail"]) == (409, True)
+    assert Rest(ada).post(path).status_code == 409
 
 
 def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):

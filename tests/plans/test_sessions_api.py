@@ -163,7 +163,6 @@ def test_nothing_but_the_planning_tools_changes_a_list(ada):
         rest.post("calls/", {"tool": "render_text", "arguments": {"template": "x", "values": {}}, "plan": plan}),
     ]
     assert [response.status_code for response in refused] == [409] * len(refused)
-    assert "only the planning tools change it" in refused[0].json()["detail"]
     assert rest.get(f"plans/{plan}/").json() == before
 
 

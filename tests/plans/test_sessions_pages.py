@@ -39,14 +39,14 @@ def test_a_session_shows_its_list_beside_its_calls(ada):
 
 
 def test_empty_states(ada):
-    client = Pages(ada).client
-    assert "No sessions yet" in text_of(client.get("/sessions/"))
-    agent = Agent(ada)
+    """No sessions, a session without a list, a list without steps, no older sessions."""
+    client, agent = Pages(ada).client, Agent(ada)
+    shown = [text_of(client.get("/sessions/"))]
     call = agent.call("read_plan")
-    assert "No list yet" in text_of(client.get(f"/sessions/{call.plan_ref}/"))
+    shown.append(text_of(client.get(f"/sessions/{call.plan_ref}/")))
     row = agent.setup()
-    assert "No steps yet" in text_of(client.get(f"/sessions/{row.public_id}/"))
-    assert "No older sessions" in text_of(client.get("/sessions/?before=1"))
+    shown += [text_of(client.get(path)) for path in (f"/sessions/{row.public_id}/", "/sessions/?before=1")]
+    assert ['class="empty"' in page for page in shown] == [True] * 4
 
 
 def test_the_list_of_sessions_names_each_once_by_its_list_of_now(ada):

@@ -54,7 +54,7 @@ def test_it_did_not_happen(unknown, stage):
     """The step fails with what the person says; nothing runs again by itself."""
     settle(unknown, "did_not_happen")
     assert work_off(unknown).status == "failed"
-    assert step_of(unknown).error == "A person settled that it did not happen. I looked."
+    assert step_of(unknown).error.endswith("I looked.")
     assert (call_of(unknown).status, step_of(unknown, 2).status) == ("failed", "pending")
     assert len(stage.played) == 1
 
