@@ -1,6 +1,7 @@
 """The planning tools: every message and rule of the session's list, in memory."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -201,31 +202,31 @@ def test_a_plan_renders_as_a_list(chat):
     assert chat.plan.render() == "Objective: Empty\nStatus: active\n\n<no steps>"
 
 
-@pytest.mark.parametrize(
-    ("of", "arguments", "said"),
-    [
-        (SETUP, {}, "Missing required field: 'objective'"),
-        (SETUP, {"objective": None}, "objective: value cannot be None"),
-        (SETUP, {"objective": 5}, "objective: expected text"),
-        (SETUP, {"objective": "x", "x": 1}, "Extra keys not permitted: ['x']"),
-        (SETUP, {"objective": "x", "y": 1, "x": 1}, "Extra keys not permitted: ['y', 'x']"),
-        (SETUP, {"objective": "x", "initial_steps": "a"}, "initial_steps: expected a list"),
-        (SETUP, {"objective": "x", "initial_steps": ["a", None]}, "initial_steps.1: value cannot be None"),
-        (ADD, {}, "Missing required field: 'steps'"),
-        (ADD, {"steps": None}, "steps: value cannot be None"),
-        (UPDATE, {}, "Missing required field: 'step_id'"),
-        (UPDATE, {"step_id": None}, "step_id: value cannot be None"),
-        (UPDATE, {"step_id": "1", "status": "done"}, "step_id: expected an integer"),
-        (UPDATE, {"step_id": True, "status": "done"}, "step_id: expected an integer"),
-        (UPDATE, {"step_id": 1, "status": "finished"}, "status: expected one of ['pending', 'in_progress', 'done']"),
-        (UPDATE, {"step_id": 1, "status": ["done"]}, "status: expected one of ['pending', 'in_progress', 'done']"),
-        (UPDATE, {"step_id": 1, "notes": "n"}, "Extra keys not permitted: ['notes']"),
-        (READ, {"query": None}, "Extra keys not permitted: ['query']"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused_in_the_words_of_the_contract(chat, of, arguments, said):
+MISFITS: list[tuple[Any, dict[str, Any], str]] = [
+    (SETUP, {}, "Missing required field: 'objective'"),
+    (SETUP, {"objective": None}, "objective: value cannot be None"),
+    (SETUP, {"objective": 5}, "objective: expected text"),
+    (SETUP, {"objective": "x", "x": 1}, "Extra keys not permitted: ['x']"),
+    (SETUP, {"objective": "x", "y": 1, "x": 1}, "Extra keys not permitted: ['y', 'x']"),
+    (SETUP, {"objective": "x", "initial_steps": "a"}, "initial_steps: expected a list"),
+    (SETUP, {"objective": "x", "initial_steps": ["a", None]}, "initial_steps.1: value cannot be None"),
+    (ADD, {}, "Missing required field: 'steps'"),
+    (ADD, {"steps": None}, "steps: value cannot be None"),
+    (UPDATE, {}, "Missing required field: 'step_id'"),
+    (UPDATE, {"step_id": None}, "step_id: value cannot be None"),
+    (UPDATE, {"step_id": "1", "status": "done"}, "step_id: expected an integer"),
+    (UPDATE, {"step_id": True, "status": "done"}, "step_id: expected an integer"),
+    (UPDATE, {"step_id": 1, "status": "finished"}, "status: expected one of ['pending', 'in_progress', 'done']"),
+    (UPDATE, {"step_id": 1, "status": ["done"]}, "status: expected one of ['pending', 'in_progress', 'done']"),
+    (UPDATE, {"step_id": 1, "notes": "n"}, "Extra keys not permitted: ['notes']"),
+    (READ, {"query": None}, "Extra keys not permitted: ['query']"),
+]
+
+
+def test_arguments_that_do_not_fit_are_refused_in_the_words_of_the_contract(chat):
     chat.setup("Try it", "a")
-    assert invoke(of, arguments, session=chat.session).message == f"Tool validation failed: {said}"
+    said = [(of, arguments, invoke(of, arguments, session=chat.session).message) for of, arguments, _ in MISFITS]
+    assert said == [(of, arguments, f"Tool validation failed: {text}") for of, arguments, text in MISFITS]
 
 
 def test_a_null_for_what_is_optional_counts_as_left_out(chat):

@@ -84,45 +84,45 @@ def test_a_document_and_its_json_are_judged_alike() -> None:
     assert check_plan(PlanDocument.model_validate(raw), TOOLS) == check_plan(raw, TOOLS)
 
 
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        ([step(1, "notes")], ("steps.0.tool", "unknown_tool")),
-        ([step(1), step(1, expected_key="b")], ("steps.1.step_id", "duplicate_step_id")),
-        ([step(0)], ("steps.0.step_id", "minimum")),
-        ([step(1, needs=(1,))], ("steps.0.dependencies.0", "self_dependency")),
-        ([step(1), step(2, needs=(1, 1))], ("steps.1.dependencies.1", "duplicate_dependency")),
-        ([step(1, needs=(9,))], ("steps.0.dependencies.0", "unknown_dependency")),
-        ([step(1, needs=(2,)), step(2, needs=(1,))], ("steps.0.dependencies", "circular_dependency")),
-        ([step(1), step(2, expected_key="key_1")], ("steps.1.expected_key", "duplicate_key")),
-        ([step(1, done_check="value not None")], ("steps.0.done_check", "done_check_invalid")),
-        ([step(1, done_check="value.pop()")], ("steps.0.done_check", "done_check_invalid")),
-        ([step(1, done_check="")], ("steps.0.done_check", "done_check_invalid")),
-        ([step(1, done_check="True")], ("steps.0.done_check", "done_check_constant")),
-        ([step(1, "wipe")], ("steps.0.tool", "waits_for_approval")),
-        ([step(1, expected_key=None)], ("steps.0", "no_output_key")),
-        ([step(1, None, expected_key=None, output_path=["a"])], ("steps.0.output_path", "output_path_unused")),
-        ([step(1, agent="ann")], ("steps.0.agent", "tool_and_agent")),
-        ([step(1, None, agent="nobody")], ("steps.0.agent", "agent_unavailable")),
-        ([step(1, None, agent="ann", expected_key=None)], ("steps.0", "no_output_key")),
-        ([step(1, None, agent="ann", parameters={"a": "${later}"})], ("steps.0.parameters.a", "unknown_reference")),
-        ([step(1, None, agent="ann", parameters={"a": {"$secret": "k"}})], ("steps.0.parameters.a", "secret_missing")),
-        ([step(1, status="completed")], ("steps.0.status", "run_time_field")),
-        ([step(1, colour="red")], ("steps.0.colour", "unknown_field")),
-        ([query(facts(ticker=5))], ("steps.0.parameters.parameters.ticker", "type")),
-        ([query(facts(ticker="A", kind="x"))], ("steps.0.parameters.parameters.kind", "value_error")),
-        ([query(facts(ticker="A", kind="crash"))], ("steps.0.parameters", "check_failed")),
-        ([query({"query_type": "rumours"})], ("steps.0.parameters.query_type", "query_type_unsupported")),
-        ([step(1, parameters={})], ("steps.0.parameters.text", "required")),
-        ([step(1, parameters={"text": "a", "txt": 1})], ("steps.0.parameters.txt", "additionalProperties")),
-        ([step(1, parameters={"text": "${nobody}"})], ("steps.0.parameters.text", "unknown_reference")),
-        ([step(1), step(2, parameters={"text": "${key_1}"})], ("steps.1.parameters.text", "reference_not_before")),
-        ([step(1, parameters={"text": "${key_1}"})], ("steps.0.parameters.text", "reference_not_before")),
-        ([step(1, parameters={"text": "${"})], ("steps.0.parameters.text", "reference_malformed")),
-    ],
-)
-def test_a_problem_is_found_at_its_path(steps: list[Any], expected: tuple[str, str]) -> None:
-    assert marks(check(*steps)) == [expected]
+PROBLEMS: list[tuple[list[Any], tuple[str, str]]] = [
+    ([step(1, "notes")], ("steps.0.tool", "unknown_tool")),
+    ([step(1), step(1, expected_key="b")], ("steps.1.step_id", "duplicate_step_id")),
+    ([step(0)], ("steps.0.step_id", "minimum")),
+    ([step(1, needs=(1,))], ("steps.0.dependencies.0", "self_dependency")),
+    ([step(1), step(2, needs=(1, 1))], ("steps.1.dependencies.1", "duplicate_dependency")),
+    ([step(1, needs=(9,))], ("steps.0.dependencies.0", "unknown_dependency")),
+    ([step(1, needs=(2,)), step(2, needs=(1,))], ("steps.0.dependencies", "circular_dependency")),
+    ([step(1), step(2, expected_key="key_1")], ("steps.1.expected_key", "duplicate_key")),
+    ([step(1, done_check="value not None")], ("steps.0.done_check", "done_check_invalid")),
+    ([step(1, done_check="value.pop()")], ("steps.0.done_check", "done_check_invalid")),
+    ([step(1, done_check="")], ("steps.0.done_check", "done_check_invalid")),
+    ([step(1, done_check="True")], ("steps.0.done_check", "done_check_constant")),
+    ([step(1, "wipe")], ("steps.0.tool", "waits_for_approval")),
+    ([step(1, expected_key=None)], ("steps.0", "no_output_key")),
+    ([step(1, None, expected_key=None, output_path=["a"])], ("steps.0.output_path", "output_path_unused")),
+    ([step(1, agent="ann")], ("steps.0.agent", "tool_and_agent")),
+    ([step(1, None, agent="nobody")], ("steps.0.agent", "agent_unavailable")),
+    ([step(1, None, agent="ann", expected_key=None)], ("steps.0", "no_output_key")),
+    ([step(1, None, agent="ann", parameters={"a": "${later}"})], ("steps.0.parameters.a", "unknown_reference")),
+    ([step(1, None, agent="ann", parameters={"a": {"$secret": "k"}})], ("steps.0.parameters.a", "secret_missing")),
+    ([step(1, status="completed")], ("steps.0.status", "run_time_field")),
+    ([step(1, colour="red")], ("steps.0.colour", "unknown_field")),
+    ([query(facts(ticker=5))], ("steps.0.parameters.parameters.ticker", "type")),
+    ([query(facts(ticker="A", kind="x"))], ("steps.0.parameters.parameters.kind", "value_error")),
+    ([query(facts(ticker="A", kind="crash"))], ("steps.0.parameters", "check_failed")),
+    ([query({"query_type": "rumours"})], ("steps.0.parameters.query_type", "query_type_unsupported")),
+    ([step(1, parameters={})], ("steps.0.parameters.text", "required")),
+    ([step(1, parameters={"text": "a", "txt": 1})], ("steps.0.parameters.txt", "additionalProperties")),
+    ([step(1, parameters={"text": "${nobody}"})], ("steps.0.parameters.text", "unknown_reference")),
+    ([step(1), step(2, parameters={"text": "${key_1}"})], ("steps.1.parameters.text", "reference_not_before")),
+    ([step(1, parameters={"text": "${key_1}"})], ("steps.0.parameters.text", "reference_not_before")),
+    ([step(1, parameters={"text": "${"})], ("steps.0.parameters.text", "reference_malformed")),
+]
+
+
+def test_problems_are_found_at_their_paths() -> None:
+    found = {str(steps): (marks(check(*steps)), expected) for steps, expected in PROBLEMS}
+    assert {steps: marked for steps, (marked, expected) in found.items() if marked != [expected]} == {}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from catalog.storable import MAX_RESULT
+from plans.models import Plan
 from plans.selectors import memory_of
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
 
@@ -53,27 +54,64 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_result_that_cannot_be_kept_fails_its_step(stage, ada, what):
-    """With a sentence; nothing of it is stored."""
-    value, said = REFUSED[what]
-    stage.acts["keeping"] = lambda given, context: value
-    plan = work_off(make_plan(ada, act(1, tool="keeping"), act(2, "on"), act(3, dependencies=[1])))
-    assert (plan.status, step_of(plan).status, step_of(plan, 2).status) == ("failed", "failed", "completed")
-    assert said in step_of(plan).error
-    assert step_of(plan).error.startswith("Tool 'keeping' returned ")
-    kind = "result_too_large" if "can be kept" in step_of(plan).error else "result_not_json"
-    assert (call_of(plan).error_kind, memory_of(plan)["values"]) == (kind, {})
-    assert len(call_of(plan).response) < 5000
-    assert_gapless(plan)
+def test_results_that_cannot_be_kept_fail_their_steps(stage, ada):
+    """With a sentence; nothing of them is stored."""
+    values = [value for value, _ in REFUSED.values()]
+    stage.acts["keeping"] = lambda given, context: values[given]
+    plans = [
+        work_off(make_plan(ada, act(1, number, "keeping"), act(2, "on"), act(3, dependencies=[1])))
+        for number in range(len(values))
+    ]
+    found = {what: outcome_of(plan, said) for plan, (what, (_, said)) in zip(plans, REFUSED.items(), strict=True)}
+    assert {what: outcome for what, outcome in found.items() if outcome != AS_REFUSED} == {}
+    for plan in plans:
+        assert_gapless(plan)
 
 
-@pytest.mark.parametrize(
-    "value", ["x" * (MAX_RESULT - 2), "", 0, False, None, 2**53 - 1, 1e308, deep(60), {"": ""}, "\0\u2028🙂", (1, 2)]
-)
-def test_what_fits_is_kept_as_it_is(stage, ada, value):
+AS_REFUSED = ("failed", ["failed", "completed", "pending"], True, True, {}, True)
+
+
+def outcome_of(plan: Plan, said: str) -> tuple[Any, ...]:
+    """Return what became of a plan whose first step's result cannot be kept."""
+    error, call = step_of(plan).error, call_of(plan)
+    kind = "result_too_large" if "can be kept" in error else "result_not_json"
+    is_said = said in error and error.startswith("Tool 'keeping' returned ")
+    statuses = list(plan.steps.order_by("step_id").values_list("status", flat=True))
+    return (
+        plan.status,
+        statuses,
+        is_said,
+        call.error_kind == kind,
+        memory_of(plan)["values"],
+        len(call.response) < 5000,
+    )
+
+
+KEPT: list[Any] = [
+    "x" * (MAX_RESULT - 2),
+    "",
+    0,
+    False,
+    None,
+    2**53 - 1,
+    1e308,
+    deep(60),
+    {"": ""},
+    "\0\u2028🙂",
+    (1, 2),
+]
+
+
+def test_results_that_fit_are_kept_as_they_are(stage, ada):
     """To the last byte, also what reads like nothing."""
-    stage.acts["keeping"] = lambda given, context: {"results": [value]} if not isinstance(value, str) else value
-    plan = work_off(make_plan(ada, act(1, tool="keeping", output_path=["results", "0"])))
-    assert plan.status == "completed"
-    assert memory_of(plan)["values"]["kept"] == (list(value) if isinstance(value, tuple) else value)
+    stage.acts["keeping"] = lambda given, context: (
+        KEPT[given] if isinstance(KEPT[given], str) else {"results": [KEPT[given]]}
+    )
+    faults = {}
+    for number, value in enumerate(KEPT):
+        plan = work_off(make_plan(ada, act(1, number, "keeping", output_path=["results", "0"])))
+        found = memory_of(plan)["values"].get("kept", "nothing")
+        expected = list(value) if isinstance(value, tuple) else value
+        if (plan.status, found, type(found)) != ("completed", expected, type(expected)):
+            faults[number] = (plan.status, found)
+    assert faults == {}

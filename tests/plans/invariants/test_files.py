@@ -123,27 +123,30 @@ def test_a_secret_belongs_nowhere(small, tmp_path):
     assert place.startswith("plans_memoryitem.value:")
 
 
-@pytest.mark.parametrize(
-    ("option", "content", "why"),
-    [
-        ("effects", b"call_x one began\n", "line 1: a line is"),
-        ("effects", b"\xff\xfe\n", "line 1: this is not UTF-8"),
-        ("effects", b"x" * 70_000, "line 1: a line has at most"),
-        ("history", b'{"type": "ok", "f": "plan"}\n[1]\n', "line 2: this is not a JSON object"),
-        ("history", b"{\n", "line 1: this is not JSON"),
-        ("history", b"[" * 50_000, "line 1: this is not JSON"),
-        ("history", b'{"type": "perhaps", "f": "plan"}\n', "line 1: type must be one of"),
-        ("history", b'{"type": "ok"}\n', "line 1: type must be one of"),
-        ("history", b'{"type": "ok", "f": "plan", "id": "plan_\\ud800"}\n', "line 1: this holds characters"),
-        ("history", b'{"type": "ok", "f": "plan", "id": "plan_\\u0000"}\n', "line 1: this holds characters"),
-        ("effects", b"call_\x00 1 began\n", "line 1: a line is"),
-        ("history", None, "cannot be read"),
-    ],
-)
-def test_a_file_of_another_shape_is_refused(db, tmp_path, option, content, why):
-    """With its line and what is wrong with it; nothing of it is repeated."""
-    path = tmp_path / "given"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(CannotCheck, match=why):
-        broken(**{option: path})
+ODD_FILES: list[tuple[str, bytes | None, str]] = [
+    ("effects", b"call_x one began\n", "line 1: a line is"),
+    ("effects", b"\xff\xfe\n", "line 1: this is not UTF-8"),
+    ("effects", b"x" * 70_000, "line 1: a line has at most"),
+    ("history", b'{"type": "ok", "f": "plan"}\n[1]\n', "line 2: this is not a JSON object"),
+    ("history", b"{\n", "line 1: this is not JSON"),
+    ("history", b"[" * 50_000, "line 1: this is not JSON"),
+    ("history", b'{"type": "perhaps", "f": "plan"}\n', "line 1: type must be one of"),
+    ("history", b'{"type": "ok"}\n', "line 1: type must be one of"),
+    ("history", b'{"type": "ok", "f": "plan", "id": "plan_\\ud800"}\n', "line 1: this holds characters"),
+    ("history", b'{"type": "ok", "f": "plan", "id": "plan_\\u0000"}\n', "line 1: this holds characters"),
+    ("effects", b"call_\x00 1 began\n", "line 1: a line is"),
+    ("history", None, "cannot be read"),
+]
+
+
+def test_files_of_another_shape_are_refused(db, tmp_path):
+    """With the line; nothing of it is repeated."""
+    told = []
+    for number, (option, content, _) in enumerate(ODD_FILES):
+        path = tmp_path / str(number)
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(CannotCheck) as refused:
+            broken(**{option: path})
+        told.append(str(refused.value))
+    assert [text for text, (*_, why) in zip(told, ODD_FILES, strict=True) if why not in text] == []
