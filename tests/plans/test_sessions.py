@@ -154,7 +154,7 @@ def test_a_new_setup_replaces_the_list_and_counts_from_1_again(agent):
 
 def test_a_refused_call_fails_and_leaves_nothing(agent):
     call = agent.call("add_step", steps=["a"])
-    assert (call.status, call.message) == ("failed", "Tool validation failed: No plan is currently initialised.")
+    assert (call.status, call.error_kind) == ("failed", "validation_error")
     agent.setup("a")
     events = events_of(agent.row)
     assert agent.call("update_step", step_id=999, status="done").message.endswith("Step 999 does not exist.")
@@ -170,15 +170,15 @@ def test_a_list_that_may_not_be_modified_is_refused_and_can_be_read(agent):
         ("update_step", {"step_id": 1, "status": "done"}),
     ):
         call = agent.call(tool, **arguments)
-        assert call.message == "Tool validation failed: This session's plan may not be modified."
+        assert (call.status, call.error_kind) == ("failed", "validation_error")
     assert agent.statuses == ["pending"]
     assert agent.call("read_plan").status == "completed"
 
 
 def test_a_cancelled_list_is_no_longer_active(agent):
     cancel_plan(agent.setup("a"), by=agent.by)
-    said = agent.call("add_step", steps=["b"]).message
-    assert said == "Tool validation failed: Plan must be active. Current status: completed."
+    call = agent.call("add_step", steps=["b"])
+    assert (call.status, call.error_kind) == ("failed", "validation_error")
     assert agent.setup("b").status == "in_progress"
 
 
@@ -245,9 +245,8 @@ def test_a_call_that_comes_too_late_for_its_list_is_refused_as_it_would_be_a_mom
     outcome = engine.perform(slow)
     agent.call("update_step", step_id=1, status="done")
     call = ended(slow, outcome)
-    said = "Plan must be active. Current status: completed."
-    assert (call.status, call.message) == ("failed", f"Tool validation failed: {said}")
-    assert json.loads(call.response)["error"] == said
+    assert (call.status, call.error_kind) == ("failed", "validation_error")
+    assert call.message.endswith(json.loads(call.response)["error"])
     assert agent.statuses == ["completed"]
 
 
