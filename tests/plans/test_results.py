@@ -68,7 +68,7 @@ def test_results_that_cannot_be_kept_fail_their_steps(stage, ada):
         assert_gapless(plan)
 
 
-AS_REFUSED = ("failed", ["failed", "completed", "pending"], True, True, {}, True)
+AS_REFUSED: tuple[Any, ...] = ("failed", ["failed", "completed", "pending"], True, True, {}, True)
 
 
 def outcome_of(plan: Plan, said: str) -> tuple[Any, ...]:

@@ -17,13 +17,17 @@ from tests.builders import make_plan, step, work_off
 from tests.pages import Pages
 
 pytestmark = pytest.mark.django_db(transaction=True)
-GREET = {
+GREET: dict[str, Any] = {
     "tool": "render_text",
     "args": {"template": "Hello, {name}!", "values": {"name": "Jo"}},
     "reason": "It greets.",
 }
-KEEP = {"tool": "write_file", "args": {"path": "a.txt", "content": "hello"}, "reason": "It must be kept."}
-GOOD = {"intent": "Greet Jo and keep it", "needs_tools": True, "tool_calls": [GREET, KEEP]}
+KEEP: dict[str, Any] = {
+    "tool": "write_file",
+    "args": {"path": "a.txt", "content": "hello"},
+    "reason": "It must be kept.",
+}
+GOOD: dict[str, Any] = {"intent": "Greet Jo and keep it", "needs_tools": True, "tool_calls": [GREET, KEEP]}
 BAD = {"intent": "Greet Jo", "needs_tools": True, "tool_calls": [GREET | {"tool": "rendr_text"}]}
 WHICH = "Which e-mail address is yours?"
 QUESTION = {"intent": "Send a badge", "needs_user_input": True, "input_request": WHICH}
