@@ -12,6 +12,7 @@ from catalog.registry import register_tool
 from catalog.sync import sync_tools
 from plans.models import Plan
 from tests.builders import approve, work_off
+from tests.catalogs import fill_catalog
 from tests.pages import Pages
 from tests.tools_to_try import TOOLS
 
@@ -32,7 +33,7 @@ def to_try(catalog):
     """The tools that are tried, in the catalog."""
     for each in TOOLS:
         register_tool(each)
-    sync_tools()
+    fill_catalog()
     yield
     for each in TOOLS:
         registry._TOOLS.pop(each.name)
