@@ -11,6 +11,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from catalog.canonical import MAX_BYTES
 from catalog.intake import PageQuery, QuerySerializer, StrictSerializer
 from catalog.models import ApiToken
 from catalog.pages import Cursor, PageAt
@@ -51,6 +52,12 @@ class Endpoint(APIView):
         has_body = request.META.get("CONTENT_LENGTH") not in (None, "", "0")
         if has_body and AlwaysJSON().select_parser(request, self.get_parsers()) is None:
             raise UnsupportedMediaType(request.content_type)
+
+    def perform_authentication(self, request: Request) -> None:
+        """Keep the body before a session is checked: Django's CSRF check parses it, and a stream is read only once."""
+        if int(request.META.get("CONTENT_LENGTH") or 0) <= MAX_BYTES:
+            request.body  # noqa: B018 (reading it keeps it)
+        super().perform_authentication(request)
 
     @property
     def user(self) -> "User":
