@@ -9,13 +9,14 @@ from django.utils.deprecation import MiddlewareMixin
 from catalog.problems import AWAY, MEDIA_TYPE, Problem
 
 API_PREFIX = "/api/"
-KEPT_HEADERS = ("Allow", "Retry-After", "WWW-Authenticate")
+KEPT_HEADERS = ("Allow", "Connection", "Retry-After", "WWW-Authenticate")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 DETAILS: Mapping[int, str] = {
     400: "The request was refused as malformed.",
     403: "You may not do this.",
     404: "There is nothing at this path.",
     405: "This path does not take that method.",
+    408: "The request body came too slowly. Send it again.",
     413: "The request body is too large.",
     503: AWAY.detail,
 }

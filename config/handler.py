@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from io import BytesIO
 from typing import IO, Any, TypeVar, cast
 
 from django.conf import settings
@@ -19,6 +20,9 @@ from django.core.signals import request_started
 from django.db import close_old_connections
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
+
+from config.bodies import BodyRefused, read_body
+from config.middleware import REFUSED_BODY
 
 ResultT = TypeVar("ResultT")
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -38,9 +42,11 @@ class Handler(ASGIHandler):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
         try:
-            body = await self.read_body(receive)
+            body = await read_body(scope, receive)
         except RequestAborted:
             return
+        except BodyRefused as refusal:
+            body, scope = BytesIO(), {**scope, REFUSED_BODY: refusal.status}
         threads = self._probed if scope["path"] in PROBES else self._threads
         response = await self._in_thread(self._answer, scope, body, threads=threads)
         if not response.streaming:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from time import perf_counter
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
 
 from catalog import tracing
 from catalog.models import ApiToken
@@ -23,6 +24,9 @@ SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 QUIET = frozenset({"healthz", "readyz", "metrics", "static"})
 """What asks so often, and says so little, that its lines are for DEBUG."""
+
+REFUSED_BODY = "toolgate.refused_body"
+"""Key of a request's ASGI scope under which the handler notes the status with which it stopped reading the body."""
 
 log = logging.getLogger("toolgate.http")
 
@@ -79,3 +83,18 @@ def asker_of(request: HttpRequest) -> dict[str, int]:
         return {"token": token.pk, "user": token.user_id}
     user = request.__dict__.get("_cached_user")
     return {"user": user.pk} if user is not None and user.pk else {}
+
+
+class RefuseBodies:
+    """Answers requests whose body was not read to its end: 413 or 408, and the connection is closed."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Answer before anything looks at the request."""
+        status = getattr(request, "scope", {}).get(REFUSED_BODY)
+        if status is None:
+            return self._get_response(request)
+        page = render_to_string(f"{status}.html")
+        return HttpResponse(page, status=status, headers={"Connection": "close"})

@@ -155,6 +155,7 @@ MIDDLEWARE = [
     "config.middleware.Told",
     "catalog.middleware.ApiProblems",
     "django.middleware.security.SecurityMiddleware",
+    "config.middleware.RefuseBodies",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
