@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.http import parse_cookie
-from django.http.request import validate_host
+from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
 from catalog.access import act_through, sees_all
@@ -70,7 +70,8 @@ def _by_session(headers: list[tuple[str, str]]) -> Visitor:
     cookies = parse_cookie("; ".join(value for name, value in headers if name == "cookie"))
     key = cookies.get(settings.SESSION_COOKIE_NAME)
     origins = [value for name, value in headers if name == "origin"]
-    if (key or origins) and not (len(origins) == 1 and is_allowed(origins[0])):
+    host = dict(headers).get("host", "").lower()
+    if (key or origins) and not (len(origins) == 1 and is_allowed(origins[0], host)):
         raise TurnedAway(NO_RIGHT, "A page of another origin may not open this socket.")
     session = import_module(settings.SESSION_ENGINE).SessionStore(key)
     user = get_user(SimpleNamespace(session=session))  # type: ignore[arg-type] # it reads the session and nothing else
@@ -79,17 +80,19 @@ def _by_session(headers: list[tuple[str, str]]) -> Visitor:
     return Visitor(user, None, sees_all(user))
 
 
-def is_allowed(origin: str) -> bool:
-    """Say whether pages of this origin are ours: of an allowed host, or trusted by name."""
+def is_allowed(origin: str, host: str) -> bool:
+    """Return whether a page of `origin` may open a socket that was asked for at `host`, as Django's CSRF check decides.
+
+    Scheme, host and port must be the socket's own, or those of an entry in CSRF_TRUSTED_ORIGINS.
+    """
+    own_scheme = "https" if settings.TOOLGATE_HTTPS else "http"
+    if validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS) and origin.lower() == f"{own_scheme}://{host}":
+        return True
     try:
         parts = urlsplit(origin)
-        host = parts.hostname or ""
     except ValueError:
         return False
-    if parts.scheme not in ("http", "https") or not host:
-        return False
-    named = f"[{host}]" if ":" in host else host
-    return validate_host(named, settings.ALLOWED_HOSTS) or any(
+    return any(
         parts.scheme == trusted.scheme and is_same_domain(parts.netloc, trusted.netloc.lstrip("*"))
         for trusted in map(urlsplit, settings.CSRF_TRUSTED_ORIGINS)
     )

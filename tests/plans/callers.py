@@ -43,7 +43,7 @@ def session_of(user: User) -> str:
 def by_session(user: User, origin: str | None = ORIGIN) -> list[tuple[bytes, bytes]]:
     """Return the headers of a browser in which the user is signed in."""
     cookie = (b"cookie", f"{settings.SESSION_COOKIE_NAME}={session_of(user)}".encode())
-    return [cookie, *([(b"origin", origin.encode())] if origin else [])]
+    return [(b"host", b"localhost"), cookie, *([(b"origin", origin.encode())] if origin else [])]
 
 
 def by_token(user: User, *scopes: str, kind: str = "personal") -> list[tuple[bytes, bytes]]:

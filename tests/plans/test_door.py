@@ -18,28 +18,32 @@ def plan(transactional_db: None, catalog: None, ada: User) -> Plan:
     return make_plan(ada, step(1), start=False)
 
 
-@pytest.mark.parametrize("origin", ["http://localhost", "https://127.0.0.1:8443", "http://[::1]:8000"])
-def test_pages_of_allowed_hosts_are_ours(origin: str) -> None:
-    """On any port: hosts are what is allowed."""
-    assert is_allowed(origin)
+OWN = ["localhost", "127.0.0.1:8443", "[::1]:8000"]
+FOREIGN = [
+    "http://evil.example", "null", "", "file:///etc", "http://localhost.evil.example", "http://[", "localhost",
+    "https://localhost:8000", "http://localhost", "http://localhost:8001", "http://127.0.0.1:8000",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "origin",
-    ["http://evil.example", "null", "", "file:///etc", "http://localhost.evil.example", "http://[", "localhost"],
-)
-def test_other_pages_are_not(origin: str) -> None:
-    """Whatever they send."""
-    assert not is_allowed(origin)
+def test_origin_must_be_the_sockets_own() -> None:
+    """Scheme, host and port: another program of the same machine serves on another port."""
+    assert [host for host in OWN if not is_allowed(f"http://{host}", host)] == []
+    assert [origin for origin in FOREIGN if is_allowed(origin, "localhost:8000")] == []
+    assert not is_allowed("http://evil.example", "evil.example")
 
 
-def test_a_trusted_origin_is_named_with_its_scheme_and_port(settings) -> None:
-    """As for forms."""
+def test_trusted_origin_is_named_with_scheme_and_port(settings) -> None:
     settings.CSRF_TRUSTED_ORIGINS = ["https://gate.example:444", "https://*.team.example"]
-    assert is_allowed("https://gate.example:444")
-    assert is_allowed("https://a.team.example")
-    assert not is_allowed("http://gate.example:444")
-    assert not is_allowed("https://gate.example")
+    assert is_allowed("https://gate.example:444", "localhost")
+    assert is_allowed("https://a.team.example", "localhost")
+    assert not is_allowed("http://gate.example:444", "localhost")
+    assert not is_allowed("https://gate.example", "localhost")
+
+
+def test_origin_behind_a_proxy_with_https(settings) -> None:
+    settings.TOOLGATE_HTTPS = True
+    assert is_allowed("https://localhost", "localhost")
+    assert not is_allowed("http://localhost", "localhost")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,7 @@ def test_anything_else_is_refused():
 async def test_every_refusal_is_a_code_after_accepting(plan: Plan, ada: User, vera: User) -> None:
     """A browser is told no code before."""
     path = f"/ws/plans/{plan.public_id}/"
-    nobody = [(b"origin", b"http://localhost")]
+    nobody = [(b"host", b"localhost"), (b"origin", b"http://localhost")]
     assert await refused(path, []) == 4401
     assert await refused(path, nobody) == 4401
     assert await refused(path, [*nobody, (b"cookie", b"toolgate_session=made-up")]) == 4401
