@@ -1,5 +1,6 @@
 """Every setting, read from the environment (`.env` is read too); an unsafe value refuses to start and is named."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
-from config import database, logs
+from config import database, logs, safety
 from config.keys import check_secret_keys, load_or_make
 from config.limits import read_tool_limits
 from config.mail import read_email_url
@@ -69,9 +70,8 @@ if TOOLGATE_EXECUTOR == "procrastinate" and not REDIS_URL:
 _generated = load_or_make(VAR_DIR / "keys.env") if ON_SQLITE else {}
 SECRET_KEY = env.str("SECRET_KEY", "") or _generated.get("SECRET_KEY", "")
 TOOLGATE_AUDIT_KEY = env.str("TOOLGATE_AUDIT_KEY", "") or _generated.get("TOOLGATE_AUDIT_KEY", "")
-for _name, _value, _least in (("SECRET_KEY", SECRET_KEY, 32), ("TOOLGATE_AUDIT_KEY", TOOLGATE_AUDIT_KEY, 32)):
-    if len(_value) < _least:
-        raise ImproperlyConfigured(f"{_name} must have at least {_least} characters.")
+safety.check_key("SECRET_KEY", SECRET_KEY, least=32)
+safety.check_key("TOOLGATE_AUDIT_KEY", TOOLGATE_AUDIT_KEY, least=32)
 # The first key encrypts, all decrypt.
 TOOLGATE_SECRET_KEYS = check_secret_keys(
     env.list("TOOLGATE_SECRET_KEYS", []) or [key for key in [_generated.get("TOOLGATE_SECRET_KEYS")] if key]
@@ -89,16 +89,17 @@ TOOLGATE_AUDIT_WEBHOOK = env.str("TOOLGATE_AUDIT_WEBHOOK", "")
 TOOLGATE_EGRESS_ALLOW: list[str] = list(filter(None, map(str.strip, env.list("TOOLGATE_EGRESS_ALLOW", []))))
 TOOLGATE_NOTIFY_URLS: list[str] = list(filter(None, map(str.strip, env.list("TOOLGATE_NOTIFY_URLS", []))))
 TOOLGATE_WEBHOOK_KEY = env.str("TOOLGATE_WEBHOOK_KEY", "")
-if TOOLGATE_WEBHOOK_KEY and len(TOOLGATE_WEBHOOK_KEY) < 32:
-    raise ImproperlyConfigured("TOOLGATE_WEBHOOK_KEY must have at least 32 characters, or be left out.")
+if TOOLGATE_WEBHOOK_KEY:
+    safety.check_key("TOOLGATE_WEBHOOK_KEY", TOOLGATE_WEBHOOK_KEY, least=32)
 
 # --- the web -------------------------------------------------------------------------------------------------
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", [])
 TOOLGATE_URL = env.str("TOOLGATE_URL", "http://127.0.0.1:8000").rstrip("/")
 TOOLGATE_HTTPS = env.bool("TOOLGATE_HTTPS", False)
-if not DEBUG and "*" in ALLOWED_HOSTS:
-    raise ImproperlyConfigured("ALLOWED_HOSTS must name hosts: * is refused when DEBUG is off.")
+safety.check_url("TOOLGATE_URL", TOOLGATE_URL)
+if not DEBUG:
+    safety.check_hosts(ALLOWED_HOSTS)
 _cookie_prefix = "__Host-" if TOOLGATE_HTTPS else ""
 SESSION_COOKIE_NAME = f"{_cookie_prefix}toolgate_session"
 CSRF_COOKIE_NAME = f"{_cookie_prefix}toolgate_csrf"
@@ -252,6 +253,8 @@ SPECTACULAR_SETTINGS = {
 TOOLGATE_TOOLS: list[str] = env.list("TOOLGATE_TOOLS", [])
 TOOLGATE_MODEL = env.str("TOOLGATE_MODEL", "").strip()
 TOOLGATE_WORKSPACE = Path(env.str("TOOLGATE_WORKSPACE", str(VAR_DIR / "workspace")))
+_kept = [VAR_DIR / "keys.env", TOOLGATE_AUDIT_CHECKPOINTS, *([Path(DATABASES["default"]["NAME"])] if ON_SQLITE else [])]
+safety.check_workspace(TOOLGATE_WORKSPACE, _kept)
 TOOLGATE_LEASE_SECONDS = env.float("TOOLGATE_LEASE_SECONDS", 30.0)
 TOOLGATE_UNDO_SECONDS = env.float("TOOLGATE_UNDO_SECONDS", 5.0)
 TOOLGATE_APPROVAL_TTL_SECONDS = env.int("TOOLGATE_APPROVAL_TTL_SECONDS", 24 * 3600)
@@ -294,6 +297,8 @@ for _name, _value, _choices in (
 ):
     if _value not in _choices:
         raise ImproperlyConfigured(f"{_name} must be one of {', '.join(_choices)}.")
-if TOOLGATE_METRICS_TOKEN and len(TOOLGATE_METRICS_TOKEN) < 16:
-    raise ImproperlyConfigured("TOOLGATE_METRICS_TOKEN must have at least 16 characters, or be left out.")
+if TOOLGATE_METRICS_TOKEN:
+    safety.check_key("TOOLGATE_METRICS_TOKEN", TOOLGATE_METRICS_TOKEN, least=16)
 LOGGING = logs.configuration(TOOLGATE_LOG_FORMAT, TOOLGATE_LOG_LEVEL)
+
+safety.check_names(os.environ, known=[*filter(str.isupper, globals()), "TOOLGATE_EMAIL_URL"])
