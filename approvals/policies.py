@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 
 from approvals import gate
 from approvals.models import Policy, PolicyRevision
@@ -56,13 +56,13 @@ def history_of(policy: Policy) -> list[PolicyRevision]:
 
 @retried
 def create(document: Mapping[str, Any], *, by: "User") -> Policy:
-    """Make a policy; without an order it comes last. Raises NotAllowed, ParameterError, Conflict for one too many."""
+    """Make a policy; without an order it goes first. Raises NotAllowed, ParameterError, Conflict for one too many."""
     name, columns = check_name(document["name"]), columns_of(document)
     with _changing(by):
         if Policy.objects.filter(ended_at=None).count() >= MAX_POLICIES:
             raise Conflict(f"There are {MAX_POLICIES} policies; end some that no call needs.")
         order = document.get("order")
-        policy = Policy(name=name, order=_last() + STEP if order is None else order)
+        policy = Policy(name=name, order=_before_all_others(by) if order is None else order)
         policy.enabled = document.get("enabled", True)
         _save(policy)
         policy.revision = PolicyRevision.objects.create(policy=policy, number=1, created_by=by, **columns)
@@ -140,8 +140,16 @@ def _locked(policy: Policy) -> Policy:
     return row
 
 
-def _last() -> int:
-    return int(Policy.objects.filter(ended_at=None).aggregate(last=Max("order"))["last"] or 0)
+def _before_all_others(by: "User") -> int:
+    """Return an order below that of every policy; these are moved down if there is none left."""
+    rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
+    lowest = rows[0].order if rows else 2 * STEP
+    if lowest > 0:
+        return max(lowest - STEP, 0)
+    for place, row in enumerate(rows, 2):
+        if row.order != STEP * place:
+            _reorder(row, STEP * place, by)
+    return STEP
 
 
 def _save(policy: Policy) -> None:

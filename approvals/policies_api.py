@@ -33,8 +33,8 @@ from catalog.schemas import Problem, refuse
 
 READS = ["approvals:read", "policies:write"]
 WRITES = ["policies:write"]
-LAST = 2**31 - 1
-"""The order of a draft that names none: after all others."""
+FIRST = -1
+"""Order of a draft that names none: before all others, as it would be made."""
 
 
 class PolicyEndpoint(Endpoint):
@@ -143,7 +143,7 @@ class PolicyBackTest(PolicyEndpoint):
         if not serializer.is_valid():
             raise ValidationError({"policy": serializer.errors})
         draft = serializer.validated_data
-        return draft_of(_columns(draft), name=draft["name"], order=draft.get("order", LAST))
+        return draft_of(_columns(draft), name=draft["name"], order=draft.get("order", FIRST))
 
 
 def _columns(draft: dict[str, Any]) -> dict[str, Any]:

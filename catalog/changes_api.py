@@ -12,7 +12,7 @@ from catalog.api import ToolDetail, tool_or_404
 from catalog.changes import MAX_CATEGORIES, MAX_DESCRIPTION, MAX_REASON, MAX_WEIGHT, change_tool
 from catalog.endpoints import Endpoint
 from catalog.granting import MOST_HOURS, MOST_USES, USUAL_HOURS, USUAL_USES
-from catalog.intake import Choice, Flag, StrictSerializer, Text, Whole
+from catalog.intake import Choice, Flag, OptionalText, StrictSerializer, Text, Whole
 from catalog.models import Tool
 from catalog.outcomes import outcomes_of
 from catalog.selectors import LEVELS
@@ -41,7 +41,7 @@ class ToolChangeBody(StrictSerializer):
     """What is to be different about a tool; what is left out stays."""
 
     safety_level = Choice(choices=LEVELS, required=False)
-    reason = Text(required=False, allow_blank=True, max_length=MAX_REASON)
+    reason = OptionalText(max_length=MAX_REASON)
     categories = serializers.ListField(
         child=Text(max_length=MAX_CATEGORY),
         required=False,

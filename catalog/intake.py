@@ -12,17 +12,35 @@ MAX_ID = 64
 
 
 class Text(serializers.CharField):
-    """A text; a number is not one."""
+    """A text, kept as it was sent; a number is not one, and a required text is more than blanks."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("max_length", MAX_TEXT)
+        options.setdefault("trim_whitespace", False)
         super().__init__(**options)
+
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        """Refuse blanks where an empty text is refused."""
+        if isinstance(data, str) and not self.allow_blank and not data.strip():
+            self.fail("blank")
+        return super().run_validation(data)
 
     def to_internal_value(self, data: object) -> str:
         """Take texts only."""
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class OptionalText(Text):
+    """A text that may be left out, empty or null: all three are the empty text."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(required=False, allow_blank=True, allow_null=True, default="", **options)
+
+    def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
+        """Take null for an empty text."""
+        return (True, "") if data is None else super().validate_empty_values(data)
 
 
 class Whole(serializers.IntegerField):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from pydantic import ValidationError
+from rest_framework.exceptions import ValidationError as InvalidBody
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
@@ -50,8 +51,11 @@ class PlanEndpoint(Endpoint):
 
     @property
     def requester(self) -> Requester:
-        """Who asks; a session name longer than can be kept is cut."""
-        session = self.request.headers.get(SESSION_HEADER, "")[:MAX_SESSION]
+        """Who asks, in which session. Raises ValidationError for a session name longer than MAX_SESSION."""
+        session = self.request.headers.get(SESSION_HEADER, "")
+        if len(session) > MAX_SESSION:
+            message = f"A session name has at most {MAX_SESSION} characters."
+            raise InvalidBody({SESSION_HEADER: [message]}, code="max_length")
         return Requester(self.user, self.token, via="rest", session=session)
 
     def plan(self, public_id: str) -> Plan:

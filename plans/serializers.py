@@ -14,6 +14,7 @@ from catalog.intake import (
     Choice,
     Flag,
     JsonObject,
+    OptionalText,
     PageQuery,
     QuerySerializer,
     Seconds,
@@ -78,7 +79,7 @@ class CallBody(StrictSerializer):
     tool = Text(max_length=MAX_ID)
     arguments = JsonObject()
     query_type = Text(required=False, allow_null=True, max_length=128)
-    reason = Text(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+    reason = OptionalText(max_length=MAX_REASON)
     plan = Text(required=False, allow_null=True, max_length=MAX_ID)
     replaces = Text(
         required=False, allow_null=True, max_length=MAX_ID, help_text="The failed call it takes the place of."

@@ -1,0 +1,52 @@
+"""Texts in request bodies: kept as they were sent."""
+
+import pytest
+
+from approvals import policies
+from approvals.models import Policy
+from catalog.intake import OptionalText, StrictSerializer, Text
+from tests.rest import Rest, wrong_paths
+
+SAY = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}}
+
+
+class Body(StrictSerializer):
+    """A body with one text of each kind."""
+
+    name = Text()
+    reason = OptionalText(max_length=5)
+
+
+@pytest.mark.parametrize(("reason", "kept"), [(None, ""), ("", ""), (" so ", " so ")])
+def test_null_is_no_reason_and_blanks_are_kept(reason, kept):
+    body = Body(data={"name": " hello ", "reason": reason})
+    assert body.is_valid()
+    assert body.validated_data == {"name": " hello ", "reason": kept}
+
+
+def test_required_text_is_more_than_blanks():
+    body = Body(data={"name": "  ", "reason": "longer"})
+    assert not body.is_valid()
+    assert {name: error[0].code for name, error in body.errors.items()} == {"name": "blank", "reason": "max_length"}
+
+
+def test_name_with_blanks_around_it_is_another_name(catalog, ada):
+    rest = Rest(ada)
+    assert wrong_paths(rest.post("calls/", {**SAY, "tool": " render_text "})) == ["tool"]
+    assert rest.post("calls/", {**SAY, "reason": None}).status_code == 201
+
+
+def test_session_name_over_its_length_is_refused(catalog, ada):
+    answer = Rest(ada).post("calls/", SAY, **{"Toolgate-Session": "s" * 129})
+    assert (answer.status_code, wrong_paths(answer)) == (422, ["Toolgate-Session"])
+
+
+def test_policy_without_order_goes_first(admin):
+    """Before the policies that migrations made, and again when there is no lower number left."""
+    document = {"effect": "deny", "message": "No.", "match": {"tool": "none"}}
+    for name in ("One", "Two", "Three", "Four"):
+        policies.create({"name": name, **document}, by=admin)
+    Policy.objects.filter(name="Four").update(order=0)
+    policies.create({"name": "Five", **document}, by=admin)
+    names = list(Policy.objects.order_by("order", "pk").values_list("name", flat=True))
+    assert names[:5] == ["Five", "Four", "Three", "Two", "One"]
