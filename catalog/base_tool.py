@@ -7,15 +7,16 @@ its arguments nor the text of an exception is logged or returned.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from catalog import dispatch
 from catalog.context import ToolContext
 from catalog.definitions import Reversibility, SafetyLevel, Tool, ToolExample
 from catalog.errors import ToolDefinitionError, ToolError, about_tool
-from catalog.results import Preview, ToolResult
+from catalog.results import Preview, ToolResult, format_error_response, format_success_response
 from catalog.signatures import Binding, CheckedBinding, Handler
 
 FIELDS = ("success", "data", "error", "user_message")
@@ -73,6 +74,16 @@ class BaseTool(ABC):
             _log("tool_error", self.name, context, error=type(error).__name__)
             return failure(self.name)
 
+    @property
+    def format_success_response(self) -> Callable[..., dict[str, Any]]:
+        """Make the standard response of a call that worked: see `catalog.results`."""
+        return partial(format_success_response, tool_name=self.name)
+
+    @property
+    def format_error_response(self) -> Callable[..., dict[str, Any]]:
+        """Make the standard response of a call that failed: see `catalog.results`."""
+        return partial(format_error_response, tool_name=self.name)
+
     def as_tool(self) -> "ClassTool":
         """Return the tool that the pipeline runs, the same one each time. Raises ToolDefinitionError."""
         return self._tool
@@ -83,6 +94,7 @@ class BaseTool(ABC):
             if not isinstance(getattr(self, attribute, None), str):
                 raise ToolDefinitionError(f"{type(self).__name__} is a BaseTool without a {attribute}: declare one.")
         made = ClassTool(
+            author=self,
             handler=self.execute,
             bound=_binding_of(self),
             reads=as_answer,
@@ -102,8 +114,17 @@ _DECLARED = (
 )
 
 
+@dataclass(eq=False, kw_only=True)
 class ClassTool(Tool[Any, Any]):
-    """A BaseTool inside the catalog."""
+    """A BaseTool inside the catalog; the author's own attributes and methods are found on it too."""
+
+    author: BaseTool = field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """Look up what a tool does not have in the author's object."""
+        if name.startswith("_") or "author" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.author, name)
 
     async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Do the work as the class has it: nothing is checked, and what it raises is raised."""

@@ -19,6 +19,21 @@ Schema = dict[str, Any]
 LoadedTool = Tool[Any, Any]
 
 
+class SchemaTool(Tool[Any, Any]):
+    """A tool made by `create_tool`: of a JSON Schema and a function."""
+
+    @property
+    def schema(self) -> Schema:
+        """Return the JSON Schema of the arguments, as it was given."""
+        return self.input_schema
+
+    @property
+    def invoke(self) -> Callable[..., Any]:
+        """Return the function that takes the arguments as one dict."""
+        function: Callable[..., Any] = self.handler
+        return function
+
+
 class Declaration(TypedDict, total=False):
     """What `create_tool` takes beside what the specification says too."""
 
@@ -36,13 +51,13 @@ class StrictBinding(Binding):
 
 def create_tool(
     name: str, description: str, schema: Schema, invoke: Callable[..., Any], **declaration: Unpack[Declaration]
-) -> LoadedTool:
+) -> SchemaTool:
     """Make a tool of a JSON Schema and a function of one dict, not yet registered; raise ToolDefinitionError.
 
     `invoke` also gets `context` if it names it; it may be a coroutine function.
     """
     _judge(name, description, schema, invoke)
-    return Tool(
+    return SchemaTool(
         name=name,
         description=description,
         handler=invoke,

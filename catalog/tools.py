@@ -6,6 +6,7 @@ parameters, a ToolSpec names query types: each makes the one kind of tool that t
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Required, TypedDict, Unpack, overload
 
 from pydantic import TypeAdapter
@@ -109,9 +110,17 @@ def tool(function: Handler | None = None, /, **options: Any) -> Tool[Any, Any] |
     return declare if function is None else declare(function)
 
 
+@dataclass(eq=False, kw_only=True)
+class ListedTool(Tool[Any, Any]):
+    """A tool made by `define_tool`, with the list of its parameters and the names of the required ones."""
+
+    parameters: tuple[dict[str, Any], ...]
+    required: tuple[str, ...]
+
+
 def define_tool(
     name: str, description: str, parameters: Sequence[Mapping[str, Any]], **declaration: Unpack[Declaration]
-) -> Tool[Any, Any]:
+) -> ListedTool:
     """Make a tool of a parameter list (dicts of name, type, description, enum?, items?), not yet registered.
 
     The handler takes one dict of arguments, and `context` if it names it; it returns anything, or a tuple of a result
@@ -127,7 +136,9 @@ def define_tool(
     required = words_of(declaration.get("required", ()), "The required parameters", name)
     with about_tool(name):
         bound = Binding(_schema_from(name, parameters, required))
-    return Tool(
+    return ListedTool(
+        parameters=tuple(dict(each) for each in parameters),
+        required=required,
         name=name,
         description=description,
         handler=handler,
@@ -152,8 +163,9 @@ def _takes_one_dict(handler: Handler) -> bool:
     return True
 
 
-def tool_to_schema(tool: Tool[Any, Any]) -> dict[str, Any]:
+def tool_to_schema(tool: Tool[Any, Any] | BaseTool) -> dict[str, Any]:
     """Return the tool as a function schema, the form that most providers read."""
+    tool = tool.as_tool() if isinstance(tool, BaseTool) else tool
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 

@@ -4,7 +4,7 @@ Shapes and sizes only; whether the steps make sense together is for plans.proble
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
@@ -18,6 +18,7 @@ MAX_STEP_ID = 2**31 - 1
 MAX_PATH = 500
 MAX_CALLS = 1_000_000
 MAX_SECONDS = 30 * 24 * 3600
+Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 
 
@@ -33,7 +34,7 @@ class PlanStep(BaseModel):
     expected_key: str | None = None
     output_path: list[str] | None = None
     done_check: str | None = None
-    status: str = "pending"
+    status: Status = "pending"
     completed_at: str | None = None
     skipped: bool = False
 
@@ -43,7 +44,7 @@ class Plan(BaseModel):
 
     goal: str
     steps: list[PlanStep] = Field(default_factory=list)
-    status: str = "pending"
+    status: Status = "pending"
     created_at: str
     completed_at: str | None = None
     owner: str = "agent"

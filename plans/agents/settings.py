@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic_core import PydanticCustomError
 
 from catalog.definitions import SafetyLevel
 from plans.models import Agent
@@ -38,6 +39,13 @@ class ToolFilter(_Document):
     names: list[Named] = Field(default_factory=list, max_length=MOST_NAMED)
     categories: list[Named] = Field(default_factory=list, max_length=MOST_NAMED)
     max_level: SafetyLevel = SafetyLevel.DANGEROUS
+
+    @field_validator("names", "categories")
+    @classmethod
+    def _refuse_duplicates(cls, values: list[str]) -> list[str]:
+        if len(set(values)) < len(values):
+            raise PydanticCustomError("duplicate", "Each name may stand in this list once.")
+        return values
 
 
 class AgentBudget(_Document):

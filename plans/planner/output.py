@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class PlannedCall(BaseModel):
@@ -23,10 +23,16 @@ class PlannerOutput(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    intent: str
+    intent: str = ""
     needs_tools: bool = False
     tool_calls: list[PlannedCall] = Field(default_factory=list)
     queries: list[str] = Field(default_factory=list)
     needs_user_input: bool = False
     input_request: str | None = None
     plan: dict[str, Any] | None = None
+
+    @field_validator("tool_calls", mode="before")
+    @classmethod
+    def _take_null(cls, value: Any) -> Any:
+        """Take null for no calls: contract C's state has it so."""
+        return [] if value is None else value
