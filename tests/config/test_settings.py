@@ -31,11 +31,14 @@ REFUSED = [
     {"TOOLGATE_LOG_LEVEL": "loud"},
     {"TOOLGATE_METRICS_TOKEN": "short"},
     {"TOOLGATE_SECRET_KEYS": "too-short"},
+    {"TOOLGATE_URL": "toolgate.example"},
+    {"TOOLGATE_WORKSPACE": str(settings.VAR_DIR)},
+    {"TOOLGATE_THREAD": "4"},
 ]
 ON_POSTGRESQL = {
     "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none",
-    "SECRET_KEY": "k" * 50,
-    "TOOLGATE_AUDIT_KEY": "k" * 50,
+    "SECRET_KEY": "made-up-" * 5,
+    "TOOLGATE_AUDIT_KEY": "made-up-" * 5,
     "TOOLGATE_SECRET_KEYS": Fernet.generate_key().decode(),
 }
 
