@@ -113,10 +113,9 @@ def quick_passwords() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def checkpoints_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The file of checkpoints of this test process and of the processes that it starts."""
+    """The file of checkpoints of this process's test database."""
     path = tmp_path_factory.mktemp("checkpoints") / "audit.checkpoints"
-    with pytest.MonkeyPatch.context() as patch, override_settings(TOOLGATE_AUDIT_CHECKPOINTS=path):
-        patch.setenv("TOOLGATE_AUDIT_CHECKPOINTS", str(path))
+    with override_settings(TOOLGATE_AUDIT_CHECKPOINTS=path):
         yield path
 
 

@@ -237,6 +237,17 @@ def test_policies_change_places(admin):
     assert list(Policy.objects.order_by("order").values_list("order", flat=True)) == [10, 20, 30]
 
 
+def test_policy_without_order_goes_first(admin):
+    """Before the policies that migrations made, and again when there is no lower number left."""
+    document = {"effect": "deny", "message": "No.", "match": {"tool": "none"}}
+    for name in ("One", "Two", "Three", "Four"):
+        policies.create({"name": name, **document}, by=admin)
+    Policy.objects.filter(name="Four").update(order=0)
+    policies.create({"name": "Five", **document}, by=admin)
+    names = list(Policy.objects.order_by("order", "pk").values_list("name", flat=True))
+    assert names[:5] == ["Five", "Four", "Three", "Two", "One"]
+
+
 @pytest.mark.parametrize("who", ["ada", "rosa", "vera"])
 def test_only_administrators_change_policies(who, ada, rosa, vera):
     """Whatever they would change."""

@@ -2,8 +2,6 @@
 
 import pytest
 
-from approvals import policies
-from approvals.models import Policy
 from catalog.intake import OptionalText, StrictSerializer, Text
 from tests.rest import Rest, wrong_paths
 
@@ -39,14 +37,3 @@ def test_name_with_blanks_around_it_is_another_name(catalog, ada):
 def test_session_name_over_its_length_is_refused(catalog, ada):
     answer = Rest(ada).post("calls/", SAY, **{"Toolgate-Session": "s" * 129})
     assert (answer.status_code, wrong_paths(answer)) == (422, ["Toolgate-Session"])
-
-
-def test_policy_without_order_goes_first(admin):
-    """Before the policies that migrations made, and again when there is no lower number left."""
-    document = {"effect": "deny", "message": "No.", "match": {"tool": "none"}}
-    for name in ("One", "Two", "Three", "Four"):
-        policies.create({"name": name, **document}, by=admin)
-    Policy.objects.filter(name="Four").update(order=0)
-    policies.create({"name": "Five", **document}, by=admin)
-    names = list(Policy.objects.order_by("order", "pk").values_list("name", flat=True))
-    assert names[:5] == ["Five", "Four", "Three", "Two", "One"]

@@ -52,6 +52,7 @@ class Serving:
             "DATABASE_URL": database_url(),
             "SECRET_KEY": settings.SECRET_KEY,
             "TOOLGATE_AUDIT_KEY": settings.TOOLGATE_AUDIT_KEY,
+            "TOOLGATE_AUDIT_CHECKPOINTS": str(settings.TOOLGATE_AUDIT_CHECKPOINTS),
             "TOOLGATE_SECRET_KEYS": ",".join(settings.TOOLGATE_SECRET_KEYS),
             "TOOLGATE_TOOLS": "tests.chaos.tools,tests.chaos.points",
             "TOOLGATE_TEST_EFFECTS": str(effects),

@@ -41,7 +41,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The settings of an installation of its own, on SQLite."""
     home = tmp_path_factory.mktemp("installation")
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
-    return {**kept, "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}", "TOOLGATE_WORKSPACE": str(home)}
+    return {**kept, "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}", "TOOLGATE_WORKSPACE": str(home / "workspace")}
 
 
 @pytest.fixture(scope="module")

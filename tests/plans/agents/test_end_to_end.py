@@ -93,7 +93,7 @@ def installation(model: ModelServer, migrated: Path, tmp_path: Path) -> Installa
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
     environment = kept | {
         "DATABASE_URL": f"sqlite:///{tmp_path / 'db.sqlite3'}",
-        "TOOLGATE_WORKSPACE": str(tmp_path),
+        "TOOLGATE_WORKSPACE": str(tmp_path / "workspace"),
         "TOOLGATE_UNDO_SECONDS": "0",
         "TOOLGATE_LEASE_SECONDS": "3",
         "TOOLGATE_MODEL": "openai:scripted",
@@ -129,7 +129,7 @@ def test_an_agent_whose_calls_are_held_outlives_its_server(installation: Install
         memory = ask("operator", "GET", f"plans/{plan}/memory/").json()
     assert ended["status"] == "completed"
     assert memory["values"]["told"] == "a.txt is written; b.txt was refused."
-    assert [(installation.home / name).exists() for name in ("a.txt", "b.txt")] == [True, False]
+    assert [(installation.home / "workspace" / name).exists() for name in ("a.txt", "b.txt")] == [True, False]
     assert "Not that one." in model.read()
     assert (len(model.asked), model.left) == (2, 0)
 

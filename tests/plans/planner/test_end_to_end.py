@@ -35,7 +35,7 @@ def installation(
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
     environment = kept | {
         "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}",
-        "TOOLGATE_WORKSPACE": str(home),
+        "TOOLGATE_WORKSPACE": str(home / "workspace"),
         "TOOLGATE_MODEL": "openai:scripted",
         "OPENAI_BASE_URL": model.url,
     }
