@@ -22,8 +22,8 @@ from tests.waiting import eventually
 # newer one replaces.
 EXPECTED = re.compile(r"Failed to load resource: .* status of (403|404|409|422)|htmx:(afterRequest|sendAbort), ")
 PageAs = Callable[..., Page]
-SERVED_MS = 15_000
-"""How long what a process serves is waited for: it shares the machine with the browser."""
+SERVED_MS = 60_000
+"""After how long something hangs: a server shares the machine with the browser, and both with others."""
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,16 @@ def serving_with_model(
         yield process
     finally:
         process.kill()
+
+
+@pytest.fixture
+def served(transactional_db: None, catalog: None, make_serving: MakeServing) -> Iterator[Serving]:
+    """A process that serves and executes, with a short undo window and ordinary leases."""
+    process = make_serving(TOOLGATE_TOOLS="", TOOLGATE_UNDO_SECONDS="1", TOOLGATE_LEASE_SECONDS="30")
+    process.start()
+    eventually(process.url, what="the server")
+    yield process
+    process.kill()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """An agent's work on the page of its plan, in a browser: what is sent while it works goes where it belongs."""
 
-import threading
-
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -11,10 +9,8 @@ from plans.fragments import _draw_plan, agent_text
 from plans.models import Plan
 from tests.browser.conftest import PageAs
 from tests.builders import act, approve, work_off
-from tests.chaos.serving import Serving
 from tests.plans.agents.conftest import script  # noqa: F401 - a fixture
 from tests.plans.agents.scripted import Script, agent_plan, agent_step, calls, make_agent
-from tests.plans.planner.server import ModelServer, Reply
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 ROWS = "[...document.querySelectorAll('#steps > a')].map((row) => row.dataset.step)"
@@ -23,12 +19,6 @@ APPLY = f"""async (fragments) => (await import({SWAPS})).apply(fragments)"""
 FORGET = f"""async () => (await import({SWAPS})).forgetSaid()"""
 
 DRAW_ANEW = """htmx.ajax("GET", location.pathname + "?step=1", {target: "#step", swap: "outerHTML"})"""
-
-
-@pytest.fixture
-def served(serving_with_model: Serving) -> Serving:
-    """A process with a model."""
-    return serving_with_model
 
 
 def send(page: Page, plan: Plan) -> None:
@@ -62,6 +52,7 @@ def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, p
     expect(page.locator("#agent-answer")).to_have_text("Jo agreed.")
 
 
+@pytest.mark.layout
 def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, page_as: PageAs):  # noqa: F811
     """Also what came before there was a place for it; not once the turn is over, nor after the connection was lost."""
     make_agent()
@@ -85,23 +76,3 @@ def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, pa
     page.evaluate(DRAW_ANEW)
     expect(page.locator("#work blockquote")).to_have_text("Jo agreed.")
     expect(page.locator("#work-now .verbatim")).to_be_hidden()
-
-
-def test_what_a_model_says_is_read_while_it_speaks(ada, model: ModelServer, window_of: PageAs):
-    """All the way from the model's server: the text so far, then the answer in its place, on a page never reloaded."""
-    goes_on = threading.Event()
-    model.says(Reply("Jo agreed, and the rest is told later.", waits=goes_on))
-    make_agent()
-    plan = agent_plan(ada, start=False)
-    page = window_of(ada)
-    page.goto(f"/plans/{plan.public_id}/?step=1")
-    expect(page.locator("#live")).to_contain_text("Live")
-    page.get_by_role("button", name="Start").click()
-    expect(page.locator("#work-now")).to_contain_text("Jo agreed")
-    page.evaluate("window.neverReloaded = true")
-    expect(page.locator("#work-now")).not_to_contain_text("later")
-    goes_on.set()
-    expect(page.locator("#work blockquote")).to_have_text("Jo agreed, and the rest is told later.")
-    expect(page.locator("#work-now .verbatim")).to_be_hidden()
-    expect(page.locator(".plan-h")).to_contain_text("Done")
-    assert page.evaluate("window.neverReloaded") is True

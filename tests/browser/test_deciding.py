@@ -1,6 +1,5 @@
 """Deciding by keyboard and by thumb: what one press does, what takes two, what a key never does."""
 
-import json
 from datetime import timedelta
 
 import pytest
@@ -8,24 +7,19 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from approvals.decisions import decide
-from approvals.models import ApprovalRequest, Review, Round
+from approvals.models import ApprovalRequest, Review
 from catalog import clock
-from catalog.results import Preview
 from tests.approvals.builders import approval, ask, make_tool
 from tests.browser.conftest import PageAs, press_approve
+from tests.browser.desk import LONG, PHONE, becomes, open_inbox
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-SCROLLING = """[...document.querySelectorAll("#effect :not(.sr)")]
-    .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
-    .map((part) => part.outerHTML.slice(0, 80))"""
 HELD_BACK = """window.heldBack = [];
     window.IntersectionObserver = class extends IntersectionObserver {
       constructor(tell, options) { super((entries) => heldBack.push(() => tell(entries, this)), options); }
     }"""
 TELL = "heldBack.splice(0).forEach((each) => each())"
-LONG = Preview("Write note.txt", "diff", before="", after="".join(f"line {n}\n" for n in range(200)))
 
 
 @pytest.fixture(autouse=True)
@@ -42,17 +36,6 @@ def wipe(by: User) -> ApprovalRequest:
 def is_unlocked(page: Page) -> bool:
     """Say whether A would approve."""
     return page.locator(".btn.go[data-unread]").count() == 0
-
-
-def becomes(request: ApprovalRequest, status: str) -> None:
-    """Wait until a request stands so."""
-    eventually(lambda: ApprovalRequest.objects.filter(pk=request.pk, status=status).exists(), 10, status)
-
-
-def open_inbox(page: Page, query: str = "") -> None:
-    """Open the inbox and wait until it is alive; a route is laid before, for Chromium applies it as a page loads."""
-    page.goto(f"/approvals/{query}")
-    expect(page.locator("#live")).to_be_visible()
 
 
 def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
@@ -88,6 +71,7 @@ def test_what_cannot_be_undone_takes_two_presses(ada, rosa, page_as: PageAs):
     becomes(request, "approved")
 
 
+@pytest.mark.layout
 def test_d_asks_for_the_reason_first(ada, rosa, page_as: PageAs):
     """Then control and Enter reject."""
     request, page = wipe(ada), page_as(rosa)
@@ -108,6 +92,8 @@ def test_letters_typed_into_the_note_decide_nothing(ada, rosa, page_as: PageAs):
     ask(ada)
     page = page_as(rosa)
     open_inbox(page)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
     page.locator("#note").press_sequentially("add a z")
     expect(page.locator("#note")).to_have_value("add a z")
     page.keyboard.press("Escape")
@@ -115,10 +101,12 @@ def test_letters_typed_into_the_note_decide_nothing(ada, rosa, page_as: PageAs):
     page.locator("#keys-on").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("a")
-    page.wait_for_timeout(300)
+    page.evaluate("() => new Promise(requestAnimationFrame)")  # what a key does, it does at once
+    assert [url for url in sent if "/decision/" in url] == []
     assert not Review.objects.exists()
 
 
+@pytest.mark.layout
 def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page_as: PageAs):
     """The note under their hands leaves with its request: until they pause, what they type on is no key."""
     first, second, page, sent = ask(ada), ask(ada), page_as(rosa), []
@@ -179,6 +167,7 @@ def told(page: Page) -> list[str]:
     return found
 
 
+@pytest.mark.layout
 def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, rosa, page_as: PageAs):
     """What comes back finds its place: the list without what was answered, the next request and the way back."""
     first, second, _third, page, sent = ask(ada), ask(ada), ask(ada), page_as(rosa), []
@@ -196,6 +185,7 @@ def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, ro
     expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
 
 
+@pytest.mark.layout
 def test_whoever_steps_on_while_an_answer_is_on_its_way_is_told_to_wait_once(ada, rosa, page_as: PageAs):
     """For each answer, by whichever key comes first."""
     first, second, page, sent = ask(ada), ask(ada), page_as(rosa), []
@@ -241,6 +231,7 @@ def test_a_long_change_is_read_before_it_is_approved(ada, rosa, page_as: PageAs)
     becomes(request, "approved")
 
 
+@pytest.mark.layout
 def test_what_is_told_late_of_the_request_before_leaves_the_next_one_watched(ada, rosa, page_as: PageAs):
     """Where a busy machine tells only now what was on the screen, the end of the next one still counts."""
     ask(ada)
@@ -267,6 +258,7 @@ def test_someone_answered_first(ada, rosa, tomas, page_as: PageAs):
     expect(page.locator("form.decide")).to_have_count(0)
 
 
+@pytest.mark.layout
 def test_a_decision_that_cannot_be_saved_says_so(ada, rosa, page_as: PageAs, complaints):
     """The request is still there to be answered again."""
     ask(ada)
@@ -279,27 +271,7 @@ def test_a_decision_that_cannot_be_saved_says_so(ada, rosa, page_as: PageAs, com
     complaints.clear()
 
 
-def test_an_answer_is_taken_back_from_the_decided_ones(ada, rosa, page_as: PageAs):
-    """Which leads back to what waits."""
-    request, page = ask(ada), page_as(rosa)
-    decide(request, by=rosa, decision=approval(request, channel="page"))
-    page.goto("/approvals/?status=decided")
-    page.get_by_role("button", name="Undo").click()
-    becomes(request, "pending")
-    expect(page).to_have_url(f"/approvals/?item={request.public_id}")
-    expect(page.locator("#toasts")).to_contain_text("Taken back")
-
-
-def test_p_opens_the_plan_at_its_step(ada, rosa, page_as: PageAs):
-    """The link is on the page, with the key printed on it."""
-    request, page = ask(ada), page_as(rosa)
-    ApprovalRequest.objects.update(plan_ref="plan_x")
-    type(request.call).objects.update(step_ref="4")
-    open_inbox(page)
-    page.keyboard.press("p")
-    page.wait_for_url("**/plans/plan_x/?step=4")
-
-
+@pytest.mark.layout
 def test_a_thumb_is_enough(ada, rosa, page_as: PageAs):
     """List first, then the whole screen for one; back leads to the list."""
     ask(ada)
@@ -317,6 +289,7 @@ def test_a_thumb_is_enough(ada, rosa, page_as: PageAs):
     becomes(request, "approved")
 
 
+@pytest.mark.layout
 def test_on_a_phone_the_next_request_begins_at_its_top(ada, rosa, tomas, page_as: PageAs):
     """However far down the answer before was given; and so does what stands in its way."""
     first, second = ask(ada, preview=LONG), ask(ada, preview=LONG)
@@ -325,36 +298,10 @@ def test_on_a_phone_the_next_request_begins_at_its_top(ada, rosa, tomas, page_as
     for request in (first, second):
         page.locator(".btn.go").tap()
         expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
-        eventually(lambda: page.evaluate("scrollY") > 600, 10, "scrolled to the end")
+        eventually(lambda: page.evaluate("scrollY") > 600, what="scrolled to the end")
         if request == second:
             decide(second, by=tomas, decision=approval(second))
         page.locator(".btn.go").tap()
         becomes(request, "approved")
-        eventually(lambda: page.evaluate("scrollY") == 0, 10, "at its top")
+        eventually(lambda: page.evaluate("scrollY") == 0, what="at its top")
     expect(page.locator("#detail")).to_contain_text("Your answer was not recorded.")
-
-
-def test_without_javascript(ada, rosa, page_as: PageAs):
-    """Links and forms: read, approve twice, take back."""
-    request, page = wipe(ada), page_as(rosa, java_script_enabled=False)
-    page.goto("/approvals/")
-    page.locator(".qi a").click()
-    page.get_by_role("button", name="Approve and run").click()
-    expect(page.locator("[role=alert]")).to_contain_text("This cannot be undone")
-    page.get_by_role("button", name="Approve: this cannot be undone").click()
-    becomes(request, "approved")
-    page.get_by_role("button", name="Undo").click()
-    becomes(request, "pending")
-    page.get_by_role("tab", name="Raw JSON").click()
-    expect(page.locator("#v-j")).to_contain_text('"content": "hello"')
-
-
-def test_nothing_hides_behind_a_scrollbar(ada, rosa, page_as: PageAs):
-    """10 KB in one line, on a narrow screen."""
-    request, page = ask(ada), page_as(rosa, viewport={"width": 320, "height": 640})
-    Round.objects.update(arguments=json.dumps({"path": "x\u202ey", "note": "z" * 10240}))
-    for view in ("", "&view=json"):
-        page.goto(f"/approvals/?item={request.public_id}{view}")
-        expect(page.locator("#effect")).to_contain_text("U+202E" if not view else "z" * 10240)
-        assert page.evaluate(SCROLLING) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= 320

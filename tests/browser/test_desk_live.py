@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from approvals import desk
 from approvals.decisions import decide
@@ -13,8 +13,7 @@ from approvals.models import ApprovalRequest
 from approvals.selectors import request_for
 from tests.approvals.builders import rejection
 from tests.browser.conftest import PageAs, press_approve
-from tests.browser.test_deciding import becomes
-from tests.browser.test_main_job import served  # noqa: F401 (the fixture that serves)
+from tests.browser.desk import becomes
 from tests.builders import make_plan, request_of, write_step
 from tests.waiting import eventually
 
@@ -56,10 +55,12 @@ def test_another_reviewers_list_changes_without_a_reload(ada, rosa, tomas, windo
     assert theirs.evaluate("window.neverReloaded") is True
 
 
+@pytest.mark.layout
 def test_a_row_never_moves_under_the_pointer(ada, rosa, window_of: PageAs):
-    """What is new is announced beside the list, and comes when it is asked for."""
+    """What is new is announced beside the list, and comes when it is asked for; what was selected stays selected."""
     first = asked(ada, "one.txt")
     page = watch(window_of(rosa))
+    page.keyboard.press("x")
     page.locator(f"#q-{first.public_id}").hover()
     second = asked(ada, "two.txt")
     expect(page.locator("#news")).to_contain_text("1 new, press")
@@ -67,8 +68,11 @@ def test_a_row_never_moves_under_the_pointer(ada, rosa, window_of: PageAs):
     page.keyboard.press(".")
     expect(page.locator(f"#q-{second.public_id}")).to_be_visible()
     expect(page.locator("#news")).to_be_hidden()
+    expect(page.locator(f"#q-{first.public_id} [data-pick]")).to_be_checked()
+    expect(page.locator("[data-picked]")).to_be_visible()
 
 
+@pytest.mark.layout
 def test_ones_own_answer_is_no_news(ada, rosa, window_of: PageAs):
     """The list has let go of it already; the next one that is announced is really new."""
     first, second = asked(ada, "one.txt"), asked(ada, "two.txt")
@@ -83,6 +87,7 @@ def test_ones_own_answer_is_no_news(ada, rosa, window_of: PageAs):
     assert page.evaluate("[...new Set(window.news)]") == ["1 new, press"]
 
 
+@pytest.mark.layout
 def test_what_leaves_under_the_pointer_is_struck_out_first(ada, rosa, tomas, window_of: PageAs):
     """It goes when the pointer does; below, nothing has moved until then."""
     first, second = asked(ada, "one.txt"), asked(ada, "two.txt")
@@ -95,24 +100,13 @@ def test_what_leaves_under_the_pointer_is_struck_out_first(ada, rosa, tomas, win
     expect(page.locator(f"#q-{second.public_id}")).to_be_visible()
 
 
-def test_a_selection_outlives_what_happens_meanwhile(ada, rosa, window_of: PageAs):
-    """The list was drawn anew; what was selected is selected still."""
-    first = asked(ada, "one.txt")
-    page = watch(window_of(rosa))
-    page.keyboard.press("x")
-    second = asked(ada, "two.txt")
-    expect(page.locator(f"#q-{second.public_id}")).to_be_visible()
-    expect(page.locator(f"#q-{first.public_id} [data-pick]")).to_be_checked()
-    expect(page.locator("[data-picked]")).to_have_text("1 selected")
-
-
 def test_a_decision_with_the_socket_down(ada, rosa, window_of: PageAs, complaints: list[str]):
     """The page says that it is out of date, and deciding works."""
     request = asked(ada, "one.txt")
     page = window_of(rosa)
     page.route_web_socket("**/ws/**", close)
     page.goto("/approvals/")
-    expect(page.locator("#net")).to_contain_text("Decisions still work", timeout=15000)
+    expect(page.locator("#net")).to_contain_text("Decisions still work")
     press_approve(page)
     becomes(request, "approved")
     expect(page.locator(f"#q-{request.public_id}")).to_have_count(0)
@@ -124,6 +118,7 @@ def close(socket: Any) -> None:
     socket.close(code=1011)
 
 
+@pytest.mark.layout
 def test_what_changed_while_the_page_was_not_live_is_shown(ada, rosa, tomas, window_of: PageAs):
     """The page was drawn before it, and its socket opened after it: as for who just came, and for who reconnects."""
     request = asked(ada, "one.txt")
@@ -135,6 +130,7 @@ def test_what_changed_while_the_page_was_not_live_is_shown(ada, rosa, tomas, win
     expect(page.locator("#pane")).to_contain_text("Is this the right file?")
 
 
+@pytest.mark.layout
 def test_who_reconnects_is_told_what_came_after_the_open_request_was_drawn(ada, rosa, tomas, window_of: PageAs):
     """The page itself was drawn before: of the request that was opened since, nothing is news that it shows."""
     first, second = asked(ada, "one.txt"), asked(ada, "two.txt")
@@ -156,22 +152,19 @@ def test_who_reconnects_is_told_what_came_after_the_open_request_was_drawn(ada, 
     assert then < now == request_for(rosa, second.public_id).told_up_to  # type: ignore[attr-defined] # see request_for
 
 
+@pytest.mark.layout
 def test_a_look_that_came_to_nothing_is_made_again(ada, rosa, tomas, window_of: PageAs, complaints: list[str]):
-    """With the next change, although that looks the same."""
+    """With the next change, although that looks the same; the list stays the saved view that it was."""
     request = asked(ada, "one.txt")
     page = window_of(rosa)
-    page.route("**/approvals/?item=*", lambda route: route.abort() if is_look(route) else route.continue_(), times=2)
-    watch(page, f"?item={request.public_id}")
+    page.route("**/approvals/?item=*", lambda route: route.abort(), times=1)
+    watch(page, f"?status=needs_me&item={request.public_id}")
     with page.expect_event("requestfailed"):
         desk.comment(request, by=tomas, text="Is this the right file?")
     desk.comment(request, by=tomas, text="Or the other?")
     expect(page.locator("#pane")).to_contain_text("Or the other?")
+    expect(page.locator("form.decide [name=status]")).to_have_value("needs_me")
     complaints.clear()
-
-
-def is_look(route: Route) -> bool:
-    """Say whether it is htmx that asks."""
-    return "hx-request" in route.request.headers
 
 
 def test_what_someone_writes_is_not_taken_from_them(ada, rosa, tomas, window_of: PageAs):
@@ -186,12 +179,3 @@ def test_what_someone_writes_is_not_taken_from_them(ada, rosa, tomas, window_of:
     page.get_by_role("button", name="Show it as it is").click()
     expect(page.locator("#pane")).to_contain_text("Is this the right file?")
     expect(page.locator("#note")).to_have_value("As agreed with")
-
-
-def test_a_request_that_changes_leaves_the_list_as_it_is(ada, rosa, tomas, window_of: PageAs):
-    """Who works through one of the saved views goes on with it."""
-    request = asked(ada, "one.txt")
-    page = watch(window_of(rosa), f"?status=needs_me&item={request.public_id}")
-    desk.comment(request, by=tomas, text="Is this the right file?")
-    expect(page.locator("#pane")).to_contain_text("Is this the right file?")
-    expect(page.locator("form.decide [name=status]")).to_have_value("needs_me")

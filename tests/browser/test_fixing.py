@@ -9,7 +9,11 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import PageAs
 from tests.builders import step
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.layout,
+    pytest.mark.django_db(transaction=True, serialized_rollback=True),
+]
 WHERE = """() => { const pj = document.getElementById("pj"), box = pj.parentElement; return [
     document.activeElement === pj, pj.value.slice(pj.selectionStart, pj.selectionEnd), scrollY, box.scrollLeft] }"""
 
@@ -59,12 +63,3 @@ def test_a_text_that_was_changed_since_its_check_is_mended_by_the_server(ada, ca
     with page.expect_navigation():
         button.evaluate("(button, text) => { pj.value = text; button.click() }", text)
     expect(page.locator("#pj")).to_have_value(text.replace("rendertext", "render_text"))
-
-
-def test_without_javascript_the_button_sends_the_form(ada, catalog, page_as: PageAs):
-    page = page_as(ada, java_script_enabled=False)
-    page.goto("/plans/new/")
-    page.locator("#pj").fill(text_of(step(1, "rendertext")))
-    page.get_by_role("button", name="Check").click()
-    page.get_by_role("button", name="Use render_text").click()
-    expect(page.locator("#pj")).to_have_value(text_of(step(1)).replace('{"template": "hello", "values": {}}', "{}"))

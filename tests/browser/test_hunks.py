@@ -1,6 +1,5 @@
 """Accepting a change in parts: each hunk has its checkbox, by mouse, keyboard and thumb; the bar sends what stays."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from playwright.sync_api import expect
 
 from plans.models import Plan
 from tests.browser.conftest import PageAs
-from tests.browser.test_deciding import PHONE, becomes, open_inbox
+from tests.browser.desk import becomes, open_inbox
 from tests.builders import call_of, make_plan, request_of, step, work_off
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -41,17 +40,3 @@ def test_an_unchecked_hunk_is_not_applied(proposed, rosa, workspace, page_as: Pa
     work_off(proposed)
     assert (workspace / "note.txt").read_text() == ORIGINAL.replace("line 30\n", "LINE 30\nmore\n")
     assert call_of(proposed).status == "completed"
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_hunks_fit_a_phone_and_work_without_scripts(proposed, rosa, workspace, page_as: PageAs, scheme):
-    """Nothing scrolls sideways; a plain form sends the same."""
-    page = page_as(rosa, **PHONE, color_scheme=scheme, java_script_enabled=False)
-    page.goto(f"/approvals/?item={request_of(proposed).public_id}")
-    if folder := os.environ.get("TOOLGATE_SCREENSHOTS"):
-        page.screenshot(path=f"{folder}/hunks-{scheme}.png", full_page=True)
-    page.get_by_label("Apply hunk 2 of 2").uncheck()
-    page.get_by_role("button", name="Approve and run").click()
-    becomes(request_of(proposed), "approved")
-    work_off(proposed)
-    assert (workspace / "note.txt").read_text() == ORIGINAL.replace("line 3\n", "LINE 3\n")

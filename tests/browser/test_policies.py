@@ -5,13 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from approvals.models import Policy
 from tests.browser.conftest import PageAs
 
-UNDER_THE_BAR = """() => {
-  const bar = document.querySelector(".said-bar"), field = document.activeElement.getBoundingClientRect();
-  return !bar.contains(document.activeElement) && field.bottom > bar.getBoundingClientRect().top;
-}"""
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 
 
@@ -36,19 +31,7 @@ def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
     expect(page.locator("#rules > li").nth(1)).to_contain_text("Large payments")
 
 
-def test_a_policy_is_asked_for_by_a_call(admin, catalog, page_as: PageAs):
-    """What the tool does not take is said beside the arguments, and mended there."""
-    page = page_as(admin)
-    page.goto("/policies/")
-    page.get_by_role("link", name="Which policy decides?").click()
-    page.get_by_label("Tool").select_option("write_file")
-    page.get_by_role("button", name="Ask").click()
-    expect(page.get_by_label("Arguments")).to_have_accessible_description(re.compile("content: This is required"))
-    page.get_by_label("Arguments").fill('{"path": "a", "content": "x"}')
-    page.get_by_role("button", name="Ask").click()
-    expect(page.locator("#found")).to_contain_text("Dangerous calls wait for a reviewer decides")
-
-
+@pytest.mark.layout
 def test_what_names_nothing_is_said_under_its_field_while_it_is_typed(admin, catalog, page_as: PageAs):
     """And goes when it is mended; rows keep their own, also behind one that is empty."""
     page = page_as(admin)
@@ -73,6 +56,7 @@ def test_what_names_nothing_is_said_under_its_field_while_it_is_typed(admin, cat
     expect(page.locator("#warn-row-1")).to_be_hidden()
 
 
+@pytest.mark.layout
 def test_only_what_the_effect_asks_for_is_shown(admin, catalog, page_as: PageAs):
     """Whom to ask and how goes with waiting, the message with refusing; what is wrong is shown all the same."""
     page = page_as(admin)
@@ -90,48 +74,3 @@ def test_only_what_the_effect_asks_for_is_shown(admin, catalog, page_as: PageAs)
     page.get_by_label("Name of the policy").fill("Never")
     page.get_by_role("button", name="Make the policy").click()
     expect(minutes).to_be_visible()
-
-
-@pytest.mark.parametrize("width", [320, 390])
-def test_the_pages_fit_a_phone(admin, catalog, page_as: PageAs, width):
-    """Nothing is wider than the screen."""
-    page = page_as(admin, viewport={"width": width, "height": 800}, color_scheme="dark")
-    policy = Policy.objects.get(order=10)
-    simulator = "/policies/simulator/"
-    for address in ("/policies/", "/policies/new/", f"/policies/{policy.public_id}/", simulator):
-        page.goto(address)
-        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wider == 0, address
-
-
-def test_the_way_back_is_not_covered_on_a_phone(admin, page_as: PageAs):
-    """However long the name of the policy is: the link to the list keeps its width."""
-    page = page_as(admin, viewport={"width": 390, "height": 800})
-    Policy.objects.filter(order=10).update(name="Payments over five hundred need two people of finance")
-    page.goto(f"/policies/{Policy.objects.get(order=10).public_id}/")
-    assert page.locator(".crumbs a").evaluate("link => link.scrollWidth > link.clientWidth") is False
-
-
-@pytest.mark.parametrize("height", [600, 800])
-def test_no_field_that_has_the_focus_lies_under_the_sentence(admin, catalog, page_as: PageAs, height):
-    """Also when the bar at the bottom says all it has to say; by Tab through the whole form."""
-    page = page_as(admin, viewport={"width": 1280, "height": height})
-    page.goto("/policies/new/")
-    for label, wrong in (("Tool", "a b"), ("Source", "x"), ("Asked for by", "x"), ("During", "x"), ("How many", "0")):
-        page.get_by_label(label, exact=True).first.fill(wrong)
-    expect(page.locator("#sentence li")).to_have_count(5)
-    page.get_by_label("Name of the policy").focus()
-    for _ in range(28):
-        page.keyboard.press("Tab")
-        assert not page.evaluate(UNDER_THE_BAR), page.evaluate("document.activeElement.name")
-
-
-def test_a_policy_is_ended_in_two_presses(admin, page_as: PageAs):
-    """The first only shows the second."""
-    page = page_as(admin)
-    policy = Policy.objects.get(order=30)
-    page.goto(f"/policies/{policy.public_id}/")
-    expect(page.get_by_role("button", name="End it now")).to_be_hidden()
-    page.get_by_text("End this policy").click()
-    page.get_by_role("button", name="End it now").click()
-    expect(page.locator("#ended")).to_contain_text("Ended policies (1)")

@@ -7,7 +7,6 @@ from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester
 from tests.browser.conftest import PageAs
-from tests.browser.test_main_job import served  # noqa: F401 (the fixture that serves)
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -38,16 +37,3 @@ def test_the_list_of_a_session_is_live(ada, window_of: PageAs):
     expect(page.locator("#session-list")).to_contain_text("Something else")
     expect(page.locator("#session-list")).to_contain_text("No steps yet")
     assert page.evaluate("window.neverReloaded") is True
-
-
-def test_a_session_fits_a_phone_and_works_without_scripts(ada, window_of: PageAs):
-    """Nothing is wider than the screen, and the page says the same."""
-    by = Requester(ada, via="rest", session="x" * 120)
-    call(by, "setup_plan", objective="word " * 90, initial_steps=["long" * 100])
-    lists = Plan.objects.filter(kind=Plan.Kind.SESSION)
-    eventually(lists.exists, what="the list")
-    page = window_of(ada, viewport={"width": 320, "height": 700}, java_script_enabled=False)
-    for address in ("/sessions/", f"/sessions/{lists.get().public_id}/"):
-        page.goto(address)
-        expect(page.locator("main")).to_contain_text("word word")
-    assert page.locator("main").evaluate("each => each.scrollWidth <= each.clientWidth")

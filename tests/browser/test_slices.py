@@ -9,9 +9,7 @@ from playwright.sync_api import Page, expect
 from approvals.models import ApprovalRequest
 from plans.models import Plan
 from tests.browser.conftest import PageAs
-from tests.browser.test_reviewing import look
 from tests.builders import make_plan, step, work_off, write_step
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 
@@ -45,7 +43,6 @@ def test_three_steps_are_approved_once_all_were_seen(plan, rosa, page_as: PageAs
     """The first press leads to what was not seen; the button says how many are chosen."""
     page = page_as(rosa)
     ask_for_two(page, plan)
-    look(page, "slice")
     button = page.locator("#slice .btn.go")
     expect(button).to_have_attribute("data-unread", "")
     button.click()
@@ -61,21 +58,3 @@ def test_three_steps_are_approved_once_all_were_seen(plan, rosa, page_as: PageAs
     button.click()
     expect(page.locator("#slice-results")).to_contain_text("Step 3")
     assert approved(plan) == 3
-    look(page, "slice-done")
-
-
-def test_it_works_without_a_script(plan, rosa, page_as: PageAs):
-    """Boxes, one comment and one button."""
-    page = page_as(rosa, java_script_enabled=False)
-    ask_for_two(page, plan)
-    page.locator(".slice-item").nth(0).get_by_role("checkbox").uncheck()
-    page.locator("#slice .btn.go").click()
-    expect(page.locator("#slice-results li")).to_have_count(2)
-    eventually(lambda: approved(plan) == 2, 10, "the approvals")
-
-
-def test_nothing_scrolls_sideways_on_a_narrow_page(plan, rosa, page_as: PageAs):
-    """At 320 px the whole page fits."""
-    page = page_as(rosa, viewport={"width": 320, "height": 700})
-    ask_for_two(page, plan)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

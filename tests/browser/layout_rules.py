@@ -1,0 +1,214 @@
+"""Layout rules as JavaScript: each is an async function of the page that returns the faults it finds, as texts."""
+
+import json
+from collections.abc import Mapping
+
+SIDEWAYS = """async () => {
+    const width = document.documentElement.scrollWidth;
+    return width > innerWidth ? [`${width} px wide`] : [];
+}"""
+SMALL_TARGETS = """async () =>
+    [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea")]
+    .filter((part) => part.checkVisibility())
+    .filter((part) => !part.closest("p, .note, .skiplink, .name, .t, .goal, #session-calls, .sr"))
+    .map((part) => [part, (part.closest("label") ?? part).getBoundingClientRect()])
+    .filter(([part, box]) => box.width && (box.width < 24 || box.height < 24))
+    .map(([part, box]) => `${box.width} x ${box.height} ${part.outerHTML.slice(0, 120)}`)"""
+DOUBLE_IDS = """async () => [...document.querySelectorAll("[id]")].map((part) => part.id)
+    .filter((id, place, all) => all.indexOf(id) !== place)"""
+LOST_NAMES = """async () => [...document.querySelectorAll("[aria-controls], [aria-describedby], [aria-labelledby]")]
+    .flatMap((part) => ["aria-controls", "aria-describedby", "aria-labelledby"].map((name) => part.getAttribute(name)))
+    .flatMap((ids) => ids?.split(" "))
+    .filter((id) => id && !document.getElementById(id))"""
+NAMELESS = """async () =>
+    [...document.querySelectorAll("button, a[href], summary, input:not([type=hidden]), select, textarea")]
+    .filter((part) => part.checkVisibility() && !part.textContent.trim() && !part.labels?.length)
+    .filter((part) => !part.getAttribute("aria-label") && !part.getAttribute("aria-labelledby"))
+    .map((part) => part.outerHTML.slice(0, 120))"""
+ONE_HEADING = """async () => {
+    const count = [...document.querySelectorAll("h1")].filter((part) => part.checkVisibility()).length;
+    return count === 1 ? [] : [`${count} headings`];
+}"""
+MOVING = """async () => document.getAnimations()
+    .filter((each) => each.playState === "running" && each.effect.getComputedTiming().endTime > 100)
+    .map((each) => each.effect.target.outerHTML.slice(0, 120))"""
+"""Asked for with reduced motion: only what ends at once may move."""
+
+CONTRAST = """async () => {
+    const fading = () => document.getAnimations().filter((each) => each instanceof CSSTransition);
+    while (fading().length) await Promise.allSettled(fading().map((each) => each.finished));
+    const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const known = new Map();
+    const rgba = (colour) => {
+        if (known.has(colour)) return known.get(colour);
+        brush.clearRect(0, 0, 1, 1);
+        brush.fillStyle = colour;
+        brush.fillRect(0, 0, 1, 1);
+        const [red, green, blue, alpha] = brush.getImageData(0, 0, 1, 1).data;
+        known.set(colour, [red, green, blue, alpha / 255]);
+        return known.get(colour);
+    };
+    const over = (top, under) => under.map((value, at) => top[at] * top[3] + value * (1 - top[3]));
+    const linear = (value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+    const light = (colour) => [0.2126, 0.7152, 0.0722].reduce((sum, by, at) => sum + by * linear(colour[at] / 255), 0);
+    const contrast = (one, other) => {
+        const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+        return (high + 0.05) / (low + 0.05);
+    };
+    const grounds = new Map([[null, { under: [255, 255, 255], opacity: 1 }]]);
+    const ground = (at) => {
+        if (grounds.has(at)) return grounds.get(at);
+        const below = ground(at.parentElement), style = getComputedStyle(at);
+        const under = over(rgba(style.backgroundColor), below.under);
+        grounds.set(at, { under, opacity: below.opacity * Number(style.opacity) });
+        return grounds.get(at);
+    };
+    const found = [];
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const at = texts.currentNode.parentElement;
+        const words = texts.currentNode.textContent.trim();
+        if (!words || !at.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+        if (at.closest(".sr, :disabled, [aria-disabled=true], option, .skiplink")) continue;
+        const { under, opacity } = ground(at);
+        const { color, fontSize, fontWeight } = getComputedStyle(at);
+        const ink = rgba(color);
+        const isLarge = parseFloat(fontSize) >= 24 || (parseFloat(fontSize) >= 18.66 && Number(fontWeight) >= 700);
+        const ratio = contrast(over([...ink.slice(0, 3), ink[3] * opacity], under), under);
+        if (ratio < (isLarge ? 3 : 4.5) - 0.01) found.push(`${ratio.toFixed(2)} ${at.tagName} ${words.slice(0, 40)}`);
+    }
+    return found;
+}"""
+"""Texts whose contrast with their background is below 4.5 (3 if they are large), once no colour fades (WCAG 1.4.3)."""
+
+FOCUS = """async () => {
+    const seen = (at) => {
+        const box = at.getBoundingClientRect();
+        const x = box.left + Math.min(box.width / 2, 20);
+        const y = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
+        const top = document.elementFromPoint(x, y);
+        const own = [at, at.closest("label"), at.closest("[data-item]")].filter(Boolean);
+        const rings = [at, at.querySelector("rect"), at.nextElementSibling, at.parentElement, ...own].filter(Boolean);
+        const hasRing = rings.some((each) => parseFloat(getComputedStyle(each).outlineWidth) >= 2
+            && getComputedStyle(each).outlineStyle !== "none");
+        const isSeen = top && own.some((each) => each.contains(top) || top.contains(each));
+        return (isSeen ? "" : "covered ") + (hasRing || at.closest("svg") ? "" : "no ring ");
+    };
+    const found = [];
+    scrollTo(0, 0);
+    const stops = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]";
+    for (const at of document.querySelectorAll(stops)) {
+        if (at.tabIndex < 0 || !at.checkVisibility({ visibilityProperty: true })) continue;
+        at.focus();
+        if (document.activeElement !== at) continue;
+        await Promise.allSettled(at.getAnimations().map((each) => each.finished));
+        const fault = seen(at);
+        if (fault) found.push(fault + at.outerHTML.slice(0, 120));
+    }
+    return found;
+}"""
+"""Tab stops that are covered or show no ring (WCAG 2.4.7, 2.4.11); press Tab before asking, so that rings are drawn."""
+
+UNDER_SENTENCE = """async () => {
+    const found = [], bar = document.querySelector(".said-bar");
+    scrollTo(0, 0);
+    for (const at of document.querySelectorAll("main a[href], main button, main input, main select, main textarea")) {
+        if (at.tabIndex < 0 || !at.checkVisibility({ visibilityProperty: true }) || bar.contains(at)) continue;
+        at.focus();
+        const isUnder = at.getBoundingClientRect().bottom > bar.getBoundingClientRect().top;
+        if (document.activeElement === at && isUnder) found.push(at.outerHTML.slice(0, 120));
+    }
+    return found;
+}"""
+CUT_OFF = """async () => [...document.querySelectorAll(".inbox-l .views, .inbox-l .foot, .crumbs a:first-of-type")]
+    .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.className || part.textContent)"""
+SCROLLING_EFFECT = """async () => [...document.querySelectorAll("#effect :not(.sr)")]
+    .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
+    .map((part) => part.outerHTML.slice(0, 80))"""
+PAGE_SCROLLS = """async () => {
+    const more = document.documentElement.scrollHeight - innerHeight;
+    return more > 0 ? [`${more} px to scroll`] : [];
+}"""
+NARROW_GOALS = """async () => {
+    const widest = Math.max(...[...document.querySelectorAll(".plans .goal a")].map((goal) => goal.clientWidth));
+    return widest < 140 ? [`${widest} px`] : [];
+}"""
+NARROW_AXIS = """async () => {
+    const { width } = document.querySelector("#axis .ax").getBoundingClientRect();
+    return width < 120 ? [`${width} px`] : [];
+}"""
+HIGH_CHIPS = """async () => {
+    const heights = [...document.querySelectorAll(".facets .check")].map((chip) => chip.offsetHeight);
+    return Math.max(...heights, heights.length ? 0 : 45) > 44 ? [`${heights} px`] : [];
+}"""
+OVERLAPPING_TABS = """async () => [...document.querySelectorAll(".tabs a")]
+    .map((part) => [part, document.createRange()])
+    .map(([part, range]) => (range.selectNodeContents(part), [part.textContent, range.getBoundingClientRect()]))
+    .filter(([, box], place, all) => place && box.left < all[place - 1][1].right).map(([text]) => text)"""
+ROOM_FOR_NOTE = """async () => {
+    const note = document.querySelector("#note"), style = getComputedStyle(note);
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = style.font;
+    const room = note.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const words = pen.measureText(note.placeholder).width;
+    const [stop, more] = [".stop", ".decide .menu > summary"]
+        .map((part) => document.querySelector(part).getBoundingClientRect().y);
+    return [words > room && `${words} px in ${room}`, stop !== more && "More is not beside Reject"].filter(Boolean);
+}"""
+ONE_ROW_OF_ANSWERS = """async () => {
+    const bar = document.querySelector(".decide");
+    const rows = new Set([".desk", ".stop", ".menu > summary"].map((part) => bar.querySelector(part))
+        .map((part) => part.getBoundingClientRect()).map((box) => Math.round(box.y + box.height / 2)));
+    return [rows.size > 1 && `${rows.size} rows`, bar.scrollWidth > bar.clientWidth && "cut off"].filter(Boolean);
+}"""
+BAR_BELOW_CHANGE = """async () => {
+    scrollTo(0, 0);
+    const bar = document.querySelector("form.decide"), { position } = getComputedStyle(bar);
+    const isInSight = bar.getBoundingClientRect().top < innerHeight;
+    return [position !== "static" && position, isInSight && "covers the change"].filter(Boolean);
+}"""
+FOOT_UNDER_TABS = """async () => {
+    scrollTo(0, document.body.scrollHeight);
+    const covered = (link) => {
+        const box = link.getBoundingClientRect();
+        return !link.contains(document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2));
+    };
+    const links = [...document.querySelectorAll(".inbox-l .foot a")];
+    return links.length ? links.filter(covered).map((link) => link.textContent.trim()) : ["no foot"];
+}"""
+TOAST_OVER_BAR = """async () => {
+    const [toast, bar] = [".toast", ".decide"].map((part) => document.querySelector(part).getBoundingClientRect());
+    return toast.bottom > bar.top ? [`${toast.bottom} is below ${bar.top}`] : [];
+}"""
+EDIT_COLUMNS = """async () => {
+    const box = (part) => document.querySelector(part).getBoundingClientRect();
+    const [old, now] = ["#edited .both td:nth-child(3)", "#edited .both td:last-child"].map(box);
+    const [form, go] = ["#args-edit", ".decide .btn.go"].map(box);
+    const isBeside = old.y === now.y;
+    return [Math.min(old.width, now.width) <= 220 && "too narrow", form.x !== go.x && "bar not under the form",
+        isBeside !== innerWidth >= 1280 && (isBeside ? "beside" : "below")].filter(Boolean);
+}"""
+
+EVERYWHERE = {
+    "sideways scroll": SIDEWAYS,
+    "small target": SMALL_TARGETS,
+    "double id": DOUBLE_IDS,
+    "lost name": LOST_NAMES,
+    "nameless": NAMELESS,
+    "one heading": ONE_HEADING,
+    "cut off": CUT_OFF,
+    "moving": MOVING,
+}
+
+
+def asking(rules: Mapping[str, str]) -> str:
+    """Return a script that asks the page for the faults that some named rules find."""
+    named = ",\n".join(f"{json.dumps(name)}: {rule}" for name, rule in rules.items())
+    return f"""async ([width, height]) => {{
+        const drawn = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        do await drawn(); while (innerWidth !== width || innerHeight !== height);
+        const found = [];
+        for (const [name, rule] of Object.entries({{ {named} }}))
+            for (const fault of await rule()) found.push(`${{name}}: ${{fault}}`);
+        return found;
+    }}"""

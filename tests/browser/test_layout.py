@@ -1,0 +1,407 @@
+"""The layout of every page: loaded once, then asked for all rules at each width and in both colour schemes.
+
+Nothing is loaded again for another width: pages are laid out by media queries alone, no script listens for a resize.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from approvals.audit import Line, append
+from approvals.models import Policy, Round
+from catalog.canonical import canonical_text
+from catalog.changes import change_tool
+from catalog.registry import _TOOLS, register_tool
+from plans.controls import pause_plan
+from plans.services import Requester
+from tests.approvals.builders import PREVIEW, ask, make_tool, set_rule
+from tests.approvals.deceptions import DECEPTIONS
+from tests.approvals.deciding import send_back
+from tests.browser import layout_rules as rules
+from tests.browser.conftest import PageAs, press_approve
+from tests.browser.desk import LONG, PHONE, open_inbox
+from tests.builders import act, approve, make_draft, make_plan, request_of, step, work_off, write_step
+from tests.catalogs import fill_catalog
+from tests.plans.agents.scripted import make_agent
+from tests.plans.test_sessions import Agent
+from tests.tools_to_try import TOOLS
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.layout,
+    pytest.mark.django_db(transaction=True, serialized_rollback=True),
+]
+WIDTHS = (320, 390, 721, 900, 1100, 1280, 1440)
+SCHEMES_AT = (390, 1440)
+FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
+LONG_WORDS = "Featherstonehaugh"
+Faults = list[str]
+Scheme = Literal["light", "dark"]
+
+
+@dataclass(frozen=True)
+class View:
+    """A page or a state of one, with rules of its own.
+
+    `also` are further widths for all rules, `own` rules for every width, `at` rules for one size of the window; with
+    `tabs` each tab stop is looked at. `act` brings the page into its state; without a path it acts on the page of the
+    view before.
+    """
+
+    path: str
+    name: str = ""
+    also: tuple[int, ...] = ()
+    own: Mapping[str, str] = field(default_factory=dict)
+    at: Mapping[tuple[int, int], Mapping[str, str]] = field(default_factory=dict)
+    act: Callable[[Page], object] | None = None
+    tabs: bool = False
+
+
+def walk(page: Page, *views: View) -> Faults:
+    """Return the faults of all views, each with its page, size, scheme and rule."""
+    page.emulate_media(reduced_motion="reduce", color_scheme="light")
+    return [fault for view in views for fault in faults(page, view)]
+
+
+def faults(page: Page, view: View) -> Iterator[str]:
+    """Open a view and yield its faults."""
+    if view.path:
+        page.goto(view.path)
+        page.wait_for_selector("main, .gate")
+    if view.act:
+        view.act(page)
+    for (width, height), scheme, asked in looks(view):
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=scheme)
+        if "focus" in asked:
+            page.keyboard.press("Tab")  # so that the focus is drawn as for someone who uses the keyboard
+        for fault in page.evaluate(rules.asking(asked), [width, height]):
+            yield f"{view.path} {view.name} {width}x{height} {scheme}: {fault}"
+
+
+def looks(view: View) -> Iterator[tuple[tuple[int, int], Scheme, Mapping[str, str]]]:
+    """Yield the sizes at which a view is looked at, with the colour scheme and the rules that are asked there."""
+    for width in sorted({*WIDTHS, *view.also}):
+        asked = rules.EVERYWHERE | view.own
+        if width in SCHEMES_AT:
+            yield (width, 800), "dark", {"contrast": rules.CONTRAST}
+            asked = asked | {"contrast": rules.CONTRAST}
+        yield (width, 800), "light", asked
+    for size, own in view.at.items():
+        yield size, "light", own
+    for size in FOCUS_AT if view.tabs else ():
+        yield size, "light", {"focus": rules.FOCUS}
+
+
+@pytest.fixture
+def tools_to_try(stage: object) -> Iterator[None]:
+    """The tools of `tests.tools_to_try` in the catalog."""
+    for each in TOOLS:
+        register_tool(each)
+    fill_catalog()
+    yield
+    for each in TOOLS:
+        _TOOLS.pop(each.name)
+
+
+@pytest.fixture
+def names(ada):
+    """A person with a long name."""
+    ada.first_name, ada.last_name = "Wilhelmina", LONG_WORDS
+    ada.save()
+
+
+@pytest.mark.usefixtures("tools_to_try", "workspace", "names")
+def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
+    """With a request, an agent, a session, and plans that wait and that are done."""
+    held = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
+    append(Line(action="approval.requested", by=ada, tool_name="send_registration_email", object_ref=held.public_id))
+    make_agent()
+    waiting = work_off(make_plan(ada, write_step(1), step(2, dependencies=[1]), goal="Tell " + "everybody " * 20))
+    done = work_off(make_plan(ada, step(1)))
+    session = Agent(ada, "x" * 120).setup("long" * 100, objective="word " * 90)
+    Policy.objects.filter(order=20).update(name="Payments over five hundred need two people of finance")
+    under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
+    policies = [policy.public_id for policy in Policy.objects.order_by("order")]
+    views = [
+        View("/approvals/", tabs=True),
+        *(View(f"/approvals/?{query}") for query in ("status=decided", "status=snoozed", "item=none")),
+        View("/approvals/grants/", tabs=True),
+        *(View(path) for path in ("/approvals/insights/", "/approvals/several/")),
+        View("/audit/", also=(1000, 1180)),
+        View("/audit/deliveries/"),
+        *(View(path, tabs=True) for path in ("/policies/", "/policies/new/")),
+        View("", "/policies/new/ with mistakes", at=under_sentence, act=make_mistakes, tabs=True),
+        View("/policies/simulator/"),
+        *(View(f"/policies/{policy}/") for policy in policies[:2]),
+        *(View(path) for path in ("/profile/notifications/", "/agents/", "/agents/new/", "/agents/ann/")),
+        View("/plans/", at={(390, 800): {"overlapping tabs": rules.OVERLAPPING_TABS}}),
+        View("/plans/new/"),
+        View(f"/plans/{waiting.public_id}/", tabs=True),
+        View(f"/plans/{done.public_id}/"),
+        View("/tools/", at={(390, 844): {"high chips": rules.HIGH_CHIPS}}),
+        *(View(f"/tools/{path}/") for path in ("write_file", "write_file/versions", "plan_trip")),
+        *(View(f"/tools/{path}") for path in ("plan_trip/try/?example=0", "book_trip/versions/")),
+        *(View(f"/sessions/{path}") for path in ("", f"{session.public_id}/")),
+        View("/nothing/here/"),
+    ]
+    assert walk(page_as(admin), *views) == []
+
+
+def make_mistakes(page: Page) -> None:
+    """Fill in a policy so that the bar at the bottom says all it has to say."""
+    for label, wrong in (("Tool", "a b"), ("Source", "x"), ("Asked for by", "x"), ("During", "x"), ("How many", "0")):
+        page.get_by_label(label, exact=True).first.fill(wrong)
+    expect(page.locator("#sentence li")).to_have_count(5)
+
+
+@pytest.mark.usefixtures("stage", "workspace", "names")
+def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
+    """Plans in their states, the editor, a request in words and its draft."""
+    paused = make_plan(ada, act(1, "x", "dangerous"), goal="Tell " + "everybody " * 20)
+    pause_plan(work_off(paused), by=Requester(ada))
+    open_plan = make_plan(ada, act(1, "x"))
+    sent_back = work_off(make_plan(ada, write_step(1, path="reports/note.txt", content="line one\nline two\n")))
+    send_back(sent_back, rosa, comment="Keep it shorter, and say where the figures are from. " * 4)
+    draft = make_draft(ada, None, step(1), write_step(2, dependencies=[1]))
+    views = [
+        View(
+            "/plans/",
+            also=(901, 1081),
+            at={(width, 800): {"narrow goal": rules.NARROW_GOALS} for width in (721, 900, 901, 1081)},
+        ),
+        View(f"/plans/{paused.public_id}/?step=1"),
+        View(
+            f"/plans/{open_plan.public_id}/",
+            also=(1081, 1181, 1241, 1321),
+            at={(width, 800): {"narrow axis": rules.NARROW_AXIS} for width in (1081, 1181, 1241, 1321)},
+        ),
+        View(f"/plans/{paused.public_id}/change/"),
+        View(f"/plans/{sent_back.public_id}/?step=1"),
+        View(f"/plans/{sent_back.public_id}/steps/1/input/"),
+        *(View(path) for path in ("/ask/", f"/ask/{draft.public_id}/")),
+        *(View(path) for path in (f"/plans/{draft.plan_ref}/prompts/", f"/plans/new/?draft={draft.public_id}")),
+    ]
+    assert walk(page_as(ada), *views) == []
+
+
+@pytest.mark.usefixtures("catalog", "workspace")
+def test_states_of_the_desk(ada, rosa, page_as: PageAs):
+    """A request to read, to edit, to answer, as JSON; with a long list, a long change and a long line; several."""
+    short, *_ = [ask(ada) for _ in range(11)]
+    long, wide = ask(ada, preview=LONG), ask(ada, make_tool("other_note"))
+    Round.objects.filter(request=wide).update(
+        arguments=json.dumps({"path": "x\u202ey", "note": "z" * 10240}, ensure_ascii=False)
+    )
+    at_short, at_long, at_wide = (f"/approvals/?item={each.public_id}" for each in (short, long, wide))
+    together = "&".join(f"item={each.public_id}" for each in (short, wide))
+    still = {(1440, 500): {"the page scrolls": rules.PAGE_SCROLLS}}
+    low = {(640, 360): {"bar over the change": rules.BAR_BELOW_CHANGE}}
+    room = {(width, 800): {"room for the note": rules.ROOM_FOR_NOTE} for width in (390, 1280, 1440)}
+    line = {"scrolls": rules.SCROLLING_EFFECT}
+    views = [
+        View("/approvals/", also=(1180,), at={(390, 844): {"foot under the tabs": rules.FOOT_UNDER_TABS}}),
+        View(at_long, at=still | low, tabs=True),
+        View(at_short, at=still | room),
+        View("", f"{at_short} with its menu", act=open_menu),
+        View(f"{at_short}&view=edit", at=still),
+        View(f"{at_short}&view=respond", at=still),
+        View(f"{at_short}&view=json"),
+        View(at_wide, own=line),
+        View(f"{at_wide}&view=json", own=line),
+        View(f"/approvals/several/?{together}"),
+    ]
+    assert walk(page_as(rosa), *views) == []
+
+
+def open_menu(page: Page) -> None:
+    """Open the menu of the bar."""
+    page.locator("details.menu > summary").click()
+
+
+@pytest.fixture
+def grantable(catalog, admin, settings):
+    """Writing may be granted, and decisions take effect at once."""
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    change_tool("write_file", {"grantable": {}}, by=admin)
+
+
+@pytest.mark.usefixtures("grantable")
+def test_pages_that_follow_a_decision(ada, rosa, workspace: Path, page_as: PageAs):
+    """A grant in each state, the next steps of a plan, a change with hunks, and what a policy asks to be typed."""
+    for name in ("may", "june"):
+        granted = work_off(make_plan(ada, write_step(1, f"reports/{name}.txt", f"{name} was quiet")))
+        approve(granted, rosa)
+        work_off(granted)
+    was = "one\n" * 40
+    (workspace / "note.txt").write_text(was)
+    edit = {"path": "note.txt", "original": was, "modified": f"two\n{was[8:]}three\n", "description": "Say it louder"}
+    proposed = work_off(make_plan(ada, step(1, "propose_file_edit", parameters=edit)))
+    set_rule(typed_target=True)
+    lines = "".join(f"line {number}\n" for number in range(80))
+    writes = [write_step(number, f"{number}.txt", lines, dependencies=[number - 1]) for number in (2, 3)]
+    plan = work_off(make_plan(ada, write_step(1, "one.txt", lines, expected_key="first"), *writes))
+    decided = request_of(granted).public_id
+    views = [
+        View(f"/approvals/?status=decided&item={decided}"),
+        View(f"/approvals/{decided}/grant/"),
+        View("", "/grant/ checked", act=check_grant),
+        View("", "/approvals/grants/", act=remember),
+        View(f"/approvals/?item={request_of(proposed).public_id}"),
+        View(f"/approvals/?item={request_of(plan).public_id}"),
+        View(f"/plans/{plan.public_id}/slice/"),
+        View("", "/slice/ asked", act=ask_for_two),
+    ]
+    assert walk(page_as(rosa), *views) == []
+
+
+def check_grant(page: Page) -> None:
+    """Choose the terms of a grant and compare them with history."""
+    page.get_by_label("content must").select_option("exists")
+    page.get_by_role("button", name="Check against history").click()
+    page.wait_for_load_state()
+
+
+def remember(page: Page) -> None:
+    """Store the grant."""
+    page.get_by_role("button", name="Remember", exact=True).click()
+    page.wait_for_url("**/approvals/grants/")
+
+
+def ask_for_two(page: Page) -> None:
+    """Ask about the next two steps."""
+    page.locator("#count").select_option("2")
+    page.get_by_role("button", name="gated steps would do").click()
+    expect(page.locator(".slice-item")).to_have_count(3)
+
+
+def test_pages_without_a_person(browser, live_server, complaints):
+    """Signing in, refused and not."""
+    page = browser.new_page(base_url=live_server.url)
+    assert walk(page, View("/sign-in/", tabs=True), View("", "/sign-in/ refused", act=sign_in_wrongly)) == []
+    page.close()
+
+
+def sign_in_wrongly(page: Page) -> None:
+    """Send a name that nobody has."""
+    page.locator("#id_username").fill("nobody")
+    page.locator("#id_password").fill("wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert]")
+
+
+STAYS_ARMED = """const later = setTimeout;
+    window.setTimeout = (then, after, ...more) => after === 4000 ? 0 : later(then, after, ...more);"""
+
+
+def test_answers_stay_in_one_row(ada, rosa, page_as: PageAs):
+    """Between phone and desk, also while Approve asks for the second press."""
+    request = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
+    page = page_as(rosa)
+    page.add_init_script(STAYS_ARMED)
+    open_inbox(page, f"?item={request.public_id}")
+    widths = (740, 800, 905, 1100, 1180, 1241, 1301)
+    own = {(width, 800): {"one row of answers": rules.ONE_ROW_OF_ANSWERS} for width in widths}
+    assert ask_at(page, own) == []
+    press_approve(page)
+    expect(page.locator(".btn.go.armed")).to_be_visible()
+    assert ask_at(page, own) == []
+
+
+@pytest.mark.parametrize("following", [PREVIEW, LONG], ids=["short", "long"])
+def test_a_toast_covers_no_answer(ada, rosa, settings, page_as: PageAs, following):
+    """It stands above the bar, so that nobody who reaches for an answer undoes the last one."""
+    settings.TOOLGATE_UNDO_SECONDS = 600
+    requests = [ask(ada), ask(ada, preview=following)]
+    page = page_as(rosa)
+    open_inbox(page, f"?item={requests[0].public_id}")
+    press_approve(page)
+    expect(page.locator(f"#detail[data-shown=q-{requests[1].public_id}]")).to_be_visible()
+    expect(page.locator(".toast")).to_be_visible()
+    widths = (390, 800, 1280, 1310, 1440, 1600)
+    assert ask_at(page, {(width, 800): {"toast": rules.TOAST_OVER_BAR} for width in widths}) == []
+
+
+@pytest.mark.usefixtures("catalog", "workspace")
+def test_an_edit_stands_beside_what_was_where_there_is_room(ada, rosa, page_as: PageAs):
+    """Else below it; each line has the room of its column, also where the first row is a gap."""
+    request = request_of(work_off(make_plan(ada, write_step(1, "note.txt", "one\n" * 9))))
+    page = page_as(rosa)
+    open_inbox(page, f"?item={request.public_id}&view=edit")
+    page.locator("#f-path").fill("other.txt")
+    expect(page.locator("#edited .both td:last-child")).to_contain_text("other.txt")
+    assert ask_at(page, {(width, 800): {"edit": rules.EDIT_COLUMNS} for width in (390, 1280)}) == []
+
+
+def ask_at(page: Page, at: Mapping[tuple[int, int], Mapping[str, str]]) -> Faults:
+    """Return the faults of the page as it is, at each size by the rules for it."""
+    found = []
+    for (width, height), asked in at.items():
+        page.set_viewport_size({"width": width, "height": height})
+        found += [f"{width}x{height}: {each}" for each in page.evaluate(rules.asking(asked), [width, height])]
+    return found
+
+
+def test_a_thumb_selects_several(ada, rosa, page_as: PageAs):
+    """On a phone the boxes are there, large enough; what is pressed next lies above the tabs."""
+    requests = [ask(ada), ask(ada)]
+    page = page_as(rosa, **PHONE)
+    open_inbox(page)
+    for request in requests:
+        box = page.locator(f"#q-{request.public_id} label.hit")
+        size = box.bounding_box()
+        assert size is not None and min(size["width"], size["height"]) >= 40
+        title = page.locator(f"#q-{request.public_id} .t").bounding_box()
+        assert title is not None and title["x"] < 80, "the title begins beside the box"
+        box.click()
+    page.get_by_role("button", name="Answer together").click()
+    expect(page.locator("#several [name=item]")).to_have_count(2)
+
+
+def test_deceptions_are_inert_in_a_browser(ada, rosa, page_as: PageAs):
+    """No script runs, nothing is loaded, nothing scrolls sideways, and the bar is where it was."""
+    request, page = ask(ada), page_as(rosa, **PHONE)
+    some = DECEPTIONS[::9]
+    for start in range(0, len(some), 8):
+        values = {f"part{number}": each.value for number, each in enumerate(some[start : start + 8])}
+        Round.objects.update(arguments=canonical_text(values), preview="")
+        page.goto(f"/approvals/?item={request.public_id}")
+        expect(page.locator(".btn.go")).to_have_count(1)
+        found = page.evaluate(rules.asking({"wide": rules.SIDEWAYS, "scrolls": rules.SCROLLING_EFFECT}), [390, 844])
+        assert found == [], list(values.values())
+        assert page.locator("main form").count() == page.locator("main form[method]").count()
+    assert not request.reviews.exists()
+
+
+PLANTED = """() => {
+    document.querySelector("main").innerHTML = `<h1>one</h1><h1>two</h1><button id="a" data-css="width: 10px"></button>
+        <i id="a" aria-labelledby="gone"></i><div data-css="width: 2000px; height: 10px"></div>
+        <a href="#" data-css="outline: none">ring</a>
+        <div data-css="position: relative"><a href="#">under</a>
+            <div data-css="position: absolute; inset: 0"></div></div>
+        <p data-css="color: #999; background: #ccc">grey</p>
+        <p data-css="color: #fff; background: #3450c4; opacity: 0.4">half</p>
+        <p data-css="color: #000; background: #fff">well</p>`;
+    for (const part of document.querySelectorAll("[data-css]")) part.style.cssText = part.dataset.css;
+    document.querySelector("h1").animate({ opacity: [0.9, 1] }, { duration: 9e9 });
+}"""
+
+
+def test_planted_faults_are_found(admin, page_as: PageAs):
+    """Every rule that all pages are asked for can fail, contrast and focus too."""
+    page = page_as(admin, viewport={"width": 390, "height": 844})
+    page.goto("/policies/")
+    page.evaluate(PLANTED)
+    page.keyboard.press("Tab")
+    asked = rules.EVERYWHERE | {"contrast": rules.CONTRAST, "focus": rules.FOCUS}
+    found = [fault.split(": ", 1) for fault in page.evaluate(rules.asking(asked), [390, 844])]
+    assert {name for name, _ in found} == asked.keys() - {"cut off"}
+    assert [said.split()[-1] for name, said in found if name == "contrast"] == ["grey", "half"]
+    focus = [said for name, said in found if name == "focus"]
+    assert any("no ring" in said and ">ring<" in said for said in focus)
+    assert any("covered" in said and ">under<" in said for said in focus)
