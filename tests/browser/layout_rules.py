@@ -202,13 +202,20 @@ EVERYWHERE = {
 
 
 def asking(rules: Mapping[str, str]) -> str:
-    """Return a script that asks the page for the faults that some named rules find."""
+    """Return a script that asks the page for the faults that some named rules find, once it has its new size.
+
+    A page is drawn some frames after its window has changed, so what is found is looked for again before it counts.
+    """
     named = ",\n".join(f"{json.dumps(name)}: {rule}" for name, rule in rules.items())
     return f"""async ([width, height]) => {{
         const drawn = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-        do await drawn(); while (innerWidth !== width || innerHeight !== height);
-        const found = [];
-        for (const [name, rule] of Object.entries({{ {named} }}))
-            for (const fault of await rule()) found.push(`${{name}}: ${{fault}}`);
+        let found = [];
+        for (let look = 0; look < 10; look++) {{
+            do await drawn(); while (innerWidth !== width || innerHeight !== height);
+            found = [];
+            for (const [name, rule] of Object.entries({{ {named} }}))
+                for (const fault of await rule()) found.push(`${{name}}: ${{fault}}`);
+            if (!found.length) break;
+        }}
         return found;
     }}"""
