@@ -4,9 +4,10 @@ Nothing is loaded again for another width: pages are laid out by media queries a
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -42,6 +43,7 @@ DARK = [((width, 800), CONTRAST) for width in CONTRAST_AT]
 FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
 LONG_WORDS = "Featherstonehaugh"
 Faults = list[str]
+Scheme = Literal["light", "dark"]
 Size = tuple[int, int]
 Asked = Mapping[str, str]
 
@@ -77,7 +79,8 @@ def faults(page: Page, view: View) -> Iterator[str]:
         page.wait_for_selector("main, .gate")
     if view.act:
         view.act(page)
-    for scheme, sizes in (("light", looks(view)), ("dark", DARK)):
+    schemes: list[tuple[Scheme, Iterable[tuple[Size, Asked]]]] = [("light", looks(view)), ("dark", DARK)]
+    for scheme, sizes in schemes:
         page.emulate_media(color_scheme=scheme)
         for (width, height), asked in sizes:
             page.set_viewport_size({"width": width, "height": height})
@@ -90,7 +93,7 @@ def faults(page: Page, view: View) -> Iterator[str]:
 def looks(view: View) -> Iterator[tuple[Size, Asked]]:
     """Yield the sizes at which a view is looked at in the light, with the rules that are asked there."""
     for width in sorted({*WIDTHS, *view.also}):
-        yield (width, 800), rules.EVERYWHERE | view.own | (CONTRAST if width in CONTRAST_AT else {})
+        yield (width, 800), {**rules.EVERYWHERE, **view.own, **(CONTRAST if width in CONTRAST_AT else {})}
     yield from view.at.items()
     for size in FOCUS_AT if view.tabs else ():
         yield size, {"focus": rules.FOCUS}
@@ -215,7 +218,11 @@ def test_states_of_the_desk(ada, rosa, page_as: PageAs):
         View(f"{at_wide}&view=json", own=line),
         View(f"/approvals/several/?{together}"),
     ]
-    assert walk(page_as(rosa), *views) == []
+    page = page_as(rosa)
+    assert walk(page, *views) == []
+    page.goto(at_short)
+    page.emulate_media(forced_colors="active")
+    assert ask_at(page, {(1440, 800): rules.EVERYWHERE}) == []
 
 
 def open_menu(page: Page) -> None:
