@@ -54,6 +54,32 @@ def test_it_ends_with_its_call_and_readies_what_needed_it(stage, ada):
     assert (call_of(plan, 1).message, step_of(plan, 1).claimed_by, step_of(plan, 1).lease_until) == ("Done.", "", None)
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("status", "starts"),
+    [
+        ("created", True),
+        ("ready", True),
+        ("held", False),
+        ("running", False),
+        ("completed", False),
+        ("failed", False),
+        ("cancelled", False),
+        ("outcome_unknown", False),
+    ],
+)
+def test_only_a_new_or_ready_call_starts(stage, ada, status, starts):
+    """A call in any other status keeps its row unchanged."""
+    plan = make_plan(ada, act(1))
+    call = Call.objects.filter(pk=started(plan).call.pk)
+    call.update(status=status)
+    before = call.values().get()
+    with recording(plan.pk, plan.public_id) as batch:
+        assert claims.start_call(batch.cursor, before["id"], fence=7, now=batch.now) is starts
+        started_now = {"status": "running", "fence": 7, "attempt": before["attempt"] + 1, "started_at": batch.now}
+    assert call.values().get() == (before | started_now if starts else before)
+
+
 @pytest.mark.parametrize("change", [{"fence": 7}, {"status": "outcome_unknown"}])
 def test_a_call_that_is_no_longer_this_workers_leaves_its_step_alone(stage, ada, change):
     """It runs under another fence, or has been given up."""
