@@ -24,6 +24,8 @@ from catalog.errors import (
     ToolValidationError,
     VisibilityExpansionRequired,
 )
+from catalog.secrets import Secret
+from catalog.stops import Stop
 from catalog.testing import allow_all, clean_registry, invoke, make_context
 from catalog.tools import SafetyLevel, Tool, ToolResult, define_tool, tool
 from tests.corpus import faults
@@ -182,6 +184,24 @@ def test_a_call_past_its_deadline_is_not_begun():
     outcome = outcome_of(late, deadline=Deadline(clock.now() - timedelta(seconds=1)))
 
     assert (outcome.error_kind, ran) == ("deadline_exceeded", [])
+
+
+def test_a_late_result_holds_no_secret():
+    """The late outcome is kept as evidence, so it is scrubbed like the outcome itself."""
+    stop = Stop()
+
+    def answer(arguments: dict[str, Any]) -> ToolResult[Any]:
+        stop.tell()
+        return ToolResult.ok({"echo": arguments["password"]}, f"Signed in with {arguments['password']}.")
+
+    sign_in = define_tool("x", "Sign in.", [{"name": "password", "type": "string"}], handler=answer)
+    secret = Secret("password", "password", "correct horse battery", "")
+    context = make_context(deadline=Deadline(clock.now() + timedelta(days=1), stop))
+    outcome = run(sign_in, {"password": secret.value}, context, secrets=[secret])
+
+    assert outcome.late is not None
+    assert outcome.late.value == {"echo": {"$secret": "password"}}
+    assert outcome.late.message == 'Signed in with {"$secret":"password"}.'
 
 
 def test_an_async_handler_is_stopped_at_its_deadline():
