@@ -7,7 +7,7 @@ from cryptography.fernet import Fernet
 from django.apps import apps
 from django.db import models
 
-from approvals.expiry import expire_due
+from approvals.expiry import expire_if_due
 from approvals.models import Round
 from catalog import registry
 from catalog.models import Call, CallSecret
@@ -101,20 +101,31 @@ def test_equal_values_at_one_place_have_one_digest(keepers, ada):
     assert first != other
 
 
-@pytest.mark.parametrize("end", ["reject", "cancel", "withdraw", "expire"])
-def test_secrets_go_with_a_call_that_will_not_run(keepers, ada, rosa, end):
-    """Whoever ends it."""
+def test_secrets_go_with_a_plan_that_is_cancelled(keepers, ada):
     plan = work_off(make_plan(ada, step(1, "wipe", parameters={"host": "db1", "password": PASSWORD})))
     assert kept() == 1
+    Rest(ada).post(f"plans/{plan.public_id}/cancel/")
+    assert kept() == 0
+    assert rows_with(PASSWORD) == []
+
+
+@pytest.mark.parametrize("end", ["reject", "withdraw", "expire"])
+def test_secrets_go_with_a_call_that_will_not_run(keepers, ada, rosa, end):
+    """Another step keeps the plan going, and keeps its own secret."""
+    ends = step(1, "wipe", parameters={"host": "db1", "password": PASSWORD})
+    waits = step(2, "wipe", parameters={"host": "db1", "password": "of the other"})
+    plan = work_off(make_plan(ada, ends, waits))
+    assert kept() == 2
+    request = request_of(plan)
     if end == "reject":
         reject(plan, rosa)
-    elif end == "cancel":
-        Rest(ada).post(f"plans/{plan.public_id}/cancel/")
     elif end == "withdraw":
-        Rest(ada).post(f"approvals/{request_of(plan).public_id}/withdraw/")
+        Rest(ada).post(f"approvals/{request.public_id}/withdraw/")
     else:
-        expire_due(request_of(plan).expires_at)
-    assert kept() == 0
+        expire_if_due(request, request.expires_at)
+    plan.refresh_from_db()
+    assert (plan.status, step_of(plan).status, step_of(plan, 2).waiting_for) == ("in_progress", "failed", "approval")
+    assert CallSecret.objects.get().step_ref == "2"
     assert rows_with(PASSWORD) == []
 
 
