@@ -12,6 +12,7 @@ from django.test import Client
 from approvals.audit import Line, append
 from approvals.audit_export import FIELDS, harmless
 from approvals.models import AuditEntry
+from catalog.canonical import time_text
 
 pytestmark = pytest.mark.django_db
 
@@ -47,6 +48,33 @@ def test_json_lines_hold_everything(log, admin):
     assert list(rows[1]) == list(FIELDS)
     assert rows[1]["details"] == {"reason": "a\r\nb\x1b[2J"}
     assert rows[1]["hash"] == rows[2]["prev_hash"] == AuditEntry.objects.get(seq=2).hash
+
+
+def test_fields_are_those_of_the_entry(log, ada, capsys):
+    """Each under its own name: no two of them have the same value here."""
+    line = Line(
+        action="approval.decided",
+        by=ada,
+        object_ref="apr_1",
+        tool_name="write_file",
+        plan_ref="plan_1",
+        digest="d" * 64,
+        details={"verdict": "approve"},
+    )
+    entry = AuditEntry.objects.get(seq=append(line))
+    assert shell(capsys)[-1] == {
+        "seq": entry.seq,
+        "at": time_text(entry.at),
+        "actor": "ada",
+        "action": "approval.decided",
+        "object": "apr_1",
+        "tool": "write_file",
+        "plan": "plan_1",
+        "digest": "d" * 64,
+        "details": {"verdict": "approve"},
+        "prev_hash": AuditEntry.objects.get(seq=entry.seq - 1).hash,
+        "hash": entry.hash,
+    }
 
 
 def test_csv_is_harmless(log, admin):
