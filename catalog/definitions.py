@@ -146,7 +146,9 @@ class Tool(Generic[ParamsT, ResultT]):
 
     def _settle(self) -> None:
         """Bring what was declared into its types, and judge it; raise ToolDefinitionError."""
-        self.description = self.description.strip() if isinstance(self.description, str) else self.description
+        description: object = self.description  # what an author wrote; other types are refused below
+        if isinstance(description, str):
+            self.description = description.strip()
         self.safety_level = level_of(self.safety_level)
         if self.reversibility:
             self._declared_reversibility = _member(Reversibility, self.reversibility, "reversibility")
