@@ -28,8 +28,8 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
     Raises BodyRefused as soon as the announced or the received size exceeds DATA_UPLOAD_MAX_MEMORY_SIZE bytes, or after
     SECONDS; RequestAborted when the client has gone.
     """
-    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    if limit is not None and _announced(scope) > limit:
+    limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if _announced(scope) > limit:
         raise BodyRefused(413)
     body = BytesIO()
     try:
@@ -39,7 +39,7 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
                 if message["type"] == "http.disconnect":
                     raise RequestAborted
                 body.write(message.get("body", b""))
-                if limit is not None and body.tell() > limit:
+                if body.tell() > limit:
                     raise BodyRefused(413)
                 if not message.get("more_body", False):
                     break

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from catalog.base_tool import ClassTool
 from catalog.library import create_tool
 from catalog.testing import clean_registry
 from catalog.tools import BaseTool, Tool, define_tool, get_tool, register_tool, tool_to_schema
@@ -35,7 +36,7 @@ def test_registered_object_keeps_the_authors_methods():
     with clean_registry():
         given = register_tool(Lookup())
         found = get_tool("look_up")
-        assert found is not None
+        assert isinstance(found, ClassTool)
         assert found.answer() == 42
         assert not hasattr(found, "no_such_method")
         assert tool_to_schema(given) == tool_to_schema(found)
