@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 STEP = 10
 """How far apart the orders of policies are, so that one can be put between two."""
+BEFORE_ALL_OTHERS = -1
+"""Order of a draft that names none: it would be made before all policies that there are."""
 MAX_POLICIES = 1000
 
 
@@ -62,7 +64,7 @@ def create(document: Mapping[str, Any], *, by: "User") -> Policy:
         if Policy.objects.filter(ended_at=None).count() >= MAX_POLICIES:
             raise Conflict(f"There are {MAX_POLICIES} policies; end some that no call needs.")
         order = document.get("order")
-        policy = Policy(name=name, order=_before_all_others(by) if order is None else order)
+        policy = Policy(name=name, order=_first_order(by) if order is None else order)
         policy.enabled = document.get("enabled", True)
         _save(policy)
         policy.revision = PolicyRevision.objects.create(policy=policy, number=1, created_by=by, **columns)
@@ -140,12 +142,12 @@ def _locked(policy: Policy) -> Policy:
     return row
 
 
-def _before_all_others(by: "User") -> int:
-    """Return an order below that of every policy; these are moved down if there is none left."""
+def _first_order(by: "User") -> int:
+    """Return an order below that of every policy; only when the lowest is 0, the policies are numbered anew."""
     rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
     lowest = rows[0].order if rows else 2 * STEP
     if lowest > 0:
-        return max(lowest - STEP, 0)
+        return lowest // 2
     for place, row in enumerate(rows, 2):
         if row.order != STEP * place:
             _reorder(row, STEP * place, by)

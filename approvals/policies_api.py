@@ -33,8 +33,6 @@ from catalog.schemas import Problem, refuse
 
 READS = ["approvals:read", "policies:write"]
 WRITES = ["policies:write"]
-FIRST = -1
-"""Order of a draft that names none: before all others, as it would be made."""
 
 
 class PolicyEndpoint(Endpoint):
@@ -143,7 +141,7 @@ class PolicyBackTest(PolicyEndpoint):
         if not serializer.is_valid():
             raise ValidationError({"policy": serializer.errors})
         draft = serializer.validated_data
-        return draft_of(_columns(draft), name=draft["name"], order=draft.get("order", FIRST))
+        return draft_of(_columns(draft), name=draft["name"], order=draft.get("order", policies.BEFORE_ALL_OTHERS))
 
 
 def _columns(draft: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What the pages of policies do with a form or a press of a button: carried out by `policies`, told in words."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from approvals import policies
 from approvals.models import Policy
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def make(form: PolicyForm, *, by: "User") -> Policy | PolicyForm:
     """Make the policy that the form says; return it, or the form with what is wrong. Raises NotAllowed."""
     try:
-        return policies.create(document_in(form) | {"order": order_in(form)}, by=by)
+        return policies.create(_document_in(form), by=by)
     except ParameterError as error:
         return refused(form, error)
     except Conflict as error:
@@ -28,12 +28,18 @@ def save(policy: Policy, form: PolicyForm, *, by: "User") -> Policy | PolicyForm
     revision = form.fields.get("revision", "")
     known = {"revision": int(revision) if revision.isascii() and revision.isdecimal() and len(revision) < 9 else 0}
     try:
-        return policies.change(policy, document_in(form) | {"order": order_in(form)} | known, by=by)
+        return policies.change(policy, _document_in(form) | known, by=by)
     except ParameterError as error:
         return refused(form, error)
     except Conflict as error:
         form.problems = {"": error.message}
         return form
+
+
+def _document_in(form: PolicyForm) -> dict[str, Any]:
+    """Return what the form says, its order only where one was typed."""
+    order = order_in(form)
+    return document_in(form) | ({} if order is None else {"order": order})
 
 
 def act(policy: Policy, do: str, *, by: "User") -> str:

@@ -77,9 +77,10 @@ def new_page(viewer: "User", form: PolicyForm | None = None) -> dict[str, Any]:
     if not policies.may_change(viewer):
         raise NotAllowed("Only an administrator may make policies.")
     stages = [{"group": "reviewer", "count": 1}]
-    first = min((row.order for row in policies.policies_for(viewer)), default=2 * policies.STEP)
     blank = PolicyRevision(effect=PolicyRevision.Effect.HOLD, stages=stages, number=0)
-    form = form or form_of(Policy(name="", order=first // 2), blank)
+    if form is None:
+        form = form_of(Policy(name="", order=0), blank)
+        form.fields["order"] = ""
     return _frame(viewer) | _choices() | {"form": form, "said": said_of(form), "days": DAYS}
 
 
@@ -108,7 +109,7 @@ def tested(viewer: "User", form: PolicyForm, policy: Policy | None) -> BackTest 
     if not columns:
         return None
     days = form.fields.get("days", "")
-    draft = draft_of(columns, name=form.fields.get("name") or NEW, order=order_in(form), policy=policy)
+    draft = draft_of(columns, name=form.fields.get("name") or NEW, order=_shown_order(form, policy), policy=policy)
     enabled = policy is None or policy.enabled
     books = rulebooks_for(draft, enabled=enabled)
     return back_test(books, days=int(days) if days in map(str, DAYS) else 30, before=tried_before(form))
@@ -146,7 +147,7 @@ def _warning(columns: Mapping[str, Any]) -> str:
 def _place(form: PolicyForm) -> str:
     """Say after and before which others a policy is asked: of those with one number, the older first."""
     own = policy_in(form)
-    here = (order_in(form), own.pk if own else math.inf)
+    here = (_shown_order(form, own), own.pk if own else math.inf)
     rows = Policy.objects.filter(ended_at=None).order_by("order", "pk").values_list("order", "pk", "name")
     before = [name for order, pk, name in rows if (order, pk) < here]
     after = [name for order, pk, name in rows if (order, pk) > here]
@@ -155,10 +156,20 @@ def _place(form: PolicyForm) -> str:
     return f"Asked after “{before[-1]}”, before “{after[0]}”." if after else f"Asked last, after “{before[-1]}”."
 
 
-def order_in(form: PolicyForm) -> int:
-    """Return the order that was typed; after all others when it is none."""
-    text = form.fields.get("order", "")
+def order_in(form: PolicyForm) -> int | None:
+    """Return the order that was typed; None for an empty field, and after all others for what is no number."""
+    text = form.fields.get("order", "").strip()
+    if not text:
+        return None
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 6 else 10**6
+
+
+def _shown_order(form: PolicyForm, policy: Policy | None) -> int:
+    """Return where the policy of a form stands: with an empty field where it was, a new one before all others."""
+    order = order_in(form)
+    if order is None:
+        return policy.order if policy else policies.BEFORE_ALL_OTHERS
+    return order
 
 
 def policy_or_404(viewer: "User", public_id: str) -> Policy:

@@ -90,16 +90,23 @@ def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[Problem]:
     if columns["safety_level"] and columns["safety_level"] not in list(SafetyLevel):
         yield Problem("match.safety_level", "invalid", "This must be one of safe, cautious, dangerous.")
     for name in ("category", "source", "plan", "hours"):
-        if _has_unseen(columns[name]):
-            yield Problem(f"match.{name}", "invalid", "This holds a character that cannot be seen; leave it out.")
-        if len(columns[name]) > LONGEST[name]:
-            yield Problem(f"match.{name}", "too_long", f"This may have at most {LONGEST[name]} characters.")
+        yield from _problems_of_text(f"match.{name}", columns[name], LONGEST[name])
     if columns["requester"] and not _is_someone(columns["requester"]):
         yield Problem("match.requester", "unknown", "Write a username, or group: and the name of a group.")
     try:
         _ = columns["hours"] and read_hours(columns["hours"])
     except ValueError as error:
         yield Problem("match.hours", "invalid", str(error))
+
+
+def _problems_of_text(path: str, text: str, longest: int) -> Iterator[Problem]:
+    """Refuse a text that is compared whole, if it can match nothing as it stands."""
+    if _has_unseen(text):
+        yield Problem(path, "invalid", "This holds a character that cannot be seen; leave it out.")
+    elif text != text.strip():
+        yield Problem(path, "invalid", "This begins or ends with a blank; leave it out.")
+    if len(text) > longest:
+        yield Problem(path, "too_long", f"This may have at most {longest} characters.")
 
 
 def _problems_of_source(name: str, kept: str) -> Iterator[Problem]:

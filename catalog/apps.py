@@ -3,6 +3,7 @@
 import logging
 
 from django.apps import AppConfig
+from django.conf import settings
 
 from catalog import facts, tracing
 
@@ -19,3 +20,5 @@ class CatalogConfig(AppConfig):
         facts.fact.connect(on_fact, dispatch_uid="catalog.vault")
         if missing := tracing.start():
             logging.getLogger("toolgate.tracing").warning(missing)
+        for name in settings.UNKNOWN_NAMES:
+            logging.getLogger("toolgate.settings").warning("There is no setting %s; it is ignored.", name)

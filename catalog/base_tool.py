@@ -7,9 +7,9 @@ its arguments nor the text of an exception is logged or returned.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 from catalog import dispatch
@@ -74,15 +74,19 @@ class BaseTool(ABC):
             _log("tool_error", self.name, context, error=type(error).__name__)
             return failure(self.name)
 
-    @property
-    def format_success_response(self) -> Callable[..., dict[str, Any]]:
-        """Make the standard response of a call that worked: see `catalog.results`."""
-        return partial(format_success_response, tool_name=self.name)
+    def format_success_response(
+        self, query_type: str | None, parameters: object, results: object, **fields: object
+    ) -> dict[str, Any]:
+        """Return the standard response of a call that worked; `fields` are the tool's own."""
+        return format_success_response(query_type, parameters, results, tool_name=self.name, **fields)
 
-    @property
-    def format_error_response(self) -> Callable[..., dict[str, Any]]:
-        """Make the standard response of a call that failed: see `catalog.results`."""
-        return partial(format_error_response, tool_name=self.name)
+    def format_error_response(
+        self, query_type: str | None, parameters: object, message: str, *, error_type: str = "error", **fields: object
+    ) -> dict[str, Any]:
+        """Return the standard response of a call that failed; `error_type="warning"`: nothing was found."""
+        return format_error_response(
+            query_type, parameters, message, tool_name=self.name, error_type=error_type, **fields
+        )
 
     def as_tool(self) -> "ClassTool":
         """Return the tool that the pipeline runs, the same one each time. Raises ToolDefinitionError."""

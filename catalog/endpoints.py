@@ -55,7 +55,8 @@ class Endpoint(APIView):
 
     def perform_authentication(self, request: Request) -> None:
         """Keep the body before a session is checked: Django's CSRF check parses it, and a stream is read only once."""
-        if int(request.META.get("CONTENT_LENGTH") or 0) <= MAX_BYTES:
+        announced = request.META.get("CONTENT_LENGTH") or "0"
+        if announced.isdecimal() and int(announced) <= MAX_BYTES:
             request.body  # noqa: B018 (reading it keeps it)
         super().perform_authentication(request)
 

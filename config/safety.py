@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 PREFIX = "TOOLGATE_"
+FOR_TESTS = ("TOOLGATE_TEST_", "TOOLGATE_REQUIRE_", "TOOLGATE_NIGHTLY")
 NEAR = 2
 """Letters by which a misspelt name differs from the one that was meant."""
 FEWEST_CHARACTERS = 6
@@ -23,8 +24,12 @@ def check_key(name: str, value: str, *, least: int) -> None:
 
 def check_url(name: str, value: str) -> None:
     """Require an address with scheme and host, such as https://toolgate.example."""
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(value)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_whole = False
+    if not is_whole:
         raise ImproperlyConfigured(f"{name} must be an address with its scheme, such as https://toolgate.example.")
 
 
@@ -45,13 +50,15 @@ def check_workspace(workspace: Path, kept: Iterable[Path]) -> None:
             )
 
 
-def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse a name of ours that is a setting's but for a letter or two: it would be ignored without a word."""
+def check_names(given: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the names of ours that no setting has; refuse one that is a setting's but for a letter or two."""
     settings = set(known)
-    for name in sorted(name for name in given if name.startswith(PREFIX) and name not in settings):
+    unknown = sorted(name for name in given if name.startswith(PREFIX) and name not in settings)
+    for name in unknown:
         meant = min(settings, key=lambda setting: (distance(name, setting), setting))
         if distance(name, meant) <= NEAR:
             raise ImproperlyConfigured(f"There is no setting {name}; {meant} was probably meant.")
+    return [name for name in unknown if not name.startswith(FOR_TESTS)]
 
 
 def distance(one: str, other: str) -> int:

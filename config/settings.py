@@ -301,4 +301,4 @@ if TOOLGATE_METRICS_TOKEN:
     safety.check_key("TOOLGATE_METRICS_TOKEN", TOOLGATE_METRICS_TOKEN, least=16)
 LOGGING = logs.configuration(TOOLGATE_LOG_FORMAT, TOOLGATE_LOG_LEVEL)
 
-safety.check_names(os.environ, known=[*filter(str.isupper, globals()), "TOOLGATE_EMAIL_URL"])
+UNKNOWN_NAMES = safety.check_names(os.environ, known=[*filter(str.isupper, globals()), "TOOLGATE_EMAIL_URL"])

@@ -164,6 +164,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"match": {"tol": "x"}}, "match.tol"),
     ({"match": {"tool": "a b"}}, "match.tool"),
     ({"match": {"tool": "[ab]*"}}, "match.tool"),
+    ({"match": {"category": " mail"}}, "match.category"),
+    ({"match": {"plan": "plan_x "}}, "match.plan"),
     ({"match": {"safety_level": "deadly"}}, "match.safety_level"),
     ({"match": {"requester": "nobody"}}, "match.requester"),
     ({"match": {"requester": "group:nobody"}}, "match.requester"),
