@@ -50,10 +50,10 @@ def complaints() -> Iterator[list[str]]:
 
 @pytest.fixture
 def page_as(browser: Browser, live_server: Any, complaints: list[str]) -> Iterator[PageAs]:
-    """Return a function that opens a window for someone; sockets stay open and silent."""
+    """Return a function that opens a window for someone or for nobody; sockets stay open and silent."""
     with patient(), all_answered(), windows(browser, lambda: str(live_server.url), complaints) as open_window:
 
-        def open_silent_window(user: User, **options: Any) -> Page:
+        def open_silent_window(user: User | None = None, **options: Any) -> Page:
             page = open_window(user, **options)
             page.set_default_timeout(SERVED_MS)
             page.route_web_socket("**/ws/**", lambda socket: None)
@@ -144,14 +144,15 @@ def all_answered() -> Iterator[None]:
 
 @contextmanager
 def windows(browser: Browser, address: Callable[[], str | None], complaints: list[str]) -> Iterator[PageAs]:
-    """Open windows of people who are signed in at an address, and close them all in the end."""
+    """Open windows at an address, for someone who is signed in or for nobody, and close them all in the end."""
     contexts = []
 
-    def open_window(user: User, **options: Any) -> Page:
+    def open_window(user: User | None = None, **options: Any) -> Page:
         context = browser.new_context(base_url=address(), **options)
         contexts.append(context)
-        cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": address()}
-        context.add_cookies([cookie])  # type: ignore[list-item]
+        if user is not None:
+            cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": address()}
+            context.add_cookies([cookie])  # type: ignore[list-item]
         page = context.new_page()
         page.set_default_timeout(SERVED_MS)
         page.on("pageerror", lambda error: complaints.append(str(error)))

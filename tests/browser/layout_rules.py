@@ -95,6 +95,7 @@ FOCUS = """async () => {
         return (isSeen ? "" : "covered ") + (hasRing || at.closest("svg") ? "" : "no ring ");
     };
     const found = [];
+    let looked = 0;
     scrollTo(0, 0);
     const stops = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]";
     for (const at of document.querySelectorAll(stops)) {
@@ -102,17 +103,20 @@ FOCUS = """async () => {
         at.focus();
         if (document.activeElement !== at) continue;
         await Promise.allSettled(at.getAnimations().map((each) => each.finished));
+        looked++;
         const fault = seen(at);
         if (fault) found.push(fault + at.outerHTML.slice(0, 120));
     }
-    return found;
+    return looked ? found : ["no tab stops"];
 }"""
 """Tab stops that are covered or show no ring (WCAG 2.4.7, 2.4.11); press Tab before asking, so that rings are drawn."""
 
 UNDER_SENTENCE = """async () => {
     const found = [], bar = document.querySelector(".said-bar");
+    const stops = document.querySelectorAll("main a[href], main button, main input, main select, main textarea");
+    if (!stops.length) return ["no tab stops"];
     scrollTo(0, 0);
-    for (const at of document.querySelectorAll("main a[href], main button, main input, main select, main textarea")) {
+    for (const at of stops) {
         if (at.tabIndex < 0 || !at.checkVisibility({ visibilityProperty: true }) || bar.contains(at)) continue;
         at.focus();
         const isUnder = at.getBoundingClientRect().bottom > bar.getBoundingClientRect().top;
@@ -122,9 +126,11 @@ UNDER_SENTENCE = """async () => {
 }"""
 CUT_OFF = """async () => [...document.querySelectorAll(".inbox-l .views, .inbox-l .foot, .crumbs a:first-of-type")]
     .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.className || part.textContent)"""
-SCROLLING_EFFECT = """async () => [...document.querySelectorAll("#effect :not(.sr)")]
-    .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
-    .map((part) => part.outerHTML.slice(0, 80))"""
+SCROLLING_EFFECT = """async () => {
+    const parts = [...document.querySelectorAll("#effect :not(.sr)")].filter((part) => part.clientWidth);
+    if (!parts.length) return ["no effect"];
+    return parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.outerHTML.slice(0, 80));
+}"""
 PAGE_SCROLLS = """async () => {
     const more = document.documentElement.scrollHeight - innerHeight;
     return more > 0 ? [`${more} px to scroll`] : [];
@@ -141,10 +147,13 @@ HIGH_CHIPS = """async () => {
     const heights = [...document.querySelectorAll(".facets .check")].map((chip) => chip.offsetHeight);
     return Math.max(...heights, heights.length ? 0 : 45) > 44 ? [`${heights} px`] : [];
 }"""
-OVERLAPPING_TABS = """async () => [...document.querySelectorAll(".tabs a")]
-    .map((part) => [part, document.createRange()])
-    .map(([part, range]) => (range.selectNodeContents(part), [part.textContent, range.getBoundingClientRect()]))
-    .filter(([, box], place, all) => place && box.left < all[place - 1][1].right).map(([text]) => text)"""
+OVERLAPPING_TABS = """async () => {
+    const tabs = [...document.querySelectorAll(".tabs a")]
+        .map((part) => [part, document.createRange()])
+        .map(([part, range]) => (range.selectNodeContents(part), [part.textContent, range.getBoundingClientRect()]));
+    if (tabs.length < 2) return [`${tabs.length} tabs`];
+    return tabs.filter(([, box], place) => place && box.left < tabs[place - 1][1].right).map(([text]) => text);
+}"""
 ROOM_FOR_NOTE = """async () => {
     const note = document.querySelector("#note"), style = getComputedStyle(note);
     const pen = document.createElement("canvas").getContext("2d");
@@ -209,9 +218,11 @@ def asking(rules: Mapping[str, str]) -> str:
     named = ",\n".join(f"{json.dumps(name)}: {rule}" for name, rule in rules.items())
     return f"""async ([width, height]) => {{
         const drawn = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        const isSized = () => innerWidth === width && innerHeight === height;
         let found = [];
         for (let look = 0; look < 10; look++) {{
-            do await drawn(); while (innerWidth !== width || innerHeight !== height);
+            for (let draws = 0; !draws || (!isSized() && draws < 50); draws++) await drawn();
+            if (!isSized()) return [`window: ${{innerWidth}} x ${{innerHeight}} px`];
             found = [];
             for (const [name, rule] of Object.entries({{ {named} }}))
                 for (const fault of await rule()) found.push(`${{name}}: ${{fault}}`);

@@ -29,6 +29,7 @@ from tests.builders import act, approve, make_draft, make_plan, request_of, step
 from tests.catalogs import fill_catalog
 from tests.plans.agents.scripted import make_agent
 from tests.plans.test_sessions import Agent
+from tests.routes import pages_without_parameters
 from tests.tools_to_try import TOOLS
 
 pytestmark = [
@@ -41,6 +42,9 @@ CONTRAST_AT = (390, 1440)
 CONTRAST = {"contrast": rules.CONTRAST}
 DARK = [((width, 800), CONTRAST) for width in CONTRAST_AT]
 FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
+NOT_WALKED = {"/", "/audit/export/", "/healthz", "/metrics", "/policies/sentence/", "/readyz", "/sign-out/"}
+"""Redirects, downloads, probes and fragments."""
+WALKED_BY_OTHERS = {"/ask/", "/sign-in/"}
 LONG_WORDS = "Featherstonehaugh"
 Faults = list[str]
 Scheme = Literal["light", "dark"]
@@ -149,9 +153,10 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
         *(View(f"/tools/{path}/") for path in ("write_file", "write_file/versions")),
         View("/tools/plan_trip/", also=(1280,)),
         *(View(f"/tools/{path}", also=(1280,)) for path in ("plan_trip/try/?example=0", "book_trip/versions/")),
-        *(View(f"/sessions/{path}") for path in ("", f"{session.public_id}/")),
+        *(View(path) for path in ("/sessions/", f"/sessions/{session.public_id}/")),
         View("/nothing/here/"),
     ]
+    assert {*pages_without_parameters()} - {view.path for view in views} == NOT_WALKED | WALKED_BY_OTHERS
     assert walk(page_as(admin), *views) == []
 
 
@@ -286,11 +291,9 @@ def ask_for_two(page: Page) -> None:
     expect(page.locator(".slice-item")).to_have_count(3)
 
 
-def test_pages_without_a_person(browser, live_server, complaints):
+def test_pages_without_a_person(page_as: PageAs):
     """Signing in, refused and not."""
-    page = browser.new_page(base_url=live_server.url)
-    assert walk(page, View("/sign-in/", tabs=True), View("", "/sign-in/ refused", act=sign_in_wrongly)) == []
-    page.close()
+    assert walk(page_as(), View("/sign-in/", tabs=True), View("", "/sign-in/ refused", act=sign_in_wrongly)) == []
 
 
 def sign_in_wrongly(page: Page) -> None:
@@ -411,3 +414,22 @@ def test_planted_faults_are_found(admin, page_as: PageAs):
     focus = [said for name, said in found if name == "focus"]
     assert any("no ring" in said and ">ring<" in said for said in focus)
     assert any("covered" in said and ">under<" in said for said in focus)
+
+
+def test_a_rule_that_finds_nothing_to_look_at_fails(admin, page_as: PageAs):
+    """So does a window that does not take its size."""
+    page = page_as(admin, viewport={"width": 390, "height": 844})
+    page.goto("/policies/")
+    page.evaluate("""document.body.innerHTML = '<main><i class="said-bar"></i></main>'""")
+    asked = {
+        "focus": rules.FOCUS,
+        "foot": rules.FOOT_UNDER_TABS,
+        "chips": rules.HIGH_CHIPS,
+        "goals": rules.NARROW_GOALS,
+        "tabs": rules.OVERLAPPING_TABS,
+        "effect": rules.SCROLLING_EFFECT,
+        "sentence": rules.UNDER_SENTENCE,
+    }
+    found = page.evaluate(rules.asking(asked), [390, 844])
+    assert {fault.split(": ")[0] for fault in found} == asked.keys()
+    assert page.evaluate(rules.asking({}), [391, 844]) == ["window: 390 x 844 px"]

@@ -61,11 +61,10 @@ def test_an_audit_entry_opens_and_the_chain_is_checked(admin, page_as: PageAs):
     expect(page.locator("#chain")).to_contain_text("Chain intact")
 
 
-def test_signing_in_with_the_keyboard(ada, rosa, live_server, browser, complaints):
+def test_signing_in_with_the_keyboard(ada, rosa, page_as: PageAs):
     """Reviewers who are needed come to what waits."""
     ask(ada)
-    page = browser.new_page(base_url=live_server.url)
-    page.route_web_socket("**/ws/**", lambda socket: None)
+    page = page_as()
     page.goto("/")
     expect(page.locator("#id_username")).to_be_focused()
     page.keyboard.type("rosa")
@@ -75,4 +74,3 @@ def test_signing_in_with_the_keyboard(ada, rosa, live_server, browser, complaint
     page.wait_for_url("**/approvals/")
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/sign-in/")
-    page.close()
