@@ -1,6 +1,8 @@
 """How many steps run at once, of one plan and of one tool: counted across processes, and nobody is left behind."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import pytest
 from django.db import connection
@@ -161,17 +163,37 @@ def test_other_plans_are_told_after_the_commit(stage, ada, settings, monkeypatch
     assert {plan_pk for plan_pk, is_inside in told if is_inside} <= {first.pk}
 
 
+class FakeTimer:
+    """A `threading.Timer` that runs its function only when a test does."""
+
+    started: ClassVar[list["FakeTimer"]] = []
+    daemon = False
+
+    def __init__(self, interval: float, function: Callable[[], None]) -> None:
+        """Keep both for the test."""
+        self.interval, self.function = interval, function
+
+    def start(self) -> None:
+        """Record that the timer was started."""
+        self.started.append(self)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_tool_that_others_claim_just_now_keeps_no_other_tool_back(stage, ada, settings, monkeypatch):
-    """Whoever misses its lock claims a step of another tool; with none left they look again, not at once."""
+    """Whoever misses its lock claims a step of another tool; with none left one timer sends the hint."""
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "cautious": 1}
     told: list[int] = []
     monkeypatch.setattr(caps, "_lock", lambda cursor, tool: tool != "patient")
-    monkeypatch.setattr(carriers, "SOON_SECONDS", 1.0)
+    monkeypatch.setattr(threading, "Timer", FakeTimer)
+    monkeypatch.setattr(FakeTimer, "started", [])
+    monkeypatch.setattr(carriers, "_soon", set())
     monkeypatch.setattr(carriers, "_carriers", [told.append])
     plan = make_plan(ada, act(1, tool="patient"), act(2, tool="cautious"))
     run = claim(plan)
     assert run and run.step.step_id == 2
     del told[:]
     assert (claim(plan), claim(plan), told) == (None, None, [])
-    eventually(lambda: told == [plan.pk], what="the hint")
+    (timer,) = FakeTimer.started
+    assert timer.interval == carriers.SOON_SECONDS
+    timer.function()
+    assert told == [plan.pk]
