@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 from catalog.errors import MalformedJSON, TooLarge
+from plans import picture
 from plans.controls import pause_plan, resume_plan
 from plans.files import read_document
 from plans.management.commands import run_plan
@@ -98,10 +99,10 @@ def test_a_stored_plan_is_followed_by_its_id(tmp_path, admin, rosa):
 
 
 @pytest.mark.usefixtures("installation")
-@pytest.mark.parametrize("busy_with", ["draw", "sleep"])
-def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch, busy_with):
+@pytest.mark.parametrize(("owner", "name"), [(picture, "draw"), (run_plan.Command, "wait")])
+def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch, owner, name):
     """It says so, and how to follow it: also before anything was shown, for the plan may run by then."""
-    monkeypatch.setattr(run_plan, busy_with, interrupted_once(getattr(run_plan, busy_with)))
+    monkeypatch.setattr(owner, name, staticmethod(interrupted_once(getattr(owner, name))))
     code, _, err = run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}), "--wait")
     plan = Plan.objects.get()
     assert (code, plan.status) == (130, "in_progress")

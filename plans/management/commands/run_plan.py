@@ -24,13 +24,12 @@ from catalog import snapshot
 from catalog.access import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.registry import initialize_tools
-from plans import carriers
+from plans import carriers, picture
 from plans.counts import counts_of
 from plans.executing import executing
 from plans.files import read_document
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 from plans.models import Plan
-from plans.picture import draw
 from plans.private import NOTHING
 from plans.problems import Problem, with_lines
 from plans.progress import Progress, page_of
@@ -53,6 +52,8 @@ class Command(BaseCommand):
     """Submit a plan document and follow what comes of it."""
 
     help = "Submit a plan document (JSON or YAML) and follow it; what is ready runs here, or wherever else it is taken."
+    wait = staticmethod(sleep)
+    """Called with `LOOK_SECONDS` between two looks at the plan."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the file, who asks, and how long to follow."""
@@ -134,23 +135,23 @@ class Command(BaseCommand):
         seen, drawn_at = -1, float("-inf")
         try:  # from here on the plan may be running, and whoever stops this is told so
             if progress is not None:
-                progress.begin(draw(plan))
+                progress.begin(picture.draw(plan))
             while True:
                 plan.refresh_from_db()
                 if progress is not None and (plan.last_seq != seen or monotonic() - drawn_at > DRAWN_SECONDS):
-                    progress.show(draw(plan))
+                    progress.show(picture.draw(plan))
                     seen, drawn_at = plan.last_seq, monotonic()
                 if rests(plan) or (not wait and rests_with_people(plan)):
                     break
-                sleep(LOOK_SECONDS)
+                self.wait(LOOK_SECONDS)
         except KeyboardInterrupt:
             self._say_how_to_follow(plan)
             return True
         if progress is not None:
-            progress.show(draw(plan))
-            progress.end(draw(plan))
+            progress.show(picture.draw(plan))
+            progress.end(picture.draw(plan))
         if not is_over(plan):
-            self.stderr.write(f"It goes on without this command. Follow it at {page_of(draw(plan))}")
+            self.stderr.write(f"It goes on without this command. Follow it at {page_of(picture.draw(plan))}")
         return False
 
     def _say_how_to_follow(self, plan: Plan) -> None:
@@ -161,7 +162,7 @@ class Command(BaseCommand):
         connection.close()
         self.stderr.write(
             "\nThe plan is not cancelled: what runs here is finished first, the rest is left to servers and workers.\n"
-            f"Follow it at {page_of(draw(plan))}\nor with `python manage.py run_plan {plan.public_id} --wait`."
+            f"Follow it at {page_of(picture.draw(plan))}\nor with `python manage.py run_plan {plan.public_id} --wait`."
         )
 
     def _progress(self) -> Progress:
