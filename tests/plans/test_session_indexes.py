@@ -9,8 +9,6 @@ from plans.models import Plan
 from plans.sessions import SessionKey, calls_in, current_lists, plans_besides_lists
 from tests.plans.test_sessions import Agent
 
-pytestmark = pytest.mark.db
-
 
 def key_of(ada: User, *, is_agent: bool, name: str) -> SessionKey:
     """Return the key of a session of a person, or of an agent of theirs."""
@@ -39,6 +37,7 @@ def test_the_calls_of_a_named_session_are_found_by_its_index(ada, is_agent, inde
     assert f"INDEX {index} (" in way and "TEMP B-TREE" not in way
 
 
+@pytest.mark.db
 @pytest.mark.usefixtures("catalog")
 def test_calls_of_other_sessions_are_not_shown(ada):
     Agent(ada, "day").call("read_plan")
