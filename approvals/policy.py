@@ -23,6 +23,7 @@ from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
 Effect = PolicyRevision.Effect
 GROUP = "group:"
 MOST_KNOWN = 2000
+NAMES_NOBODY = "The policy “{policy}” names nobody who may approve; an administrator must mend it."
 UNGUARDED = (
     "Dangerous calls are refused because no policy says who reviews them. "
     "An administrator must enable a policy that holds dangerous calls."
@@ -117,7 +118,7 @@ class Clause:
         if rule.effect == Effect.DENY:
             return Deny(rule.message or f"The policy “{rule.policy}” refuses {level} calls.")
         if rule.quorum < 1:
-            return Deny(f"The policy “{rule.policy}” names nobody who may approve; an administrator must mend it.")
+            return Deny(NAMES_NOBODY.format(policy=rule.policy))
         return Hold(rule)
 
 
