@@ -44,6 +44,7 @@ def _measure(figure: Figure, runs: int) -> bool:
     VAR.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=VAR) as folder, fresh_database(Path(folder)) as url:
         command = [sys.executable, "-m", "benchmarks.figures", figure.name, str(runs)]
+        (Path(folder) / "workspace").mkdir()
         environment = _environment(figure, Path(folder), url)
         done = subprocess.run(command, cwd=ROOT, env=environment, check=False)  # noqa: S603 - this very program
         return done.returncode == 0
@@ -58,7 +59,7 @@ def _environment(figure: Figure, folder: Path, url: str) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if value},
         "DATABASE_URL": url,
         "TOOLGATE_TOOLS": "benchmarks.tools",
-        "TOOLGATE_WORKSPACE": str(folder),
+        "TOOLGATE_WORKSPACE": str(folder / "workspace"),
         "TOOLGATE_LOG_LEVEL": "WARNING",
         **figure.settings,
     }
