@@ -10,8 +10,6 @@ import pytest
 from benchmarks.figures import p95
 from tests.house.source import ROOT
 
-pytestmark = pytest.mark.nightly
-
 FIELDS = ["name", "value", "unit", "median", "p95", "n", "database"]
 SHORT = ["chain_ms_per_step_normal", "direct_call_ms", "fsync_ms", "validate_us", "hostile_ms"]
 """The figures that are measured quickly; `make bench` runs all."""
@@ -24,6 +22,7 @@ def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.nightly
 def test_each_figure_is_one_line_of_json() -> None:
     """Each line has the documented fields and a value."""
     done = bench(*SHORT, "--runs", "1")

@@ -7,7 +7,7 @@ from plans.models import Event, Plan, Step
 from tests.builders import call_of, make_plan, step, work_off
 from tests.chaos.verdicts import unsettled, violations
 
-pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("chaos_tools", "effects_here")]
+pytestmark = pytest.mark.usefixtures("chaos_tools", "effects_here")
 
 
 @pytest.fixture
