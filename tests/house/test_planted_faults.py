@@ -39,7 +39,7 @@ def test_out_of_date_records_are_found(tmp_path: Path, change: dict[str, Any]) -
     """An old text that is missing or occurs twice, code that is no Python, a missing file, a missing test."""
     write(tmp_path, "a.py", "a = 1\nb = 1\n")
     write(tmp_path, "tests/test_a.py", "")
-    record = {"name": "n", "area": "x", "path": "a.py", "old": "a = 1", "new": "a = 2", "why": "w"}
+    record: dict[str, Any] = {"name": "n", "area": "x", "path": "a.py", "old": "a = 1", "new": "a = 2", "why": "w"}
     record["tests"] = ["tests/test_a.py::test_a"]
     assert script.planted_code(script.Fault(**record), tmp_path)[1] == "a = 2\nb = 1\n"
     with pytest.raises(script.OutOfDate):
