@@ -82,7 +82,7 @@ def test_a_call_that_never_ran_says_why(catalog, ada, workspace):
         "results": [],
         "output_key": "write_file",
         "success": False,
-        "error": "Withdrawn by Ada: Wrong file.",
+        "error": Call.objects.get().message,
     }
 
 

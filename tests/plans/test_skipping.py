@@ -44,7 +44,7 @@ def test_a_step_that_waits_for_people_is_skipped(stage, ada, rosa):
     step, call = step_of(plan), call_of(plan)
     assert (step.status, step.skipped, step.waiting_for, step.ready_at) == ("completed", True, "", None)
     assert (request_of(plan).status, call.status) == ("withdrawn", "cancelled")
-    assert call.message == "Withdrawn by Ada: The step was skipped: Done by hand."
+    assert "Done by hand." in call.message
     with pytest.raises(Conflict):
         approve(plan, rosa)
     assert work_off(plan).status == "completed"
