@@ -52,7 +52,7 @@ def test_a_snooze_is_shown_to_who_made_it(asked, rosa, tomas):
     assert (woken.status_code, woken.json()["snoozed_until"]) == (200, None)
 
 
-def test_what_will_soon_expire_is_extended(asked, rosa):
+def test_request_is_extended_in_its_last_hour(asked, rosa):
     """By who may decide it, in its last hour."""
     assert Rest(rosa).post(f"approvals/{asked}/extend/").status_code == 409
     held = ApprovalRequest.objects.filter(public_id=asked)

@@ -169,7 +169,7 @@ KEPT_OF_CALLS = [
 ]
 
 
-def test_what_is_kept_of_calls(ada):
+def test_audit_log_keeps_cautious_and_dangerous_calls(ada):
     """Cautious and dangerous calls, refusals, approvals and settlements."""
     for kind, level, _ in KEPT_OF_CALLS:
         record(kind, call=held_call(ada, make_tool(level, level)), by=ada)

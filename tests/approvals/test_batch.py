@@ -117,7 +117,7 @@ def test_what_is_not_enough_yet_is_said_to_be_pending(batchable, ada, rosa):
         ({"batchable": True, "min_review_seconds": 5}, "restorable", False),
     ],
 )
-def test_what_may_be_approved_together(ada, rosa, terms, reversibility, together):
+def test_approval_together_follows_the_rule(ada, rosa, terms, reversibility, together):
     """Where the rule says so; what cannot be undone only where it names the tool."""
     tool = make_tool(reversibility=reversibility)
     set_rule(**terms)

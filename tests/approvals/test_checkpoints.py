@@ -64,7 +64,7 @@ def test_a_forged_line_is_told_apart(checkpoints, settings):
     assert newest(OURS) is None
 
 
-def test_what_is_no_checkpoint_counts_for_nothing(checkpoints):
+def test_malformed_checkpoints_are_ignored(checkpoints):
     append(at(1))
     texts = ["", "inst_ours", "[]", "null", '"inst_ours"', '{"instance": "inst_ours"}', "inst_ours" + "x" * 5000]
     changes: list[dict[str, object]] = [{"more": 1}, {"seq": "3"}, {"head": 3}, {"epoch": True}]

@@ -269,7 +269,7 @@ NO_COMMENTS = {
 }
 
 
-def test_what_is_no_comment_is_refused(request_, vera):
+def test_invalid_comments_are_refused(request_, vera):
     """Blank, too long, or nothing that can be stored."""
     for text, code in NO_COMMENTS.items():
         with refusal_at("text", code):

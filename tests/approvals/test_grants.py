@@ -118,7 +118,7 @@ BEGINNINGS = [
 ]
 
 
-def test_what_begins_alike_and_leads_elsewhere_is_not_covered():
+def test_starts_with_covers_whole_folders_and_hosts_only():
     """Folders above, however they are written, and hosts with a longer name."""
     wrong = [
         (begin, value)

@@ -293,7 +293,7 @@ def test_raw_json_is_a_page_of_its_own(ada, rosa):
     assert pages.html.index('id="v-d" role="tabpanel" aria-labelledby="vt-d" hidden') > 0
 
 
-def test_what_one_may_not_see_is_not_there(rosa):
+def test_unknown_request_is_404_on_pages_and_forms(rosa):
     """Neither for pages nor for forms."""
     pages = Pages(rosa)
     pages.open("/approvals/?item=apr_nowhere", 404)

@@ -107,7 +107,7 @@ def test_hours_of_the_week():
         assert covered == [True, False], text
 
 
-def test_what_says_no_hours_is_refused():
+def test_malformed_hours_are_refused():
     for text in NO_HOURS:
         with pytest.raises(ValueError):
             read_hours(text)
@@ -203,7 +203,7 @@ def test_the_index_says_what_asking_each_rule_in_turn_says(rules, level, count):
     assert level != "dangerous" or not isinstance(verdict, Allow)
 
 
-def test_what_this_process_changes_it_sees_at_once(admin, trusted_for_long, django_capture_on_commit_callbacks):
+def test_own_policy_changes_hold_at_once(admin, trusted_for_long, django_capture_on_commit_callbacks):
     """The second of trust is for what others change."""
     assert gate(facts()) == Allow()
     with django_capture_on_commit_callbacks(execute=True):

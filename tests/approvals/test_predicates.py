@@ -129,7 +129,7 @@ REFUSED: list[tuple[Any, str, str]] = [
 ]
 
 
-def test_what_is_no_row_is_refused_at_its_place():
+def test_malformed_rows_are_refused_with_path_and_code():
     wrong = []
     for rows, path, code in REFUSED:
         with pytest.raises(ParameterError) as refusal:

@@ -29,7 +29,7 @@ def held(stage, ada):
     return request_of(plan, 2)
 
 
-def test_who_asked_or_decides_sees_it_all(held, ada, rosa, admin):
+def test_requester_and_reviewers_see_private_arguments(held, ada, rosa, admin):
     """Nobody is asked to agree to what they cannot read."""
     for viewer in (ada, rosa, admin):
         shown = Rest(viewer).get(f"approvals/{held.public_id}/").json()
@@ -38,7 +38,7 @@ def test_who_asked_or_decides_sees_it_all(held, ada, rosa, admin):
         assert SECRET in Pages(viewer).open(f"/approvals/?item={held.public_id}")
 
 
-def test_who_only_looks_on_sees_masks(held, vera, ben):
+def test_onlookers_see_masks(held, vera, ben):
     """Of the arguments that came by reference, and of all that the tool says of them."""
     for viewer in (vera, ben):
         rest, pages = Rest(viewer), Pages(viewer)

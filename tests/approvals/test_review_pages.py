@@ -209,7 +209,7 @@ def test_ones_own_request_is_said_each_time(ada):
     assert "Their own request: the policy allows that" in pages.open(page_of(request))
 
 
-def test_what_is_private_in_several_is_asked_for_once(ada, vera):
+def test_private_arguments_of_several_requests_take_one_query(ada, vera):
     """It takes as many queries for three as for one."""
     requests, taken = [ask(ada) for _ in range(3)], list[int]()
     assert sees_all(vera)  # which reads her groups, once

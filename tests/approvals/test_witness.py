@@ -126,7 +126,7 @@ def test_a_whole_log_holds_against_its_checkpoints(log):
         (lambda: write_anew(action="tool.added"), 4),
     ],
 )
-def test_what_the_chain_cannot_show_the_checkpoints_do(log, tamper, first_bad):
+def test_checkpoints_reveal_a_cut_or_rewritten_log(log, tamper, first_bad):
     """A log cut off with its head, and one written anew with the right key."""
     tamper()
     found = verify()

@@ -28,7 +28,7 @@ def path_of(plan, more=""):
 
 
 @pytest.mark.parametrize("name", ["vera", "ben"])
-def test_who_only_looks_on_finds_no_value(plan, request, name):
+def test_onlookers_find_no_value(plan, request, name):
     """On no tab and in no whole value; nor a button to reveal one."""
     pages = Pages(request.getfixturevalue(name))
     for more in (*VIEWS, *RAW):

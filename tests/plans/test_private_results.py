@@ -46,7 +46,7 @@ def texts_of(rest, plan):
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_who_only_looks_on_sees_masks(plan, role):
+def test_onlookers_see_masks(plan, role):
     """Nowhere in what the API says of the plan does the value stand."""
     texts = texts_of(Rest(person("other", role)), plan)
     assert not [text for text in texts if SECRET in text]

@@ -105,7 +105,7 @@ def test_an_async_handler_is_cancelled_with_its_plan(unhurried, stage, ada, work
     assert_gapless(plan)
 
 
-def test_what_may_have_had_its_effect_is_left_to_a_person(unhurried, stage, ada):
+def test_stopped_cautious_call_has_an_unknown_outcome(unhurried, stage, ada):
     """Its outcome is unknown, though the plan is over."""
     begun, ended = threading.Event(), threading.Event()
     stage.acts["cautious_async"] = hanging(begun, ended)

@@ -91,7 +91,7 @@ def test_the_work_is_read_by_who_may_see_private_values(plan, script, request, r
 
 
 @pytest.mark.parametrize("name", ["vera", "ben"])
-def test_who_only_looks_on_reads_none_of_its_words(plan, script, request, rosa, name):
+def test_onlookers_see_no_text_of_an_agent(plan, script, request, rosa, name):
     """On no card, nor in the part of the page that is drawn for everyone."""
     script.says(ANSWER)
     approve(plan, rosa, 4)

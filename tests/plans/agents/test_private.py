@@ -51,7 +51,7 @@ def test_the_plan_is_as_the_test_needs_it(plan):
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_who_only_looks_on_sees_nothing_of_what_an_agent_said(plan, role):
+def test_onlookers_see_no_text_of_an_agent(plan, role):
     """Neither its texts, nor what it called tools with, nor what was made of that."""
     texts = texts_of(Rest(person("other", role)), plan)
     assert not [text for text in texts if SECRET in text]
