@@ -17,6 +17,14 @@ from catalog.models import Call
 
 
 @dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a policy says nothing about a call: the field of the policy that does not fit, and a sentence."""
+
+    field: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Match:
     """What a rule names; empty for anything. `people` are the keys of those its requester stands for."""
 
@@ -56,30 +64,30 @@ class Match:
             and (self.hours is None or self.hours.cover(at or clock.now()))
         )
 
-    def misfits(self, facts: CallFacts, at: datetime) -> list[str]:
-        """Return why the rule is not about this call, in words; nothing when it is."""
+    def misfits(self, facts: CallFacts, at: datetime) -> list[Misfit]:
+        """Return why the rule is not about this call; nothing when it is."""
         return [*self._misfits_of_tool(facts), *self._misfits_of_call(facts, at)]
 
-    def _misfits_of_tool(self, facts: CallFacts) -> Iterator[str]:
+    def _misfits_of_tool(self, facts: CallFacts) -> Iterator[Misfit]:
         if self.safety_level not in ("", facts.safety_level):
-            yield f"the call is {facts.safety_level}, not {self.safety_level}"
+            yield Misfit("safety_level", f"the call is {facts.safety_level}, not {self.safety_level}")
         if self.tool and not fnmatchcase(facts.tool_name, self.tool):
-            yield f"{facts.tool_name} is not {self.tool}"
+            yield Misfit("tool", f"{facts.tool_name} is not {self.tool}")
         if self.category and self.category not in facts.categories:
-            yield f"the tool is not in the category {self.category}"
+            yield Misfit("category", f"the tool is not in the category {self.category}")
         if self.source not in ("", facts.source):
-            yield f"the tool does not come from {self.source}"
+            yield Misfit("source", f"the tool does not come from {self.source}")
 
-    def _misfits_of_call(self, facts: CallFacts, at: datetime) -> Iterator[str]:
+    def _misfits_of_call(self, facts: CallFacts, at: datetime) -> Iterator[Misfit]:
         if self.requester and facts.requested_by not in self.people:
-            yield f"who asks is not {requester_in_words(self.requester)}"
+            yield Misfit("requester", f"who asks is not {requester_in_words(self.requester)}")
         if self.plan not in ("", facts.plan_ref):
-            yield "it is for another plan"
+            yield Misfit("plan", "it is for another plan")
         if self.hours is not None and not self.hours.cover(at):
-            yield "it is outside its hours"
+            yield Misfit("hours", "it is outside its hours")
         row = self.predicate.failing(facts.arguments)
         if row is not None:
-            yield f"not every condition holds: {sentence_of(row)}"
+            yield Misfit("arguments", f"not every condition holds: {sentence_of(row)}")
 
 
 def match_of(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Match:

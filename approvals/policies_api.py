@@ -161,7 +161,9 @@ def _simulated(found: Simulation) -> dict[str, Any]:
         "rule": str(decided.revision) if decided else None,
         "sentence": found.sentence,
         "stages": decided.revision.stages if decided and found.effect == "hold" else [],
-        "passed": [{"policy": each.policy.name, "reasons": list(each.reasons)} for each in found.passed],
+        "passed": [
+            {"policy": each.policy.name, "reasons": [reason.text for reason in each.reasons]} for each in found.passed
+        ],
     }
 
 

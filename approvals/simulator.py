@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from approvals.matching import Misfit
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import Clause, clause_of, people_named, revisions_in_force, unruled
 from catalog import clock, dispatch, snapshot
@@ -17,7 +18,7 @@ from catalog.models import Tool
 from catalog.problems import problem_of, sentence_of
 from catalog.schemas import Problem, refuse, validate_tool_args
 
-NOT_LIFTED = "it fits, but no policy lets dangerous calls run without people"
+NOT_LIFTED = Misfit("effect", "it fits, but no policy lets dangerous calls run without people")
 EARLIEST, LATEST = 1970, 3000
 BEFORE_POLICIES = "A call with these arguments is refused before any policy is asked"
 
@@ -44,7 +45,7 @@ class Asked:
 
     policy: Policy
     revision: PolicyRevision
-    reasons: tuple[str, ...]
+    reasons: tuple[Misfit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: da
     return Simulation(unruled(facts.safety_level), None, tuple(passed))
 
 
-def _why_silent(clause: Clause) -> tuple[str, ...]:
+def _why_silent(clause: Clause) -> tuple[Misfit, ...]:
     return (NOT_LIFTED,) if clause.rule.effect == PolicyRevision.Effect.ALLOW else ()
 
 
