@@ -74,7 +74,7 @@ def test_the_group_is_the_rules(ada, ben):
     """Whose members may decide stands in the policy."""
     set_rule(stages=[{"group": "finance", "count": 1}])
     request = ask(ada)
-    assert may_decide(request, ben) == "Only a member of finance who did not ask for the call may decide."
+    assert "finance" in (may_decide(request, ben) or "")
     ben.groups.add(Group.objects.create(name="finance"))
     assert decide(request, by=User.objects.get(pk=ben.pk), decision=approval(request)).status == "approved"
 

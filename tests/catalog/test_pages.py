@@ -257,8 +257,8 @@ def test_a_schema_says_what_its_provider_is_not_told(rosa, catalog):
     """Under the form that leaves it out, and under no other."""
     pages = Pages(rosa)
     pages.open("/tools/sec_financial_data/")
-    told = {part.partition('"')[0]: part for part in pages.html.split('id="sp-')[1:]}
-    assert {name: "takes no alternatives at the top" in part for name, part in told.items()} == {
+    parts = {part.partition('"')[0]: part for part in pages.html.split('id="sp-')[1:]}
+    assert {name: "data-note" in part for name, part in parts.items()} == {
         **dict.fromkeys(("openai", "anthropic"), True),
         **dict.fromkeys(("mcp", "gram", "json"), False),
     }

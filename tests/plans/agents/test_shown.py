@@ -62,7 +62,7 @@ def test_the_steps_of_a_plan_are_counted_without_what_its_agents_call(plan, ada)
 def test_what_is_to_come_names_the_agent_and_what_waits_for_people(plan):
     """The request of its call can be answered there like any other."""
     ahead = {each.step.step_id: each for each in outlook(plan)}
-    assert ahead[1].why == "Its agent works, and waits for what it asked for."
+    assert (ahead[1].kind, ahead[1].step.waiting_for) == ("alone", "calls")
     assert (ahead[4].kind, ahead[4].is_open) == ("waits", True)
 
 
@@ -70,7 +70,8 @@ def test_what_is_to_come_of_an_agent_that_has_not_begun(script, ada):
     """Nobody knows yet what it will call."""
     make_agent()
     plan = agent_plan(ada, start=False)
-    assert outlook(plan)[0].why == "The agent ann calls what it needs, and people are asked about that."
+    first = outlook(plan)[0]
+    assert (first.kind, "ann" in first.why) == ("alone", True)
 
 
 def test_a_call_stands_in_its_plan_after_its_agent(plan, rosa):
@@ -79,4 +80,5 @@ def test_a_call_stands_in_its_plan_after_its_agent(plan, rosa):
     assert around is not None
     assert [each.step_id for each in around.way] == [1]
     assert [each.step_id for each in around.next] == [2]
-    assert around.stake == "Rejecting is told to the agent of step 1, which then goes on without it."
+    assert around.asks is not None
+    assert (around.asks.step_id, "step 1" in around.stake) == (1, True)
