@@ -22,8 +22,8 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from tests import counts, migrated, rows
 
-# How long an example takes depends on the machine, so there is no deadline. The same examples are drawn each time, so
-# that a change elsewhere does not fail on a new one; `make nightly` draws new ones, and more.
+# There is no deadline: the time of an example depends on the machine. The same examples are drawn each time, so that a
+# change elsewhere does not fail on a new one; `make nightly` draws new ones, and more.
 hypothesis_settings.register_profile(
     "house", deadline=None, derandomize=not counts.FULL, max_examples=100 if counts.FULL else 25
 )

@@ -23,7 +23,7 @@ from catalog.registry import codes_of, get_all_tools
 from catalog.versions import as_set
 
 SECONDS_TRUSTED = 1.0
-"""How long a process goes by what it has read of the catalog and of policies before it looks again."""
+"""Seconds for which a process uses what it has read of the catalog and of policies before it reads again."""
 
 LoadedTool = definitions.Tool[Any, Any]
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.exceptions import RequestAborted
 
 SECONDS = 60.0
-"""How long a client may take to send its whole body."""
+"""Time that a client has to send its whole body."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 

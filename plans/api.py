@@ -51,7 +51,7 @@ class PlanEndpoint(Endpoint):
 
     @property
     def requester(self) -> Requester:
-        """Who asks, in which session. Raises ValidationError for a session name longer than MAX_SESSION."""
+        """The requester, with the session that the header names. Raises ValidationError for a name over MAX_SESSION."""
         session = self.request.headers.get(SESSION_HEADER, "")
         if len(session) > MAX_SESSION:
             message = f"A session name has at most {MAX_SESSION} characters."

@@ -32,7 +32,7 @@ PYTEST = ["-m", "pytest", "-x", "-q", "-m", "not (service or slow or layout or n
 WHOLE_TIER = ["-n", "2", "--dist", "worksteal", "--ignore", "tests/house", "tests"]
 PASSED, FAILED, NOTHING_COLLECTED = 0, 1, 5
 SECONDS = 900
-"""How long one run of pytest may take before its tests are said to hang."""
+"""Time after which a run of pytest counts as hanging."""
 FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -59,7 +59,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one fault: `word` is found, MISSED, HANGS or ERROR; `text` is the failed test or the reason."""
+    """Result of one fault: `word` is found, MISSED, HANGS or ERROR; `text` is the failed test or the reason."""
 
     word: str
     text: str = ""

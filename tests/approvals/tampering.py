@@ -1,4 +1,4 @@
-"""What someone who owns the database can do to the audit log."""
+"""Ways in which an owner of the database can tamper with the audit log."""
 
 from django.db import connection
 

@@ -159,7 +159,7 @@ def test_hostile_texts_stay_texts(admin, db):
 
 
 def test_no_query_breaks_the_page(admin, told):
-    """What means nothing is left out."""
+    """Options that mean nothing are left out."""
     pages = Pages(admin)
     queries = [
         "q=%00",

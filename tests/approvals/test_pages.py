@@ -302,7 +302,7 @@ def test_unknown_request_is_404_on_pages_and_forms(rosa):
 
 
 def test_no_query_breaks_the_page(rosa, ada):
-    """What means nothing is left out."""
+    """Options that mean nothing are left out."""
     ask(ada)
     queries = ("status=nope", "before=x", "before=9" + "9" * 30, "item=%00", "view=%FF", "status=%00")
     client = Pages(rosa).client
