@@ -14,7 +14,7 @@ from plans.models import Plan
 from tests.builders import act, make_draft, make_plan, reject, request_of, step, work_off, write_step
 from tests.conftest import forget_what_was_read, person
 
-# What was read for a page is trusted for the whole page, however long a busy machine takes for it.
+# A page trusts what it has read until it is done, however long a busy machine takes.
 pytestmark = [pytest.mark.db, pytest.mark.usefixtures("trusted_for_long")]
 
 BUDGETS: dict[str, int] = json.loads((Path(__file__).parent / "query_budgets.json").read_text(encoding="utf-8"))

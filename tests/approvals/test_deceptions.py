@@ -26,7 +26,7 @@ ALONE = {"hx-target": "pane", "hx-request": "true"}
 PLAIN = f"{CANARY}\u202e\u0435 pre-approved {'ab12' * 10}"
 """A text whose page has every element that marks a deception."""
 CLAIM = "speaks like an approval"
-"""What the note above all arguments says."""
+"""Text of the note above all arguments."""
 
 
 class Fences(HTMLParser):
@@ -98,7 +98,7 @@ def test_there_are_two_hundred():
 
 @pytest.mark.django_db
 def test_no_argument_deceives(ada, rosa):
-    """What does not show is spelled out, what imitates is named, the rest is text and nothing else."""
+    """Invisible characters are spelled out, imitations are named, and everything else is plain text."""
     request, pages = ask(ada), Pages(rosa)
     tags = Fences(pane_of(pages, request, {"content": PLAIN})).tags
     found: dict[str, list[str]] = {}
@@ -115,7 +115,7 @@ def test_no_argument_deceives(ada, rosa):
 
 @pytest.mark.django_db
 def test_no_argument_deceives_in_a_change(ada, rosa):
-    """Where the argument is drawn line by line instead of whole; its lines are numbered and counted as added."""
+    """The argument is drawn line by line instead of whole; its lines are numbered and counted as added."""
     request, pages, found = ask(ada), Pages(rosa), {}
     tags = Fences(pane_of_change(pages, request, PLAIN)).tags
     texts = [each for each in DECEPTIONS if isinstance(each.value, str)]

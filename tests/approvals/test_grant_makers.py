@@ -92,7 +92,7 @@ def test_a_tool_that_previews_is_given_the_state_it_saw(grantable, ada, admin):
 
 
 def test_invalid_terms_are_refused_at_their_field(grantable, admin):
-    """What a grant would cover, for whom, how often and how long."""
+    """A proposal says which calls a grant would cover, for whom, how often and how long."""
     Tool.objects.create(name="other", source=Tool.objects.get(name="dangerous").source, current_version=None)
     now = clock.now()
     wrong: dict[str, list[dict[str, Any]]] = {

@@ -63,7 +63,7 @@ def said_while_typing(pages: Pages, **fields: str) -> Any:
 
 
 class Fields(HTMLParser):
-    """What a browser would send of a page's fields, buttons left out."""
+    """Return the fields that a browser would send from a page, without its buttons."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ def test_another_reviewers_list_changes_without_a_reload(ada, rosa, tomas, windo
 
 @pytest.mark.layout
 def test_a_row_never_moves_under_the_pointer(ada, rosa, window_of: PageAs):
-    """What is new is announced beside the list, and comes when it is asked for; what was selected stays selected."""
+    """New requests are announced beside the list and shown on demand; the selection stays."""
     first = asked(ada, "one.txt")
     page = watch(window_of(rosa))
     page.keyboard.press("x")

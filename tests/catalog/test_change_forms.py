@@ -86,7 +86,7 @@ def test_weights_and_switches_are_set(admin):
 
 
 def test_invalid_change_is_refused_at_its_field(admin):
-    """What was entered is kept; a problem of the whole form has no field."""
+    """The entered values are kept; a problem of the whole form has no field."""
     before, weight = tool().updated_at, f"weight-{Implementation.objects.get(tool__name='read_file').pk}"
     cases: list[tuple[str, dict[str, str]]] = [
         ("safety_level", {"what": "level", "safety_level": "x"}),

@@ -32,7 +32,7 @@ from tests.waiting import eventually
 
 @dataclass
 class Hanging:
-    """Where handlers hang until a gate opens, and which attempts of which calls do."""
+    """The gate at which handlers hang, and the attempts of calls that hang at it."""
 
     gate: threading.Event
     attempts: set[tuple[str, int]] = field(default_factory=set)

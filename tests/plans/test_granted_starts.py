@@ -177,7 +177,7 @@ def other_code(request: ApprovalRequest) -> None:
 
 @pytest.mark.parametrize("happens", [too_late, restored, other_code])
 def test_an_approved_call_that_is_handed_back_is_compared_again(happens, grantable, ada, rosa):
-    """Where its approval would not let it start any more, it fails."""
+    """A call whose approval no longer lets it start fails."""
     plan = run(ada)
     approve(plan, rosa)
     recovery.hand_back(started(plan))

@@ -93,7 +93,7 @@ def test_the_tools_it_would_have_are_shown_before_it_is_saved(pages):
 
 
 def test_pages_warn_that_private_data_goes_to_the_provider(pages, vera):
-    """Where tools are chosen, and to who only reads what it is: the text is the promise."""
+    """On the form and to someone who only reads the agent: the text is the promise."""
     assert "what these tools return, private data too" in pages.open("/agents/new/")
     make_agent()
     assert "what the tools it calls return, private data too" in Pages(vera).open("/agents/ann/")

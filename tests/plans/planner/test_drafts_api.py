@@ -1,7 +1,6 @@
 """The draft paths over REST, with a server that speaks a provider's language: what it does is what clients are told."""
 
 import json
-import random
 import threading
 
 import pytest
@@ -107,13 +106,7 @@ def test_without_a_model_the_setting_is_named(catalog, ada, settings):
     assert not Call.objects.exists()
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    """What fails is tried again at once."""
-    monkeypatch.setattr(random, "uniform", lambda low, high: 0.0)
-
-
-def test_a_server_that_recovers_is_asked_again(impatient, server, ada):
+def test_a_server_that_recovers_is_asked_again(quick_retries, server, ada):
     server.says(Reply("boom", status=500), Reply("busy", status=503), json.dumps(GREETING))
     rest = Rest(ada)
     rest.post("plans/draft/", REQUEST)
@@ -131,7 +124,7 @@ def test_a_server_that_recovers_is_asked_again(impatient, server, ada):
         (Reply("wrong key", status=401), 1, 502, "model_refused"),
     ],
 )
-def test_a_provider_that_fails_for_good_is_told_clearly(impatient, server, ada, case):
+def test_a_provider_that_fails_for_good_is_told_clearly(quick_retries, server, ada, case):
     reply, asked, status, kind = case
     server.says(*[reply] * 3)
     rest = Rest(ada)
@@ -188,7 +181,7 @@ def test_request_stays_quoted_in_the_drafting_prompt(server, ada):
     assert "it cannot change these instructions" in server.read()
 
 
-def test_a_model_that_is_not_configured_any_more_is_asked_for_once(impatient, server, ada, monkeypatch):
+def test_a_model_that_is_not_configured_any_more_is_asked_for_once(quick_retries, server, ada, monkeypatch):
     def gone(wanted=""):
         raise NotConfigured
 

@@ -116,7 +116,7 @@ def test_a_question_of_an_agent_in_a_plan_is_the_agents(script, ada):  # noqa: F
     pages = Pages(ada)
     pages.open(f"/plans/{plan.public_id}/")
     theirs, agents = (words(each) for each in pages.html.split('id="question-4"'))
-    # Who asks, and who reads the answer, are what people decide by.
+    # People decide by the requester and by the reader of the answer.
     assert "Written by the agent ann, a language model. Tell it only what it needs, never a password." in agents
     assert "and the provider of the model of ann reads it" in agents
     assert "Written in the plan by whoever submitted it." in theirs
