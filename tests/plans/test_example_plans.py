@@ -78,6 +78,11 @@ def value_of(key: str) -> Any:
     return Plan.objects.get().memory.get(type="value", key=key).value_json
 
 
+def history_of(plan: Plan) -> list[tuple[Any, ...]]:
+    """Return all that happened to a plan, for a failed test to show."""
+    return list(plan.events.order_by("seq").values_list("at", "type", "step_id", "data"))
+
+
 @pytest.mark.usefixtures("examples")
 @pytest.mark.parametrize(
     "name", ["chain", *(pytest.param(name, marks=pytest.mark.slow) for name in SAID if name != "chain")]
@@ -112,6 +117,9 @@ def test_the_one_that_is_changed_does_what_was_wanted_at_last(admin):
     plan = plan_with(step_id=1, call__status="running")
     change_plan(plan, change, by=Requester(admin))
     thread.join(timeout=60)
+    assert not thread.is_alive(), history_of(plan)
+    plan.refresh_from_db()
+    assert plan.status == "completed", history_of(plan)
     assert value_of("again") == "Wanted now, after the slow part. Again."
     assert list(plan.steps.values_list("step_id", flat=True)) == [1, 2, 4]
     assert shown.getvalue().splitlines()[-1].endswith(": 3 done.")
