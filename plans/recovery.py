@@ -1,7 +1,8 @@
 """What is left behind when a worker dies: expired leases are taken back, and nothing dangerous runs twice."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import DatabaseError, connection
 
 from catalog.batches import do_each
@@ -19,13 +20,24 @@ from plans.models import Step
 from plans.work import PlanFacts, Run, Work, plan_facts
 
 BATCH = 100
+LONGEST = 2
+"""How far ahead a lease may end, as a multiple of what a lease lasts: any further, the clock was set back since."""
 
 
 def take_back_lost_steps(now: datetime) -> int:
     """Take back the steps whose lease has expired; return how many were."""
+    _shorten_leases(now)
     with connection.cursor() as cursor:
         lost = lost_leases.lost_steps(cursor, now=now, limit=BATCH)
     return do_each(_take_back, lost)
+
+
+def _shorten_leases(now: datetime) -> None:
+    """Let leases from before the clock was set back end one lease from now; whoever still works renews theirs."""
+    lasts = timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
+    too_long = Step.objects.filter(lease_until__gt=now + LONGEST * lasts)
+    if too_long.exists():
+        too_long.update(lease_until=now + lasts)
 
 
 def give_up_leases(now: datetime) -> None:

@@ -200,6 +200,16 @@ def test_a_lost_worker_holds_nothing(stage, ada):
     assert request_of(plan) == request
 
 
+def test_a_lease_ends_in_its_time_although_the_clock_was_set_back(stage, ada, settings):
+    """By an hour; whoever has it has one lease left to renew it."""
+    plan = make_plan(ada, act(1))
+    claimed(plan)
+    back, lasts = clock.now() - timedelta(hours=1), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
+    assert recovery.take_back_lost_steps(back) == 0
+    assert step_of(plan).lease_until == back + lasts
+    assert recovery.take_back_lost_steps(back + lasts + timedelta(seconds=1)) == 1
+
+
 def test_a_lease_that_was_renewed_is_not_taken(stage, ada, monkeypatch):
     """Also when it was seen expired a moment before."""
     plan = make_plan(ada, act(1))
