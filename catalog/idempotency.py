@@ -1,9 +1,10 @@
 """One answer per `Idempotency-Key`: the key is reserved before the work, the first answer kept for 24 hours.
 
 The work's own transaction says on the key that it is done (`catalog.keyed`): a request whose answer was lost is
-answered when it is repeated, and not done again. A process that dies before that leaves its key reserved for a minute;
-then a repeated request takes it over, and the work of the first, should it live after all, is refused. An answer is
-for the roles it was given to: it may show what its reader must not see without them.
+answered when it is repeated, and not done again. Work that ended in an error frees its key at once, or when the
+database is back. A process that dies before that leaves its key reserved for a minute; then a repeated request takes
+it over, and the work of the first, should it live after all, is refused. An answer is for the roles it was given to:
+it may show what its reader must not see without them.
 """
 
 import json
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from django.db import DatabaseError
 from rest_framework.exceptions import ValidationError
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -20,7 +22,7 @@ from catalog import clock
 from catalog.access import roles_of
 from catalog.canonical import canonical_text, digest
 from catalog.errors import Conflict
-from catalog.keyed import free, working_under
+from catalog.keyed import free, free_ended, working_under
 from catalog.models import ApiToken, IdempotencyKey
 from catalog.problems import MEDIA_TYPE, Problem, exception_handler
 from catalog.secret_keys import keyring
@@ -70,6 +72,7 @@ def act_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> 
 
 
 def _reserve(owner: str, key: str, body_digest: str) -> tuple[IdempotencyKey, bool]:
+    free_ended()
     keys = IdempotencyKey.objects.filter(owner=owner)
     now = clock.now()
     keys.filter(created_at__lt=now - timedelta(hours=HOURS_KEPT)).delete()
@@ -96,8 +99,17 @@ def _first_answer(row: IdempotencyKey, answer: Callable[[], Response]) -> Respon
     elif response.status_code >= 500:
         free(row)
     else:
-        _keep(row, response)
+        _keep_or_free(row, response)
     return response
+
+
+def _keep_or_free(row: IdempotencyKey, response: Response) -> None:
+    """Keep the answer. Raises DatabaseError when the database is away; the key is not reserved for long then."""
+    try:
+        _keep(row, response)
+    except DatabaseError:
+        free(row)
+        raise
 
 
 def _keep(row: IdempotencyKey, response: Response) -> None:

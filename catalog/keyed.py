@@ -6,12 +6,15 @@ repeats the request learns that, and nothing is done twice.
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+from django.db import DatabaseError
 
 from catalog.errors import Conflict
 from catalog.models import IdempotencyKey
 
 _under = threading.local()
+_ended: set[int] = set()
 
 
 @contextmanager
@@ -38,5 +41,14 @@ def note_done(ref: str) -> None:
 
 
 def free(key: IdempotencyKey) -> None:
-    """Let a key be used again, unless something was done under it."""
-    IdempotencyKey.objects.filter(pk=key.pk, done_ref="").delete()
+    """Let a key be used again, unless something was done under it; when the database is away, as soon as it is back."""
+    _ended.add(key.pk)
+    with suppress(DatabaseError):
+        free_ended()
+
+
+def free_ended() -> None:
+    """Free the keys whose work has ended in this process. Raises DatabaseError when the database is away."""
+    if ended := tuple(_ended):
+        IdempotencyKey.objects.filter(pk__in=ended, done_ref="").delete()
+        _ended.difference_update(ended)

@@ -18,6 +18,7 @@ from approvals.deliveries import Sender, clear_deliveries
 from approvals.witness import Watch
 from catalog import clock
 from catalog.idempotency import clear_keys
+from catalog.keyed import free_ended
 from catalog.problems import log_unexpected
 from catalog.rates import MOST_CLEARED, clear_buckets
 from plans import carriers, drift, executors, looks, measures, recovery, sweeping
@@ -188,6 +189,7 @@ class Ticker:
 
     def _clear(self) -> None:
         """Clear old counts, idempotency keys and deliveries, some at a time, and hints that workers lost."""
+        free_ended()
         if monotonic() - self._cleared_at < CLEAR_SECONDS:
             return
         carriers.clear_lost()

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import OperationalError, connections
+from django.db import OperationalError, connection, connections
 
 from catalog import clock
 from catalog.models import IdempotencyKey
@@ -124,6 +124,25 @@ def test_what_broke_here_leaves_the_key_free(ada, monkeypatch):
         broken.setattr("plans.services.create_plan", None)
         assert rest.post("plans/", PLAN, key="k-1").status_code == 500
 
+    assert rest.post("plans/", PLAN, key="k-1").status_code == 201
+
+
+def test_what_broke_leaves_the_key_free_although_the_database_was_away_then(
+    transactional_db, ada, catalog, monkeypatch
+):
+    """The key cannot be freed at once; it is as soon as the database is back."""
+
+    def away(execute, sql, params, many, context):
+        if sql.startswith("DELETE") and '"id" IN' in sql:
+            raise OperationalError("The database is away.")
+        return execute(sql, params, many, context)
+
+    rest = Rest(ada)
+    with monkeypatch.context() as broken, connection.execute_wrapper(away):
+        broken.setattr("plans.services.create_plan", None)
+        assert rest.post("plans/", PLAN, key="k-1").status_code == 500
+
+    assert IdempotencyKey.objects.filter(key="k-1").exists()
     assert rest.post("plans/", PLAN, key="k-1").status_code == 201
 
 
