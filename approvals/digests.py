@@ -1,12 +1,15 @@
 """What people agree to, as one number: two calls with the same digest are the same call in every bound field."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connection
 
 from approvals.models import Instance
 from approvals.policy import Rule
-from catalog.canonical import digest
+from catalog.canonical import canonical_text, digest
 from catalog.models import Call
 
 ACTION, INTENT, LIKENESS = "action-v1", "intent-v1", "likeness-v1"
@@ -65,12 +68,25 @@ def action_digest(call: Call, binding: Binding, rule: Rule, origin: Origin | Non
 
 def intent_digest(call: Call) -> str:
     """Return the digest of what is wanted, whichever call asks for it: same plan, tool and arguments."""
-    return intent_of(call.plan_ref, call.tool_name, call.arguments)
+    return intent_of(call.plan_ref, call.tool_name, call.arguments, call.version.input_schema)
 
 
-def intent_of(plan_ref: str, tool_name: str, arguments: str) -> str:
-    """Return the digest of what a call of this tool with these arguments, as RFC 8785 text, would want in a plan."""
-    return digest(INTENT, this_origin().name, plan_ref, tool_name, arguments)
+def intent_of(plan_ref: str, tool_name: str, arguments: str, schema: Mapping[str, Any]) -> str:
+    """Return the digest of what a call of this tool with these arguments, as RFC 8785 text, would want in a plan.
+
+    An argument that is left out counts as the default that `schema`, the tool's input schema, has for it.
+    """
+    return digest(INTENT, this_origin().name, plan_ref, tool_name, _with_defaults(arguments, schema))
+
+
+def _with_defaults(arguments: str, schema: Mapping[str, Any]) -> str:
+    given = json.loads(arguments)
+    defaults = {
+        name: found["default"]
+        for name, found in schema.get("properties", {}).items()
+        if isinstance(found, Mapping) and "default" in found and name not in given
+    }
+    return canonical_text(defaults | given) if defaults else arguments
 
 
 def likeness(call: Call) -> str:

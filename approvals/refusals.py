@@ -4,7 +4,8 @@ The same tool with the same arguments in the same plan, whichever step or call a
 silence, and no wish for changes. A direct call is a plan of its own, so it is remembered where it joins a plan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from approvals.digests import intent_of
 from approvals.models import ApprovalRequest, Review
@@ -23,15 +24,16 @@ REFUSED_BEFORE = "refused_before"
 
 
 def refused_before(
-    plan_ref: str, tool_name: str, arguments: str, secrets: Sequence[Secret] = ()
+    plan_ref: str, tool_name: str, schema: Mapping[str, Any], arguments: str, secrets: Sequence[Secret] = ()
 ) -> ApprovalRequest | None:
     """Return the first request about this that people rejected in the plan, once that took effect; None for none.
 
-    `arguments` is their RFC 8785 text with the `secrets` cut out: what was rejected under an earlier key counts too.
+    `schema` is the tool's input schema: an argument that is left out counts as its default. `arguments` is their RFC
+    8785 text with the `secrets` cut out: what was rejected under an earlier key counts too.
     """
     if not plan_ref:
         return None
-    intents = [intent_of(plan_ref, tool_name, text) for text in under_every_key(arguments, secrets)]
+    intents = [intent_of(plan_ref, tool_name, text, schema) for text in under_every_key(arguments, secrets)]
     refused = ApprovalRequest.objects.filter(plan_ref=plan_ref, status=RequestStatus.REJECTED)
     rejected = refused.filter(intent_digest__in=intents)
     return rejected.exclude(applied_at=None).order_by("pk").first()

@@ -7,7 +7,6 @@ from typing import Any
 from django.db import IntegrityError
 from django.db.models import Max, Q
 
-from approvals import refusals
 from approvals.caps import look_for_room, take_room
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
@@ -172,8 +171,7 @@ def _admit(plan: Plan, order: Order) -> _Admission:
         granted.end_denied(facts_of(plan), order)
         raise ToolError(verdict.message)
     if isinstance(verdict, dispatch.Hold):
-        asked = (order.target.tool.name, order.text, order.secrets)
-        first = refusals.refused_before(plan.public_id, *asked) if plan.pk else None
+        first = starting.refused_before(plan.public_id, order) if plan.pk else None
         if first is not None:
             return _Admission(order, verdict.terms, None, first)
         if order.target.grant_limits is None:

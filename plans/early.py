@@ -121,7 +121,9 @@ def was_refused(call: Call) -> bool:
 
     Its step asks anew, and is refused again: whoever approved it had not seen the refusal, or has changed their mind.
     """
-    first = refusals.refused_before(call.plan_ref, call.tool_name, call.arguments, vault.secrets_of(call))
+    first = refusals.refused_before(
+        call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.secrets_of(call)
+    )
     if first is not None:
         take_back([call], "People refused the same in this plan before.")
     return first is not None

@@ -5,7 +5,6 @@ can be asked about now. Reads rows, stores nothing.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from approvals import refusals
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from approvals.policy import Rule
@@ -122,7 +121,7 @@ class _View:
             return Ahead(step, ALONE)
         if granted.may_start(self.facts, order, verdict.terms, step.pk):
             return Ahead(step, ALONE, "A grant covers it.")
-        if refusals.refused_before(self.facts.ref, step.tool, order.text, order.secrets) is not None:
+        if starting.refused_before(self.facts.ref, order) is not None:
             return Ahead(step, STOPS, "People refused the same in this plan before: it is refused again.")
         if step.given_arguments:
             return Ahead(step, LATER, "It is tried again with what a person gave it.")

@@ -279,10 +279,16 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
 
 def _was_refused(start: Start, order: Order) -> bool:
     """Refuse again what people refused in this plan before; say whether that was so."""
-    first = refusals.refused_before(start.plan.ref, order.target.tool.name, order.text, order.secrets)
+    first = refused_before(start.plan.ref, order)
     if first is not None:
         refuse_again(start, order, first)
     return first is not None
+
+
+def refused_before(plan_ref: str, order: Order) -> ApprovalRequest | None:
+    """Return the first request about the same tool and arguments that people rejected in the plan; None for none."""
+    tool = order.target.tool
+    return refusals.refused_before(plan_ref, tool.name, tool.input_schema, order.text, order.secrets)
 
 
 def refuse_again(start: Start, order: Order, first: ApprovalRequest) -> Call:

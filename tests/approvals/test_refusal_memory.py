@@ -45,6 +45,15 @@ def test_the_same_is_refused_again_with_the_first_reason(plan, stage, rosa):
     assert_invariants()
 
 
+@pytest.mark.parametrize("first, again", [({}, {"value": None}), ({"value": None}, {})])
+def test_a_default_is_the_same_stated_or_left_out(stage, ada, rosa, first, again):
+    steps = [step(1, "dangerous", parameters=first), step(2, "dangerous", parameters=again, dependencies=[1])]
+    plan = work_off(make_plan(ada, *steps))
+    reject(plan, rosa, effect="skip", comment="Not this.")
+    work_off(plan)
+    assert call_of(plan, 2).error_kind == "refused_before"
+
+
 def test_a_secret_is_known_again_under_another_key(stage, keepers, ada, rosa, settings):
     """Its HMAC is another since a key was put in front; another secret was never refused."""
     same, other = {"host": "db1", "password": PASSWORD}, {"host": "db1", "password": f"{PASSWORD}-2"}
@@ -87,14 +96,14 @@ def test_what_was_not_answered_or_sent_back_is_no_refusal(stage, ada, rosa):
     send_back(sent_back, rosa)
     expire_due(clock.now() + timedelta(days=2))
     for plan in (unanswered, sent_back):
-        assert refused_before(plan.public_id, "dangerous", '{"value":"x"}') is None
+        assert refused_before(plan.public_id, "dangerous", {}, '{"value":"x"}') is None
 
 
 def test_a_rejection_that_may_still_be_undone_is_none_yet(stage, ada, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     reject(plan, rosa, channel="page")
-    assert refused_before(plan.public_id, "dangerous", '{"value":"x"}') is None
+    assert refused_before(plan.public_id, "dangerous", {}, '{"value":"x"}') is None
 
 
 def test_what_was_approved_early_does_not_run_once_the_same_was_rejected(stage, ada, rosa):
