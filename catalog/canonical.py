@@ -20,6 +20,8 @@ Json = dict[str, Any] | list[Any] | str | int | float | bool | None
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
 MAX_INTEGER = 2**53 - 1
+WITH_EXPONENT = 1e21
+"""The least number that canonical text writes with an exponent: a smaller whole one reads as an integer."""
 
 
 def parse_json(text: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Json:
@@ -41,7 +43,7 @@ def with_whole_numbers(value: Any) -> Any:
     """Return a JSON value as its canonical text reads: 2.0 is the integer 2. The same object where nothing differs."""
     kind = type(value)
     if kind is float:
-        return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else value
+        return int(value) if value.is_integer() and abs(value) < WITH_EXPONENT else value
     if kind is dict:
         changed = _changed(value.items())
         return value | changed if changed else value

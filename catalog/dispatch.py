@@ -4,6 +4,7 @@ Knows no person, plan or row: whoever may refuse hands in a gate, whoever record
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,7 @@ from catalog.secrets import Secret, refuse_placeholders, secrets_in
 from catalog.storable import reason_of, storable, storable_message, words
 
 MAX_ARGUMENTS = 256 * 1024
+WHOLE_FLOAT = re.compile(rb"\d\.0|\de\+?(?:1|20)")
 HIDDEN_ERROR = "Tool '{name}' encountered an error"
 HIDDEN_ERROR_FOR_USERS = "I ran into a problem looking that up. Could you try again?"
 NOT_TAKEN_IN = "Reducer errors prevented applying tool result: {errors}"
@@ -142,8 +144,8 @@ def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
         refuse([Problem("", "too_large", message)])
     if b"$secret" in written:
         refuse_placeholders(checked)
-    if b".0" in written:  # a float that is whole is recorded as an integer, so that is what must run
-        checked = with_whole_numbers(checked)
+    if WHOLE_FLOAT.search(written):  # it is recorded as an integer, so that is what must run; or refused as too large
+        checked = plain_json(with_whole_numbers(checked))
     try:
         tool.check(checked)
     except ParameterError:

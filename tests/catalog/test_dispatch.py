@@ -367,3 +367,18 @@ def test_what_runs_is_what_is_recorded_where_an_integer_is_given_as_a_float():
     assert invoke(repeat, {"text": "a", "times": 2.0}).value == "aa"
     untouched = {"text": "1.0", "times": 3}
     assert check(repeat, untouched) is untouched
+
+
+@pytest.mark.parametrize("number", [2.0**53, 1e16, -1.5e17, 1e20])
+def test_a_number_that_is_recorded_as_an_integer_too_large_to_be_read_again_is_refused(number):
+    """A held call would start with arguments that nobody can read."""
+
+    @tool
+    def weigh(grams: float) -> float:
+        """Weigh something."""
+        return grams
+
+    with pytest.raises(ParameterError) as refusal:
+        check(weigh, {"grams": number})
+    assert (refusal.value.details["field"], refusal.value.details["errors"][0]["code"]) == ("grams", "integer_range")
+    assert check(weigh, {"grams": 1e21}) == {"grams": 1e21}
