@@ -23,6 +23,7 @@ ACTIONS = {
     "call.sent_back": Word("Sent the call back", "undo", "human"),
     "call.released": Word("Let the call run", "play", "run"),
     "call.skipped": Word("Skipped the step", "skip", "human"),
+    "call.edited": Word("Changed the arguments of a retry", "edit", "human"),
     "call.settled": Word("Settled an outcome", "check", "ok"),
     "step.outcome_unknown": Word("Outcome unknown", "hand", "human"),
     "role.given": Word("Gave a role", "human", "warn"),

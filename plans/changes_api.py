@@ -14,7 +14,7 @@ from plans.changing import PlanChange, change_plan, read_change
 from plans.cloning import clone_plan
 from plans.inputs import give_input
 from plans.models import Step
-from plans.retrying import retry_plan
+from plans.retrying import retry_plan, retry_with
 from plans.serializers import CloneBody, InputBody, PlanDetailSerializer, RetryBody, SkipBody
 from plans.services import PlanProblems
 from plans.skipping import skip_step
@@ -44,13 +44,17 @@ class PlanRetry(PlanEndpoint):
 
     @extend_schema("plans_retry", request=RetryBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Let a plan go on from a failed step, or from all of them; 409 when nothing has failed."""
+        """Let a plan go on from a failed step, with other arguments if given, or from all; 409 when none has failed."""
         return answer_once(request, lambda: self._retry(public_id), self.shown)
 
     def _retry(self, public_id: str) -> Response:
         body = self.body(RetryBody)
         try:
-            retry_plan(self.own_plan(public_id), body["step_id"], by=self.requester)
+            plan = self.own_plan(public_id)
+            if "arguments" in body:
+                retry_with(plan, body["step_id"], body["arguments"], by=self.requester)
+            else:
+                retry_plan(plan, body["step_id"], by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
         return self.shown(public_id)
@@ -63,7 +67,7 @@ class StepSkip(PlanEndpoint):
 
     @extend_schema("plans_skip_step", request=SkipBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
-        """Complete a pending or waiting step without its tool, with a reason; 409 when it has started or ended."""
+        """Complete a pending, waiting or failed step without its tool, with a reason; 409 when it runs or is done."""
         return answer_once(request, lambda: self._skip(public_id, step_id), self.shown)
 
     def _skip(self, public_id: str, step_id: int) -> Response:

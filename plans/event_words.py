@@ -87,7 +87,10 @@ def _created(who: str, data: Data) -> Said:
 
 def _retrying(who: str, data: Data) -> Said:
     if data.get("by"):
-        return Said("retry", "human", f"{who} is tried again: {data['by']} asked for it")
+        if data.get("to_skip"):
+            return Said("retry", "human", f"{who} is taken up again by {data['by']}, to be skipped")
+        more = ", with other arguments" if data.get("edited") else ""
+        return Said("retry", "human", f"{who} is tried again: {data['by']} asked for it{more}")
     icon, words = WHY_TRIED_AGAIN.get(str(data.get("error")), TRIED_AGAIN)
     numbers = {name: data.get(name) for name in ("seconds", "attempt", "of")}
     return Said(icon, "warn", f"{who} {words.format(**numbers)}{_left(data)}")

@@ -1,5 +1,5 @@
-"""What a person gives a plan that waits for them: an answer on its page, or other arguments for a call that reviewers
-sent back, on a page of its own; htmx is sent the card of that alone.
+"""What a person gives a plan: an answer on its page, or other arguments for a call that reviewers sent back or that
+failed, on a page of its own; htmx is sent the card of that alone.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,13 @@ from catalog.access import NotAllowed
 from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
 from catalog.writing import Writing
-from plans.inputs import asking_step, check_arguments, give_arguments, waiting_step
+from plans.inputs import asking_step, check_arguments, give_arguments, is_sent_back, waiting_step
 from plans.models import Plan, Step
 from plans.plan_page import control, plan_or_404
 from plans.questions import answer
+from plans.retrying import STOPPED, arguments_to_edit, check_edit, retry_with, schema_to_edit, stopped_step
 from plans.selectors import may_control
+from plans.step_card import level_of
 from plans.views import acted, may_write, set_back
 
 if TYPE_CHECKING:
@@ -39,12 +41,12 @@ class Revision(Writing):
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Show the arguments of a call that was sent back as a form; check them, or let the step go on with them."""
+    """Show the arguments of a call that was sent back, or failed, as a form; check them, or let the step go on."""
     plan = plan_or_404(request.user, public_id)
     try:
         if not (may_control(request.user, None, plan) and may_write(request)):
             raise ITS_PERSON
-        step = waiting_step(plan, step_id)
+        step = _step_to_edit(plan, step_id)
     except Step.DoesNotExist:
         raise Http404 from None
     except ToolgateError as error:
@@ -67,14 +69,22 @@ def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpRespo
         raise Http404 from None
 
 
+def _step_to_edit(plan: Plan, step_id: int) -> Step:
+    """Return the step whose arguments are to be changed. Raises Step.DoesNotExist, Conflict, ParameterError."""
+    has_stopped = plan.steps.get(step_id=step_id).status in STOPPED
+    return stopped_step(plan, step_id) if has_stopped else waiting_step(plan, step_id)
+
+
 def _begun(step: Step) -> Revision:
     writing = Revision(schema=_schema_of(step))
-    writing.fill(step.call.arguments_json if step.call else {})
+    writing.fill(step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step))
     writing.draw_or_write()
     return writing
 
 
 def _schema_of(step: Step) -> dict[str, object]:
+    if not is_sent_back(step):
+        return schema_to_edit(step)
     schema: dict[str, object] = step.call.version.input_schema if step.call else {}
     return schema
 
@@ -99,14 +109,14 @@ def _press(request: PageRequest, plan: Plan, step: Step, writing: Revision) -> b
     if wanted not in ("send", "check"):
         writing.press(wanted, place)
         return False
-    given = writing.arguments()
+    given, waits = writing.arguments(), is_sent_back(step)
     if wanted == "check":
-        check_arguments(plan, step, given)
+        (check_arguments if waits else check_edit)(plan, step, given)
         writing.fits = True
         return False
 
     def send(by: "Requester") -> None:
-        give_arguments(plan, step.step_id, given, by=by)
+        (give_arguments if waits else retry_with)(plan, step.step_id, given, by=by)
 
     control(request.user, plan, send, further=True)
     return True
@@ -123,5 +133,12 @@ def _to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
 
 def _shown(request: PageRequest, plan: Plan, step: Step, writing: Revision) -> HttpResponse:
     template = "plans/_arguments.html" if wants_part(request, "revising") else "plans/arguments.html"
-    shown = {"section": "plans", "plan": plan, "step": step, "writing": writing}
+    shown = {
+        "section": "plans",
+        "plan": plan,
+        "step": step,
+        "writing": writing,
+        "level": level_of(step),
+        "sent_back": is_sent_back(step),
+    }
     return render(request, template, shown, status=writing.answered_with)

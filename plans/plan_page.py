@@ -123,8 +123,14 @@ class PlanPage:
 
     @property
     def may_skip(self) -> bool:
-        """Whether nobody works on the open step, so that this person can skip it."""
-        return self.may_take_further and not self.picture.over and self.card is not None and is_idle(self.card.step)
+        """Whether nobody works on the open step, or it failed, so that this person can skip it."""
+        waits = not self.picture.over and self.card is not None and is_idle(self.card.step)
+        return self.may_retry_step or (self.may_take_further and waits)
+
+    @property
+    def may_edit_step(self) -> bool:
+        """Whether the open step failed and can be tried again with other arguments, by this person."""
+        return self.may_retry_step and self.card is not None and bool(self.card.step.tool)
 
     @property
     def may_change(self) -> bool:

@@ -2,21 +2,29 @@
 
 A retried step is begun anew: its check is looked at again, its references are read again, and its next call, which
 replaces the old one, passes the gate as any other. What is dangerous is asked about again. Completed steps stay.
+One step may be given other arguments to run with; they are taken as they stand, as those of `plans.inputs` are.
 """
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
 
 from django.db.models import Case, DateTimeField, F, Value, When
 from django.db.models.functions import Coalesce
 
+from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
+from catalog import facts, snapshot, vault
 from catalog.access import name_of
 from catalog.canonical import time_text
-from catalog.errors import Conflict
+from catalog.errors import Conflict, ParameterError
 from catalog.retries import retried
+from catalog.secrets import Sealed, shown_text
 from catalog.transitions import move, try_move
-from plans import carriers, finishing
+from plans import carriers, finishing, references, starting
 from plans.agents.loop import end_run
 from plans.askers import ask_for
 from plans.documents import words_of_call
@@ -25,8 +33,10 @@ from plans.models import Plan, Step, StepDependency
 from plans.order import descendants
 from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.work import Memory, Order
 
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 TOO_LATE: Mapping[str, str] = {
     PlanStatus.PENDING: "The plan has not started: there is nothing to retry.",
     PlanStatus.COMPLETED: "The plan is done: there is nothing to retry. Clone it to run it again.",
@@ -43,14 +53,100 @@ def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None
     """
     refuse_to_begin()
     with recording(plan.pk, plan.public_id) as batch:
-        plan.refresh_from_db()
-        if plan.status in TOO_LATE:
-            raise Conflict(TOO_LATE[plan.status])
-        steps = _all_stopped(plan) if step_id is None else _from_step(plan, step_id)
-        if plan.status == PlanStatus.FAILED:
-            _reopen(plan, batch, by)
-        _try_again(plan, steps, batch, by)
+        revive(plan, step_id, batch, by=by)
         finishing.settle_plan(batch)
+
+
+def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
+    """Let a plan go on from one failed step, which is to run with these arguments in place of its own.
+
+    Raises ParameterError with paths relative to the arguments, or for `step_id` when several steps have failed and none
+    is named; and all that `retry_plan` raises.
+    """
+    refuse_to_begin()
+    step = stopped_step(plan, step_id)
+    _retry_edited(plan, step, check_edit(plan, step, arguments), by)
+
+
+@retried
+def _retry_edited(plan: Plan, step: Step, order: Order, by: Requester) -> None:
+    with recording(plan.pk, plan.public_id) as batch:
+        revive(plan, step.step_id, batch, by=by, said={"edited": True})
+        Step.objects.filter(pk=step.pk).update(given_arguments=order.text)
+        starting.keep_secrets(order, plan.public_id, step.step_id)
+        if step.call is not None:
+            facts.record("call.edited", call=step.call, by=by.user)
+        finishing.settle_plan(batch)
+
+
+def stopped_step(plan: Plan, step_id: int | None) -> Step:
+    """Return the failed step that can be given other arguments: the one named, else the only one.
+
+    Raises as `retry_with` does; a step that calls no tool has no arguments (ParameterError).
+    """
+    if step_id is None:
+        numbers = list(plan.steps.filter(status=StepStatus.FAILED, parent=None).values_list("step_id", flat=True)[:2])
+        if len(numbers) > 1:
+            raise refused("step_id", "required", "Several steps have failed: name the one that gets the arguments.")
+        if not numbers:
+            raise Conflict("No step of this plan has failed.")
+        step_id = numbers[0]
+    if plan.status in TOO_LATE:
+        raise Conflict(TOO_LATE[plan.status])
+    _from_step(plan, step_id)
+    step = plan.steps.select_related("call__version", "plan").get(step_id=step_id)
+    if not step.tool:
+        raise refused("arguments", "not_wanted", f"Step {step_id} calls no tool: retry it without arguments.")
+    return step
+
+
+def check_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Order:
+    """Return the order that these arguments make of a failed step; raise what `starting.order_for` raises."""
+    wanted = vault.refilled(arguments, _text_of(step), plan.public_id)
+    order = starting.order_for(step.tool, wanted.in_place(), plan_ref=plan.public_id)
+    wanted.check(Sealed(order.text, order.secrets))
+    return order
+
+
+def arguments_to_edit(step: Step) -> dict[str, Any]:
+    """Return the arguments that a failed step ran with, or would have: with its references read, where they can be."""
+    if step.call is None and not step.given_arguments:
+        parameters: dict[str, Any] = step.parameters_json
+        with suppress(ParameterError):
+            parameters = references.resolve(parameters, Memory(step.plan_id))
+        return parameters
+    shown: dict[str, Any] = json.loads(shown_text(_text_of(step)))
+    return shown
+
+
+def _text_of(step: Step) -> str:
+    """Return the stored arguments that a person edits: those of its last call, those given to it, or its parameters."""
+    return step.call.arguments if step.call else step.given_arguments or step.parameters
+
+
+def schema_to_edit(step: Step) -> dict[str, Any]:
+    """Return the schema that the arguments of a step have to fit: that of its tool as it is now."""
+    current = snapshot.current(step.tool)
+    return dict(current.tool.input_schema) if current else {}
+
+
+def revive(
+    plan: Plan, step_id: int | None, batch: Recording, *, by: Requester, said: Mapping[str, Any] = NOTHING
+) -> None:
+    """Make one stopped step with what depends on it, or all of them, pending again, inside a recording of the plan.
+
+    `said` joins the event of the step that is named. Raises as `retry_plan` does. The caller settles the plan.
+    """
+    plan.refresh_from_db()
+    if plan.status in TOO_LATE:
+        raise Conflict(TOO_LATE[plan.status])
+    steps = _all_stopped(plan) if step_id is None else _from_step(plan, step_id)
+    if plan.status == PlanStatus.FAILED:
+        _reopen(plan, batch, by)
+    _try_again(plan, steps, batch, by)
+    for step in steps:
+        more = said if step.step_id == step_id else NOTHING
+        batch.add("step.retrying", step.step_id, by=name_of(by.user), **_earlier_try(step), **more)
 
 
 def _all_stopped(plan: Plan) -> list[Step]:
@@ -116,8 +212,6 @@ def _try_again(plan: Plan, steps: list[Step], batch: Recording, by: Requester) -
     if moved != len(steps):
         raise Conflict("A step went on meanwhile. Nothing was retried; look again.")
     end_run([step.pk for step in steps if step.agent], batch)
-    for step in steps:
-        batch.add("step.retrying", step.step_id, by=name_of(by.user), **_earlier_try(step))
     ask_for(plan, [step.step_id for step in steps], by=by)
     carriers.hint(plan.pk, max(1, sum(not step.dependencies_left for step in steps)))
 

@@ -103,6 +103,7 @@ class RetryBody(StrictSerializer):
     """Which failed step is to be tried again; all of them when none is named."""
 
     step_id = Whole(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
+    arguments = JsonObject(required=False, help_text="What that step, or the only one that failed, is to run with.")
 
 
 class SkipBody(StrictSerializer):

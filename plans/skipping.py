@@ -1,5 +1,6 @@
-"""Skipping: a person completes a step that nobody works on, with a reason. Its tool is not called.
+"""Skipping: a person completes a step that nobody works on, or that failed, with a reason. Its tool is not called.
 
+A step that failed is taken up as a retry takes it up, and completed in its place: the plan goes on without it.
 A skip is no approval: what people were asked about the step is withdrawn, and its call is cancelled. An agent's step is
 skipped with all that the agent still waits for. A call of an agent is skipped like any step, and the agent is told.
 """
@@ -24,6 +25,7 @@ from plans.documents import words_of_call
 from plans.endings import cancel_step
 from plans.events import Recording, recording
 from plans.models import Plan, Step
+from plans.retrying import STOPPED, revive
 from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
@@ -50,13 +52,14 @@ def is_idle(step: Step) -> bool:
 
 @retried
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
-    """Complete a pending or waiting step as skipped, and let go on what needs it.
+    """Complete a pending, waiting or failed step as skipped, and let go on what needs it.
 
     Raises Step.DoesNotExist, ParameterError without a reason, and Conflict when it is too late.
     """
     refuse_to_begin()
     reason = _checked(reason)
     with recording(plan.pk, plan.public_id) as batch:
+        _take_up(plan, step_id, reason, batch, by)
         status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
         step = plan.steps.select_related("call__version", "call__approval", "parent").get(step_id=step_id)
         _complete(step, status, batch)
@@ -77,6 +80,16 @@ def _checked(reason: str) -> str:
     message = f"Say why the step is skipped, in at most {MAX_REASON:,} characters: it is kept in the plan's history."
     problem = {"path": "reason", "code": "required" if not text else "invalid", "message": message}
     raise ParameterError(message, {"field": "reason", "errors": [problem]})
+
+
+def _take_up(plan: Plan, step_id: int, reason: str, batch: Recording, by: Requester) -> None:
+    """Make a step that has failed pending again, with its plan; leave every other as it is."""
+    step = plan.steps.select_related("call__version").get(step_id=step_id)
+    if step.status not in STOPPED or step.parent_id is not None:
+        return
+    revive(plan, step_id, batch, by=by, said={"to_skip": True})
+    if step.call is not None:
+        facts.record("call.skipped", call=step.call, by=by.user, reason=reason)
 
 
 def _complete(step: Step, status: str, batch: Recording) -> None:
@@ -117,7 +130,7 @@ def _why_not(step: Step) -> str:
     if step.status == StepStatus.IN_PROGRESS:
         return f"Step {step.step_id} has started: it can be skipped no more."
     if step.status == StepStatus.FAILED:
-        return f"Step {step.step_id} has failed: retry it."
+        return f"Step {step.step_id} has failed, and its agent was told."
     return f"Step {step.step_id} has ended: it is {step.get_status_display().lower()}."
 
 

@@ -156,7 +156,7 @@ def _skip_reason(start: Start) -> _Check:
 def order_of_step(plan: PlanFacts, step: Claimed) -> Order:
     """Resolve references and validate the arguments against the tool as it is now."""
     text, old = step.parameters, _call_before(step)
-    given = _given_to(step, plan.ref) if old is not None else None
+    given = _given_to(step, plan.ref) if step.attempt > 1 else None
     parameters = vault.restored(text, plan.ref) if given is None else given
     is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
     wanted = vault.Refilled(parameters)

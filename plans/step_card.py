@@ -121,7 +121,7 @@ def card_of(picture: Picture, number: int) -> StepCard | None:
     return StepCard(
         step=step,
         picture=drawn,
-        level=_level(step),
+        level=level_of(step),
         after=[by_number[needed].step for needed in drawn.needs],
         arguments=list(_arguments(picture, masked_parameters(step.parameters_json, hidden))),
         is_private=hidden is not None,
@@ -159,7 +159,7 @@ def default_step(picture: Picture) -> int:
     return found[0][1] if found else min(picture.by_number, default=0)
 
 
-def _level(step: Step) -> str:
+def level_of(step: Step) -> str:
     """Return the level of the version that was called; before there is a call, the one that holds now."""
     if step.call:
         return step.call.version.safety_level

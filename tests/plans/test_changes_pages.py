@@ -51,16 +51,31 @@ def test_a_failed_plan_is_retried_by_its_owner(failed, ada):
 
 
 def test_a_failed_step_is_retried_from_its_card(failed, ada):
-    """And what needs it goes on."""
+    """And what needs it goes on; it could be skipped, too."""
     pages = Pages(ada)
     for number, is_offered in ((3, False), (2, True)):
         pages.open(path_of(failed, f"?step={number}"))
-        assert ('id="retry-step"' in pages.html) == is_offered
+        assert ('id="retry-step"' in pages.html, 'id="skip"' in pages.html) == (is_offered, is_offered)
     pages.send(path_of(failed, "retry/"), {"step": "2"})
     assert work_off(failed).status == "completed"
     pages.open(path_of(failed))
     pages.send(path_of(failed, "retry/"), {"step": "2"}, status=409)
     assert step_of(failed, 2).status == "completed"
+
+
+def test_a_failed_step_is_retried_with_other_arguments(failed, ada, ben):
+    """From a form of what it ran with; what does not fit is said at its field, and only its person opens it."""
+    pages, address = Pages(ada), path_of(failed, "steps/2/input/")
+    pages.open(path_of(failed, "?step=2"))
+    assert f'href="{address}"' in pages.html
+    pages.open(address)
+    pages.send(address, {"do": "send", "mode": "json", "json": '{"valu": 1}'}, status=422)
+    assert step_of(failed, 2).status == "failed"
+    pages.send(address, {"do": "send", "mode": "json", "json": '{"value": "other"}'})
+    assert step_of(failed, 2).status == "pending"
+    assert (work_off(failed).status, call_of(failed, 2).arguments_json) == ("completed", {"value": "other"})
+    pages.open(address, status=409)
+    Pages(ben).open(address, status=403)
 
 
 def test_a_step_is_skipped_with_a_reason(waiting, ada, vera):

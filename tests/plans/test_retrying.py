@@ -6,18 +6,18 @@ import pytest
 from django.contrib.auth.models import Group
 
 from approvals.decisions import Decision, decide
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, AuditEntry
 from approvals.states import Verdict
 from catalog import clock
 from catalog.access import NotAllowed
-from catalog.errors import Conflict, ToolError
+from catalog.errors import Conflict, ParameterError, ToolError
 from plans import engine
 from plans.changing import change_plan, read_change
 from plans.controls import cancel_plan, pause_plan, resume_plan
 from plans.endings import end_overdue_plans
 from plans.models import Plan
 from plans.picture import draw
-from plans.retrying import retry_plan
+from plans.retrying import arguments_to_edit, retry_plan, retry_with
 from plans.selectors import memory_of
 from plans.services import Requester, start_plan
 from plans.settling import Settlement, settle_outcome
@@ -33,9 +33,11 @@ from tests.builders import (
     request_of,
     step_of,
     work_off,
+    write_step,
 )
+from tests.invariants import assert_invariants
 from tests.plans.test_failures import raises
-from tests.rest import Rest
+from tests.rest import Rest, wrong_paths
 
 
 def retry(plan: Plan, step_id: int | None = None) -> Plan:
@@ -293,3 +295,63 @@ def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):
     assert isinstance(following, Run) and following.plan.deadline_at == plan.deadline_at
     engine.advance(following, engine.Turn("tests"))
     assert (call_of(plan).error_kind, call_of(plan, 2).status) == ("deadline_exceeded", "completed")
+
+
+def test_other_arguments_replace_those_that_failed(stage, ada, admin, rosa):
+    """They are taken as they stand, pass the gate anew, and their author does not decide about them."""
+    stage.acts["dangerous"] = raises(ToolError("no"))
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, dependencies=[1])))
+    approve(plan, rosa)
+    assert work_off(plan).status == "failed"
+    used, old = request_of(plan), call_of(plan)
+    stage.acts.clear()
+    retry_with(plan, None, {"value": "${less}"}, by=Requester(admin))
+    assert plan.events.filter(type="step.retrying").get().data_json["edited"] is True
+    assert AuditEntry.objects.filter(action="call.edited", actor=admin, plan_ref=plan.public_id).count() == 1
+    assert work_off(plan).status == "in_progress"
+    new, played = request_of(plan), len(stage.played)
+    assert (new.pk != used.pk, new.status, new.call.replaces) == (True, "pending", old)
+    assert {each.user_id for each in new.call.requesters.all()} == {ada.pk, admin.pk}
+    approve(plan, rosa)
+    assert (work_off(plan).status, stage.values("dangerous")[played:]) == ("completed", ["${less}"])
+    assert step_of(plan).parameters_json == {"value": "x"}
+    assert_invariants()
+
+
+def test_other_arguments_for_a_step_that_failed_before_its_call(catalog, workspace, ada, rosa):
+    """A reference led to a value that the tool does not take; the references are read for whoever edits them."""
+    step = write_step(1, content="${x}")
+    plan = work_off(make_plan(ada, step, memory={"x": {"a": 1}}))
+    assert (plan.status, step_of(plan).call, arguments_to_edit(step_of(plan))["content"]) == ("failed", None, {"a": 1})
+    with pytest.raises(ParameterError) as refusal:
+        retry_with(plan, 1, {"path": "a.txt", "content": 7}, by=Requester(ada))
+    assert [each["path"] for each in (refusal.value.details or {})["errors"]] == ["content"]
+    retry_with(plan, 1, {"path": "a.txt", "content": "text"}, by=Requester(ada))
+    assert work_off(plan).status == "in_progress"
+    approve(plan, rosa)
+    assert work_off(plan).status == "completed"
+
+
+def test_other_arguments_need_one_step_that_calls_a_tool(stage, ada):
+    """Over REST with the field that is wrong; with a step that is done it is too late."""
+    stage.acts["safe"] = raises(ToolError("no"))
+    plan = work_off(make_plan(ada, act(1), act(2), act(3, tool="keeping")))
+    path, given = f"plans/{plan.public_id}/retry/", {"value": "b"}
+    assert wrong_paths(Rest(ada).post(path, {"arguments": given})) == ["step_id"]
+    assert wrong_paths(Rest(ada).post(path, {"step_id": 1, "arguments": {"valu": 1}})) == ["valu"]
+    assert Rest(ada).post(path, {"step_id": 3, "arguments": given}).status_code == 409
+    stage.acts.clear()
+    answer = Rest(ada).post(path, {"step_id": 2, "arguments": given})
+    assert [step["status"] for step in answer.json()["steps"]] == ["failed", "pending", "completed"]
+    plan.refresh_from_db()
+    work_off(plan)
+    assert stage.values("safe")[-1] == "b"
+
+
+def test_a_secret_that_was_deleted_with_the_plan_is_given_again(stage, ada):
+    """What stands for it is no value."""
+    stage.acts["safe"] = raises(ToolError("no"))
+    plan = work_off(make_plan(ada, act(1)))
+    with pytest.raises(ToolError):
+        retry_with(plan, 1, {"value": {"$secret": "token"}}, by=Requester(ada))
+    assert step_of(plan).status == "failed"

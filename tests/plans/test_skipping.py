@@ -6,7 +6,7 @@ import pytest
 
 from approvals.models import AuditEntry
 from catalog import clock
-from catalog.errors import Conflict, ParameterError
+from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.models import Call
 from plans import carriers, engine, recovery
 from plans.controls import pause_plan
@@ -26,6 +26,7 @@ from tests.builders import (
     step_of,
     work_off,
 )
+from tests.invariants import assert_invariants
 from tests.plans.test_failures import raises
 from tests.rest import Rest, agent
 
@@ -163,7 +164,6 @@ def test_a_paused_plan(stage, ada):
         ({"status": "in_progress", "waiting_for": "", "claimed_by": "someone"}, "has started"),
         ({"status": "in_progress", "waiting_for": "outcome"}, "say what happened"),
         ({"status": "completed"}, "it is completed"),
-        ({"status": "failed"}, "retry it"),
     ],
 )
 def test_steps_that_cannot_be_skipped(stage, ada, fields, words):
@@ -214,3 +214,19 @@ def test_over_rest(stage, ada, ben, rosa):
     refused = own.post(f"plans/{theirs}/steps/1/skip/", {"reason": "No"})
     assert (refused.status_code, "person" in refused.json()["detail"]) == (403, True)
     assert Call.objects.filter(plan_ref=theirs).count() == 0
+
+
+def test_a_failed_step_is_skipped_and_its_plan_goes_on(stage, ada):
+    """It is taken up first: what needs it runs with the reason, and the failed try stays in the history."""
+    stage.acts["cautious_patient"] = raises(ToolError("no"))
+    first = act(1, tool="cautious_patient", expected_key="x")
+    plan = work_off(make_plan(ada, first, act(2, "${x.reason}", dependencies=[1])))
+    assert plan.status == "failed"
+    assert skip(plan).status == "in_progress"
+    assert (step_of(plan).status, step_of(plan).skipped, step_of(plan).error) == ("completed", True, "")
+    events = events_of(plan)
+    assert events[events.index("plan.failed") :][1:4] == ["plan.resumed", "1 step.retrying", "1 memory.written"]
+    assert AuditEntry.objects.filter(action="call.skipped", actor=ada).count() == 1
+    assert (work_off(plan).status, stage.values("safe")) == ("completed", ["Done by hand."])
+    assert_gapless(plan)
+    assert_invariants()
