@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -27,6 +27,14 @@ from plans.timeline import Bar, Timeline, draw_timeline
 EVENTS_SHOWN = 300
 VALUE_SHOWN = 2048
 NARROWEST = 0.8
+LOOKS: Mapping[str, str] = {
+    "waiting": "human",
+    "retry": "retry",
+    "agent": "idle",
+    "preparing": "idle",
+    "put_off": "put-off",
+}
+"""Of a bar on the timeline by its kind; work looks as its step ended: only what is done is green."""
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
 DRAWN = (
     *("plan", "parent", "step_id", "description", "tool", "agent", "expected_key", "status", "skipped", "error"),
@@ -39,11 +47,12 @@ DRAWN = (
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """A bar on a step's lane, in percent, wide enough to be seen; `look` is its class."""
+    """A bar on a step's lane, in percent, wide enough to be seen; `look` is its class. `is_open` while it lasts."""
 
     offset: float
     width: float
     look: str
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,7 @@ class Picture:
     graph: Graph | None
     timeline: Timeline
     working_ms: float
+    drawn_at: datetime
     memory: Sequence[MemoryRow]
     events: Sequence[EventLine]
     private: PrivateParts
@@ -154,6 +164,11 @@ class Picture:
         if self.plan.started_at is None or self.plan.completed_at is None:
             return None
         return 1000 * (self.plan.completed_at - self.plan.started_at).total_seconds()
+
+    @property
+    def working_since(self) -> datetime | None:
+        """Since when it would have worked, had it worked without a break; None while it does not work."""
+        return self.drawn_at - timedelta(milliseconds=self.working_ms) if self.timeline.seconds is not None else None
 
     @property
     def finished(self) -> int:
@@ -205,6 +220,7 @@ def draw(plan: Plan) -> Picture:
         graph=_graph(steps, needs),
         timeline=timeline,
         working_ms=1000 * working_seconds(intervals, until),
+        drawn_at=now,
         memory=_memory(plan, private.keys),
         events=[line_of(event) for event in events if event.seq <= plan.last_seq],
         private=private,
@@ -276,9 +292,8 @@ def _pictures(
 
 
 def _stroke(bar: Bar, word: Word) -> Stroke:
-    at_the_end = word.hue if word.hue in ("run", "danger", "idle") else ""
-    look = {"waiting": "human", "retry": "retry", "agent": "idle"}.get(bar.kind, at_the_end)
-    return Stroke(bar.offset, max(bar.width, NARROWEST), look)
+    look = LOOKS.get(bar.kind) or (word.hue if word.hue in ("ok", "run", "danger") else "idle")
+    return Stroke(bar.offset, max(bar.width, NARROWEST), look, bar.is_open)
 
 
 def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict[int, int]:

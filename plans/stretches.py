@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
+from plans.drift import DRIFTED
 from plans.models import Event, Plan, Step
 from plans.states import WaitingFor
-from plans.timeline import IDLE, Interval
+from plans.timeline import IDLE, Interval, Kind
 
 RETRYING, WAITING, GIVEN = "step.retrying", "step.waiting", "input.received"
 FOR_PEOPLE = (WaitingFor.APPROVAL.value, WaitingFor.INPUT.value)
@@ -34,6 +35,9 @@ def _of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
     if step.started_at is None or step.skipped:
         return found
     past, begun = _past(step, step.started_at, events)
+    if step.waiting_for == WaitingFor.RETRY and step.waiting_since is not None:
+        put_off = past.pop().start if past and past[-1].kind == "put_off" else step.waiting_since
+        return [*found, *past, Interval(step.step_id, "put_off", put_off)]
     if step.agent:  # it waits for what it asked and called, which have rows of their own
         return [*found, *past, Interval(step.step_id, "agent", begun, step.completed_at)]
     wait = _wait_of(step)
@@ -43,15 +47,16 @@ def _of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
     found += past
     if wait is None or wait.begin < begun:
         return [*found, *_stretch(step, begun, step.completed_at)]
-    found += _stretch(step, begun, wait.begin)
+    found += _stretch(step, begun, wait.begin, kind="working" if _has_run(step, wait.begin) else "preparing")
     found.append(Interval(step.step_id, "waiting", wait.begin, wait.end or step.completed_at))
     return found if wait.end is None else [*found, *_stretch(step, wait.end, step.completed_at)]
 
 
 def _past(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[Interval], datetime]:
-    """Return the tries and the waits for people that are over since the step began, and when it went on after them.
+    """Return the tries and the waits that are over since the step began, and when it went on after them.
 
-    A step that asks again with what it was given has not run meanwhile: that is one wait.
+    A step that asks again with what it was given has not run meanwhile: that is one wait. What was put off before it
+    could run has not failed.
     """
     found: list[Interval] = []
     since: datetime | None = None
@@ -63,12 +68,24 @@ def _past(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[In
         elif event.type == GIVEN and since is not None:
             if found and found[-1].kind == "waiting":
                 since = found.pop().start
-            found += [*_stretch(step, begun, since), Interval(step.step_id, "waiting", since, event.at)]
+            found += _stretch(step, begun, since, kind="preparing")
+            found.append(Interval(step.step_id, "waiting", since, event.at))
             begun, since = event.at, None
         elif event.type == RETRYING:
-            found.append(Interval(step.step_id, "retry", begun, event.at))
+            found += _stretch(step, begun, event.at, kind="retry" if _has_failed(event) else "preparing")
             begun, since = event.at + timedelta(seconds=float(event.data_json.get("seconds", 0))), None
+            found += _stretch(step, event.at, begun, kind="put_off")
     return found, begun
+
+
+def _has_failed(retry: Event) -> bool:
+    """Say whether a try failed, and is not only put off or handed on: it says then of how many it was one."""
+    return "of" in retry.data_json and retry.data_json.get("error") != DRIFTED
+
+
+def _has_run(step: Step, before: datetime) -> bool:
+    """Say whether the step's call began before this moment."""
+    return step.call is not None and step.call.started_at is not None and step.call.started_at < before
 
 
 def _earlier_try(retry: Event) -> list[Interval]:
@@ -77,8 +94,8 @@ def _earlier_try(retry: Event) -> list[Interval]:
     return [Interval(retry.step_id or 0, "retry", began, ended)] if began and ended else []
 
 
-def _stretch(step: Step, begin: datetime, end: datetime | None) -> list[Interval]:
-    return [] if end is not None and end <= begin else [Interval(step.step_id, "working", begin, end)]
+def _stretch(step: Step, begin: datetime, end: datetime | None, *, kind: Kind = "working") -> list[Interval]:
+    return [] if end is not None and end <= begin else [Interval(step.step_id, kind, begin, end)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Literal
 
-Kind = Literal["working", "waiting", "retry", "agent"]
-IDLE = ("waiting", "agent")
-"""What is no work: people are waited for, and an agent's step waits for what the agent called."""
+Kind = Literal["working", "waiting", "retry", "agent", "preparing", "put_off"]
+IDLE = ("waiting", "agent", "preparing", "put_off")
+"""What is no work: people are waited for, an agent's step waits for what the agent called, a call is previewed before
+people are asked about it, or was put off."""
 
 NOW, NOW_LABEL = 94.0, "now"
 WAITS_PER_WORK = 0.5
@@ -40,12 +41,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An interval on its lane: offset and width in percent."""
+    """An interval on its lane: offset and width in percent; `is_open` while it lasts."""
 
     step_id: int
     kind: Kind
     offset: float
     width: float
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,16 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Bars in the order of the intervals, the axis, and where the present is, None when all is over."""
+    """Bars in the order of the intervals, the axis, and where the present is, None when all is over.
+
+    While a step works, `seconds` are those that fit between the start and the present, long waits counted short: so
+    many more pass and the scale shrinks. None while nothing moves.
+    """
 
     bars: tuple[Bar, ...]
     ticks: tuple[Tick, ...]
     now: float | None
+    seconds: float | None = None
 
 
 def draw_timeline(
@@ -74,10 +81,18 @@ def draw_timeline(
     work = _union([span for span, each in zip(spans, intervals, strict=True) if each.kind not in IDLE])
     scale = _Scale(work if compress and work else [(0.0, length)], length, NOW if running else 100.0)
     bars = (
-        Bar(each.step_id, each.kind, scale.at(begin), round(max(0.0, scale.at(end) - scale.at(begin)), 2))
+        Bar(
+            each.step_id,
+            each.kind,
+            scale.at(begin),
+            round(max(0.0, scale.at(end) - scale.at(begin)), 2),
+            is_open=running and each.end is None,
+        )
         for each, (begin, end) in zip(intervals, spans, strict=True)
     )
-    return Timeline(tuple(bars), tuple(_ticks(scale, running=running)), NOW if running else None)
+    moves = running and any(each.end is None and each.kind not in IDLE for each in intervals)
+    seconds = round(NOW / scale.per_second, 3) if moves else None
+    return Timeline(tuple(bars), tuple(_ticks(scale, running=running)), NOW if running else None, seconds)
 
 
 def _within(moment: datetime, start: datetime, length: float) -> float:
@@ -122,7 +137,7 @@ class _Scale:
 
 
 def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
-    """Yield 0, the end, where waits begin, and round times between; none where it would cover another."""
+    """Yield 0, the end, where waits begin, and round times between; none that would cover or repeat another."""
     end = Tick(scale.at(scale.length), NOW_LABEL if running else _label(scale.length))
     placed = [Tick(0.0, "0"), end]
     step = next((each for each in _STEPS if scale.working / each <= MOST_TICKS), None)
@@ -130,7 +145,7 @@ def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
     for seconds in [*(begin for begin, _ in scale.waits), *_round_times(scale, step)]:
         new = Tick(scale.at(seconds), _label(seconds))
         if new.label != _label(0) and all(
-            _stand_apart(*sorted((new, tick), key=attrgetter("offset"))) for tick in placed
+            new.label != tick.label and _stand_apart(*sorted((new, tick), key=attrgetter("offset"))) for tick in placed
         ):
             placed.append(new)
     yield from sorted(placed, key=attrgetter("offset"))

@@ -14,4 +14,5 @@ import "./js/picking.js";
 import "./js/plans.js";
 import "./js/slices.js";
 import "./js/tabs.js";
+import "./js/timeline.js";
 import "./js/toasts.js";

@@ -7,8 +7,13 @@ import { isLive } from "./connection.js";
 const skew = Date.parse(document.body.dataset.now ?? "") - Date.now() || 0;
 const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"]];
 
+/** Return the moment on the server's clock, in milliseconds. */
+export function now() {
+  return Date.now() + skew;
+}
+
 function secondsSince(time) {
-  return Math.floor((Date.now() + skew - Date.parse(time.dateTime)) / 1000);
+  return Math.floor((now() - Date.parse(time.dateTime)) / 1000);
 }
 
 function ago(time) {

@@ -263,7 +263,7 @@ def test_the_earlier_try_stays_on_the_timeline(stage, ada):
     retry(plan)
     assert [stroke.look for stroke in draw(plan).steps[0].strokes] == ["retry"]
     stage.acts.clear()
-    assert [stroke.look for stroke in draw(work_off(plan)).steps[0].strokes] == ["retry", ""]
+    assert [stroke.look for stroke in draw(work_off(plan)).steps[0].strokes] == ["retry", "ok"]
 
 
 def test_over_rest(stage, ada, ben):

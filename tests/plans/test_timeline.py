@@ -4,10 +4,17 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog import clock
+from catalog.models import RateBucket
+from plans.picture import draw
 from plans.timeline import Interval, Kind, Tick, Timeline, draw_timeline
+from tests.builders import act, make_plan, work_off
+from tests.plans.test_failures import raises
+from tests.tools_for_tests import Stage
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -128,3 +135,40 @@ def test_what_begins_later_is_drawn_later(intervals: list[Interval]) -> None:
     ordered = sorted(intervals, key=lambda each: each.start)
     offsets = [bar.offset for bar in drawn(*ordered, until=1e6).bars]
     assert offsets == sorted(offsets)
+
+
+def test_no_label_is_said_twice() -> None:
+    """The round time beside the end, or beside the beginning of a wait, would repeat it."""
+    for end in (30.2, 60.3, 119.7):
+        timeline = drawn(ran(1, 0, end / 2), ran(2, end / 2, end), until=end)
+        assert len(labels(timeline)) == len(set(labels(timeline)))
+    wait = drawn(ran(1, 0, 30.3), ran(2, 30.3, 400, "waiting"), ran(3, 400, 460), until=460)
+    assert len(labels(wait)) == len(set(labels(wait)))
+
+
+@pytest.mark.parametrize(("kind", "moves"), [("working", True), ("preparing", False), ("put_off", False)])
+def test_the_scale_moves_while_a_step_works(kind: Kind, moves: bool) -> None:
+    timeline = drawn(ran(1, 0, 10), ran(2, 10, None, kind), until=20, running=True)
+    assert (timeline.seconds == pytest.approx(20)) == moves
+    assert [bar.is_open for bar in timeline.bars] == [False, True]
+    assert drawn(ran(1, 0, 10), ran(2, 10, 20, kind), until=20).seconds is None
+
+
+@pytest.mark.django_db
+def test_what_waits_for_people_has_not_worked(stage: Stage, ada: User) -> None:
+    """Its preview is no work, and nothing of it is red or green; once it is done its run is green."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    assert draw(plan).working_ms == 0
+    assert [stroke.look for stroke in draw(plan).steps[0].strokes] == ["idle", "human"]
+
+
+@pytest.mark.django_db
+def test_what_failed_was_tried_and_what_was_put_off_has_not_failed(stage: Stage, ada: User) -> None:
+    """A try that failed is red, the time between tries and before a limit allows the next is not."""
+    stage.acts["cautious_patient"] = raises(ValueError("later"))
+    plan = work_off(make_plan(ada, act(1, tool="cautious_patient")))
+    began = clock.now() - timedelta(seconds=10)
+    RateBucket.objects.create(group="stage:min", owner=f"user:{ada.pk}", window_started_at=began, used=2)
+    other = work_off(make_plan(ada, act(1, 1, "limited")))
+    looks = [[stroke.look for stroke in draw(each).steps[0].strokes] for each in (plan, other)]
+    assert looks == [["retry", "put-off"], ["idle", "put-off"]]
