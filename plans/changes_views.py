@@ -16,7 +16,7 @@ from plans.rewriting import Rewriting, text_to_change
 from plans.selectors import may_control
 from plans.services import PlanProblems, Requester
 from plans.skipping import skip_step
-from plans.views import NEEDS_ROLE, acted, may_write, set_back
+from plans.views import NEEDS_ROLE, acted, may_write, said, set_back
 
 MOST_LISTED = 10_000
 """Characters of the list of steps that a page offered for change."""
@@ -34,7 +34,8 @@ def retry(request: PageRequest, public_id: str) -> HttpResponse:
         except Step.DoesNotExist:
             raise Http404 from None
 
-    return acted(request, public_id, act, step, further=True)
+    done = "What failed is tried again." if step is None else f"Step {step} is tried again."
+    return said(request, acted(request, public_id, act, step, further=True), done)
 
 
 @require_POST
@@ -49,7 +50,7 @@ def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
         except Step.DoesNotExist:
             raise Http404 from None
 
-    return acted(request, public_id, act, step_id, further=True)
+    return said(request, acted(request, public_id, act, step_id, further=True), f"Step {step_id} was skipped.")
 
 
 @require_POST

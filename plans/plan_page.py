@@ -44,7 +44,7 @@ class PlanPage:
     """What the templates are given.
 
     `chosen` when the person asked for this step; `setback` says why the last thing asked for was not done, `text` is
-    the answer that was not taken; `stake` is what cancelling would cut short, when the person has to say so twice.
+    the answer that was not taken; `stake` is what cancelling would cut short, while the person is asked to confirm it.
     """
 
     picture: Picture

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from http import HTTPStatus
 
+from django.contrib import messages
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -70,7 +72,7 @@ def _open_on_page(request: PageRequest) -> dict[str, str]:
 def start(request: PageRequest, public_id: str) -> HttpResponse:
     """Start a plan."""
     chosen = plan_or_404(request.user, public_id)
-    return acted(request, public_id, lambda by: start_plan(chosen, by=by), further=True)
+    return said(request, acted(request, public_id, lambda by: start_plan(chosen, by=by), further=True), "Started.")
 
 
 @require_POST
@@ -78,7 +80,8 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
 def pause(request: PageRequest, public_id: str) -> HttpResponse:
     """Pause a plan."""
     chosen = plan_or_404(request.user, public_id)
-    return acted(request, public_id, lambda by: pause_plan(chosen, by=by))
+    done = "Paused. No further step starts; what runs goes on."
+    return said(request, acted(request, public_id, lambda by: pause_plan(chosen, by=by)), done, resumes=public_id)
 
 
 @require_POST
@@ -86,19 +89,20 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
 def resume(request: PageRequest, public_id: str) -> HttpResponse:
     """Let a paused plan go on."""
     chosen = plan_or_404(request.user, public_id)
-    return acted(request, public_id, lambda by: resume_plan(chosen, by=by), further=True)
+    return said(request, acted(request, public_id, lambda by: resume_plan(chosen, by=by), further=True), "Resumed.")
 
 
 @require_POST
 @signed_in
 def cancel(request: PageRequest, public_id: str) -> HttpResponse:
-    """Cancel a plan; ask first when that cuts something short."""
+    """Cancel a plan, once the person has confirmed that: it cannot be undone."""
     chosen = plan_or_404(request.user, public_id)
-    stake = at_stake(chosen) if request.POST.get("confirmed") != "1" else None
-    page = plan_page(request.user, chosen, {})
-    if stake and page.may_cancel:
-        return render(request, "plans/plan.html", _shown(replace(page, stake=stake)))
-    return acted(request, public_id, lambda by: cancel_plan(chosen, by=by))
+    if request.POST.get("confirmed") != "1":
+        page = plan_page(request.user, chosen, {})
+        if page.may_cancel:
+            return render(request, "plans/plan.html", _shown(replace(page, stake=at_stake(chosen))))
+    answer = acted(request, public_id, lambda by: cancel_plan(chosen, by=by))
+    return said(request, answer, "Cancelled. Nothing more of this plan starts.")
 
 
 @require_POST
@@ -119,6 +123,13 @@ def acted(
     except ToolgateError as error:
         return set_back(request, public_id, query, error)
     return redirect(f"/plans/{public_id}/" + (f"?step={step}" if step else ""))
+
+
+def said(request: PageRequest, answer: HttpResponse, done: str, *, resumes: str = "") -> HttpResponse:
+    """Say on the next page what was done, if the answer leads to one; `resumes` names a plan to resume from there."""
+    if answer.status_code == HTTPStatus.FOUND:
+        messages.success(request, done, extra_tags=resumes)
+    return answer
 
 
 def set_back(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:

@@ -4,6 +4,7 @@
 import { onChange } from "./changes.js";
 import { choose } from "./lists.js";
 
+const BESIDE = "(min-width: 1181px)";   // the open step stands beside the rows
 let open;
 
 function markOpenStep() {
@@ -11,8 +12,16 @@ function markOpenStep() {
   if (!card) return;
   const row = document.getElementById(`s${card.dataset.step}`);
   if (row && card.dataset.step !== open) choose(row);
+  if (row && open === undefined) lead(row);
   open = card.dataset.step;
   for (const box of document.querySelectorAll("#graph [data-step]")) box.classList.toggle("sel", box.dataset.step === open);
+}
+
+/** Bring the row of the step that the address names into sight, where its card is in sight beside it. */
+function lead(row) {
+  if (!new URLSearchParams(location.search).has("step") || location.hash || !matchMedia(BESIDE).matches) return;
+  const { top, bottom } = row.getBoundingClientRect();
+  if (top < 0 || bottom > innerHeight) row.scrollIntoView({ block: "center", behavior: "instant" });
 }
 
 function follow() {

@@ -37,3 +37,15 @@ def test_the_bar_of_a_running_step_and_its_time_go_on(ada, stage, page_as: PageA
     assert after[0][0] < before[0][0] and after[0][1] > before[0][1] and sum(after[0]) == pytest.approx(94)
     assert after[1][1] <= before[1][1]
     expect(working).not_to_have_text(said)
+
+
+def test_the_step_that_the_address_names_is_in_sight_with_its_card(ada, stage, page_as: PageAs):
+    """Beside its row on a desk; before all else where there is no room beside it."""
+    plan = work_off(make_plan(ada, *(act(number, tool="dangerous") for number in range(1, 41))))
+    page = page_as(ada, viewport={"width": 1440, "height": 900})
+    page.goto(f"/plans/{plan.public_id}/?step=38")
+    expect(page.locator("#s38")).to_be_in_viewport()
+    expect(page.locator("#review")).to_be_in_viewport()
+    page.set_viewport_size({"width": 1100, "height": 900})
+    page.goto(f"/plans/{plan.public_id}/?step=38")
+    expect(page.locator("#review")).to_be_in_viewport()

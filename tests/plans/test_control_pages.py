@@ -40,6 +40,8 @@ def test_a_plan_is_paused_and_resumed_by_its_owner(held, ada):
     pages = at(held, ada)
     assert 'id="pause"' in pages.html and 'id="resume"' not in pages.html
     paused = pages.send(path_of(held, "pause/"))
+    toast = pages.html.partition('id="toasts"')[2].partition("<main")[0]
+    assert path_of(held, "resume/") in toast
     assert "Paused" in paused and "Waiting for approval" in paused
     assert 'id="pause"' not in pages.html and 'id="resume"' in pages.html
     pages.send(path_of(held, "resume/"))
@@ -98,10 +100,12 @@ def test_a_second_browser_is_sent_the_pause(held, ada):
     assert before["look-controls"] != after.fragments["look-controls"]
 
 
-def test_cancelling_asks_first_when_a_call_runs(stage, ada):
-    """Nothing is cancelled by the first press; the second does it."""
+@pytest.mark.parametrize("runs", [True, False])
+def test_cancelling_asks_first(stage, ada, runs):
+    """Nothing is cancelled by the first press, whether or not a call runs; the second does it."""
     plan = make_plan(ada, act(1))
-    engine.claim(plan.pk, owner="someone")
+    if runs:
+        engine.claim(plan.pk, owner="someone")
     pages = at(plan, ada)
     pages.send(path_of(plan, "cancel/"))
     assert pages.field("confirmed") == "1"

@@ -185,7 +185,7 @@ def test_a_plan_is_started_and_cancelled_by_its_owner(ada):
     pages.send(path_of(plan, "start/"))
     assert 'id="start"' not in pages.html and 'id="cancel"' in pages.html
     assert work_off(plan).status == "in_progress"
-    pages.send(path_of(plan, "cancel/"))
+    pages.send(path_of(plan, "cancel/"), {"confirmed": "1"})
     plan.refresh_from_db()
     assert plan.status == "cancelled" and 'id="cancel"' not in pages.html
 
@@ -210,7 +210,7 @@ def test_controls_are_the_owners_and_administrators(ada, ben, admin):
     others.send(path_of(plan, "cancel/"), status=403)
     administrator = Pages(admin)
     administrator.open(path_of(plan))
-    administrator.send(path_of(plan, "cancel/"))
+    administrator.send(path_of(plan, "cancel/"), {"confirmed": "1"})
     plan.refresh_from_db()
     assert plan.status == "cancelled"
 
