@@ -1,5 +1,6 @@
 """The graph of a plan as a page shows it: boxes with their words, arrows with their look. Positions come laid out."""
 
+import textwrap
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +12,7 @@ from plans.graph import Edge, Graph, Node
 from plans.picture import Picture, StepPicture
 from plans.states import StepStatus
 
-TITLE_ROOM = 16
+TITLE_ROOM, TITLE_LINES = 16, 2
 TOOL_ROOM = 20
 SAID_ROOM = 120
 LOOKS = {"ok": "ok", "human": "human", "danger": "bad", "run": "run", "warn": "run"}
@@ -20,12 +21,15 @@ WITH_ERROR = Word("has an error", "fail", "danger")
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box: where it stands, how it looks, what it says, and the step to which it leads."""
+    """One box: where it stands, how it looks, what it says, and the step to which it leads.
+
+    `title` has its lines, at most TITLE_LINES.
+    """
 
     node: Node
     word: Word
     look: str
-    title: str
+    title: Sequence[str]
     tool: str
     says: str
 
@@ -113,10 +117,10 @@ def _box(node: Node, word: Word, step: "Described") -> Box:
     if len(node.members) > 1:
         title = f"{len(node.members)} done"
         says = f"Steps {', '.join(map(str, node.members))}, done"
-        return Box(node, STATUSES["completed"], "ok", title, "", says)
+        return Box(node, STATUSES["completed"], "ok", [title], "", says)
     look = "skip" if word.icon == "skip" else LOOKS.get(word.hue, "idle")
     says = f"Step {step.step_id}, {_cut(step.description, SAID_ROOM)}, {word.label.lower()}"
-    return Box(node, word, look, _cut(step.description, TITLE_ROOM), _cut(step.tool or "", TOOL_ROOM), says)
+    return Box(node, word, look, _wrapped(step.description), _cut(step.tool or "", TOOL_ROOM), says)
 
 
 class Described(Protocol):
@@ -130,6 +134,12 @@ class Described(Protocol):
 
     @property
     def tool(self) -> str | None: ...
+
+
+def _wrapped(text: str) -> list[str]:
+    """Return the beginning of a text in lines that fit into a box."""
+    shown = _cut(text, SAID_ROOM)
+    return textwrap.wrap(shown, TITLE_ROOM, max_lines=TITLE_LINES, placeholder="…")
 
 
 def _cut(text: str, room: int) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
-WIDTH, HEIGHT = 148, 50
-COLUMN, ROW = 176, 68
+WIDTH, HEIGHT = 148, 64
+COLUMN, ROW = 176, 82
 LEFT, TOP = 1, 8
 BEND = 14
 MAX_NODES = 200

@@ -15,7 +15,22 @@ function markOpenStep() {
   if (row && open === undefined) lead(row);
   open = card.dataset.step;
   for (const box of document.querySelectorAll("#graph [data-step]")) box.classList.toggle("sel", box.dataset.step === open);
+  showBox(document.querySelector("#graph .sel"));
 }
+
+/* The graph is drawn anew with each change: it stays where it was scrolled to, until another step is open. */
+let graph, scrolled = 0, shown;
+function showBox(box) {
+  const wrap = document.getElementById("graph");
+  if (wrap !== graph) wrap.scrollLeft = scrolled;
+  graph = wrap;
+  if (box && shown !== open) {
+    const [inner, outer] = [box.getBoundingClientRect(), wrap.getBoundingClientRect()];
+    if (inner.left < outer.left || inner.right > outer.right) wrap.scrollLeft += (inner.left + inner.right - outer.left - outer.right) / 2;
+  }
+  shown = open;
+}
+document.addEventListener("scroll", (event) => { if (event.target === graph) scrolled = graph.scrollLeft; }, true);
 
 /** Bring the row of the step that the address names into sight, where its card is in sight beside it. */
 function lead(row) {
@@ -41,6 +56,16 @@ document.addEventListener("htmx:afterSwap", () => {
   const work = document.getElementById("work");
   if (work && folded.has(work.closest("[data-step]").dataset.step)) work.open = false;
 });
+
+/* What was written and neither checked in nor started is not left without a question. */
+let sending = false;
+const isUnsaved = () => {
+  const editor = document.querySelector("#compose #pj");
+  return Boolean(editor && !sending && ("unsaved" in editor.dataset || editor.value !== editor.defaultValue));
+};
+addEventListener("submit", (event) => { sending = event.target.id === "compose" && !event.defaultPrevented; });
+addEventListener("pageshow", () => { sending = false; });
+addEventListener("beforeunload", (event) => { if (isUnsaved()) event.preventDefault(); });
 
 function selectLine(number) {
   const editor = document.getElementById("pj");

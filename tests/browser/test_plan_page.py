@@ -1,7 +1,7 @@
 """A plan's page between two messages of its socket, and where it leads the eye."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 from plans import engine
 from tests.browser.conftest import PageAs
@@ -49,3 +49,44 @@ def test_the_step_that_the_address_names_is_in_sight_with_its_card(ada, stage, p
     page.set_viewport_size({"width": 1100, "height": 900})
     page.goto(f"/plans/{plan.public_id}/?step=38")
     expect(page.locator("#review")).to_be_in_viewport()
+
+
+def test_the_box_of_the_open_step_is_in_sight(ada, stage, page_as: PageAs):
+    """However far to the right it stands, also when the graph is drawn again."""
+    steps = [act(1), *(act(number, dependencies=[number - 1]) for number in range(2, 12))]
+    plan = make_plan(ada, *steps, act(12, tool="dangerous", dependencies=[11]))
+    page = page_as(ada)
+    page.goto(f"/plans/{work_off(plan).public_id}/")
+    expect(page.locator("#n12")).to_be_in_viewport()
+    place = page.evaluate("document.getElementById('graph').scrollLeft")
+    page.evaluate("""async () => {
+        const app = document.querySelector("script[type=module]").src;
+        const { apply } = await import(app.replace("app.js", "js/swaps.js"));
+        apply([document.getElementById("graph").outerHTML.replace("<svg", "<svg data-again")]);
+    }""")
+    expect(page.locator("#graph [data-again]")).to_be_visible()
+    assert place > 0
+    assert page.evaluate("document.getElementById('graph').scrollLeft") == place
+
+
+def test_a_text_is_not_left_without_a_question(ada, page_as: PageAs):
+    """Neither for another page nor for a starter; what was not written leaves at once."""
+    page = page_as(ada)
+    asked: list[str] = []
+
+    def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    page.on("dialog", stay)
+    page.goto("/plans/new/")
+    starter = page.locator(".compose header a").first
+    starter.click()
+    expect(page.locator("#pj")).not_to_be_empty()
+    assert asked == []
+    page.locator("#pj").press_sequentially("x")
+    written = page.locator("#pj").input_value()
+    starter.click(no_wait_after=True)
+    page.wait_for_event("dialog") if not asked else None
+    expect(page.locator("#pj")).to_have_value(written)
+    assert asked == ["beforeunload"]

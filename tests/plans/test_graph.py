@@ -29,24 +29,24 @@ def drawn(graph: dict[int, list[int]], done: frozenset[int] = frozenset()) -> Gr
 
 def test_the_prototypes_plan_is_drawn_as_in_the_prototype() -> None:
     drawing = drawn(PROTOTYPE)
-    assert (drawing.width, drawing.height) == (854, 202)
+    assert (drawing.width, drawing.height) == (854, 244)
     assert [(node.x, node.y) for node in drawing.nodes] == [
         (1, 8),
-        (1, 76),
-        (1, 144),
-        (177, 42),
-        (353, 76),
-        (529, 76),
-        (705, 76),
+        (1, 90),
+        (1, 172),
+        (177, 49),
+        (353, 90),
+        (529, 90),
+        (705, 90),
     ]
     paths = {(edge.source, edge.target): edge.d for edge in drawing.edges}
-    assert paths[1, 4] == "M149 33 C163 33 161 67 175 67"
-    assert paths[3, 5] == "M149 169 C163 169 161 135 175 135 L325 135 C339 135 337 101 351 101"
+    assert paths[1, 4] == "M149 40 C163 40 161 81 175 81"
+    assert paths[3, 5] == "M149 204 C163 204 161 163 175 163 L325 163 C339 163 337 122 351 122"
 
 
 def test_a_plan_of_one_step_is_drawn() -> None:
     drawing = drawn({5: []})
-    assert (drawing.width, drawing.height, len(drawing.nodes), drawing.edges) == (150, 66, 1, ())
+    assert (drawing.width, drawing.height, len(drawing.nodes), drawing.edges) == (150, 80, 1, ())
 
 
 def test_steps_are_ordered_to_avoid_crossings() -> None:
