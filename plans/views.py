@@ -26,6 +26,8 @@ from plans.services import Requester, create_plan, start_plan
 from plans.starters import STARTERS
 
 Act = Callable[[Requester], None]
+PARTS = ("step", "controls", "said")
+"""The parts of a plan's page that are drawn for one person."""
 
 
 @require_safe
@@ -45,13 +47,14 @@ def plans(request: PageRequest) -> HttpResponse:
 @require_safe
 @signed_in
 def plan(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one plan, or what one person sees of it alone: the open step, the controls, what was said."""
+    """Show one plan, or what one person sees of it alone: the open step, the controls, what was said, or several."""
     chosen = plan_or_404(request.user, public_id)
     if chosen.kind == Plan.Kind.SESSION:
         return redirect("session", public_id)
-    part = next((name for name in ("step", "controls", "said") if wants_part(request, name)), "")
+    part = next((name for name in (*PARTS, "parts") if wants_part(request, name)), "")
     page = plan_page(request.user, chosen, _open_on_page(request) if part else request.GET.dict())
-    response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", _shown(page))
+    shown = _shown(page) | {"parts": [each for each in PARTS if each in request.GET.get("parts", "").split(",")]}
+    response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", shown)
     if part and "step" in request.GET:
         response["HX-Replace-Url"] = page.address
     return response

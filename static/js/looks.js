@@ -1,5 +1,6 @@
 /* A part that is drawn for one person is asked for again when it has changed. What that person is writing in it is not
-   taken from them: they are told, and look when they want to. The list beside a request stays the one it was. */
+   taken from them: they are told, and look when they want to. The list beside a request stays the one it was.
+   Parts of a plan that change within a moment are asked for together. */
 
 import { report } from "./announce.js";
 import { isTouched } from "./swaps.js";
@@ -49,10 +50,45 @@ document.addEventListener("htmx:beforeSend", (event) => {
   if (event.target.matches(SELECTOR)) event.target.dataset.state = "asked";
 });
 
+/** Say whether what a look asks for is being written in; then its writer is told. */
+function isWritten(look) {
+  const part = document.querySelector(look.getAttribute("hx-target"));
+  if (!part || ![...part.querySelectorAll("input, textarea, select")].some(isTouched)) return false;
+  tell(look, part);
+  return true;
+}
+
 document.addEventListener("htmx:beforeRequest", (event) => {
-  if (!event.target.matches(SELECTOR)) return;
-  const part = document.querySelector(event.target.getAttribute("hx-target"));
-  if (!part || ![...part.querySelectorAll("input, textarea, select")].some(isTouched)) return;
-  event.preventDefault();
-  tell(event.target, part);
+  const look = event.target;
+  if (!look.matches(SELECTOR)) return;
+  if (isWritten(look)) event.preventDefault();
+  else if (look.dataset.part) {
+    event.preventDefault();
+    gather(look);
+  }
 });
+
+const GATHER_MS = 150;
+const due = new Map();
+let isAsking = false;
+
+function gather(look) {
+  due.set(look.dataset.part, look);
+  if (isAsking) return;
+  isAsking = true;
+  setTimeout(ask, GATHER_MS);
+}
+
+/** Ask for all that is due in one request; what comes due meanwhile is asked for after it. */
+async function ask() {
+  const looks = [...due.values()].filter((look) => !isWritten(look));
+  due.clear();
+  if (looks.length) {
+    for (const look of looks) look.dataset.state = "asked";
+    const url = new URL(sameList(looks[0].getAttribute("hx-get")), location.origin);
+    url.searchParams.set("parts", looks.map((look) => look.dataset.part).join());
+    await window.htmx.ajax("GET", url.pathname + url.search, { target: "#parts", swap: "none" }).catch(() => {});
+  }
+  if (due.size) setTimeout(ask, GATHER_MS);
+  else isAsking = false;
+}

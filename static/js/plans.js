@@ -52,7 +52,7 @@ document.addEventListener("toggle", (event) => {
   if (event.target.open) folded.delete(step);
   else folded.add(step);
 }, true);
-document.addEventListener("htmx:afterSwap", () => {
+for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) document.addEventListener(name, () => {
   const work = document.getElementById("work");
   if (work && folded.has(work.closest("[data-step]").dataset.step)) work.open = false;
 });

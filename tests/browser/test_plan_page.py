@@ -4,6 +4,10 @@ import pytest
 from playwright.sync_api import Dialog, Page, expect
 
 from plans import engine
+from plans.controls import pause_plan
+from plans.fragments import plan_subject
+from plans.services import Requester
+from plans.skipping import skip_step
 from tests.browser.conftest import PageAs
 from tests.builders import act, make_plan, work_off
 
@@ -12,6 +16,13 @@ pytestmark = [
     pytest.mark.layout,
     pytest.mark.django_db(transaction=True, serialized_rollback=True),
 ]
+
+PUT = """async (fragments) => {
+    const app = document.querySelector("script[type=module]").src;
+    const { apply } = await import(app.replace("app.js", "js/swaps.js"));
+    apply(fragments);
+}"""
+"""Puts fragments into the page as its socket does."""
 
 
 def extent(page: Page, bar: str) -> tuple[float, float]:
@@ -59,11 +70,8 @@ def test_the_box_of_the_open_step_is_in_sight(ada, stage, page_as: PageAs):
     page.goto(f"/plans/{work_off(plan).public_id}/")
     expect(page.locator("#n12")).to_be_in_viewport()
     place = page.evaluate("document.getElementById('graph').scrollLeft")
-    page.evaluate("""async () => {
-        const app = document.querySelector("script[type=module]").src;
-        const { apply } = await import(app.replace("app.js", "js/swaps.js"));
-        apply([document.getElementById("graph").outerHTML.replace("<svg", "<svg data-again")]);
-    }""")
+    graph = page.evaluate("document.getElementById('graph').outerHTML")
+    page.evaluate(PUT, [graph.replace("<svg", "<svg data-again", 1)])
     expect(page.locator("#graph [data-again]")).to_be_visible()
     assert place > 0
     assert page.evaluate("document.getElementById('graph').scrollLeft") == place
@@ -90,3 +98,19 @@ def test_a_text_is_not_left_without_a_question(ada, page_as: PageAs):
     page.wait_for_event("dialog") if not asked else None
     expect(page.locator("#pj")).to_have_value(written)
     assert asked == ["beforeunload"]
+
+
+def test_parts_that_change_together_are_asked_for_once(ada, stage, page_as: PageAs):
+    """The controls and the open step come in one answer, each in its place; what is written in is left alone."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    page = page_as(ada)
+    page.goto(f"/plans/{plan.public_id}/")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
+    pause_plan(plan, by=Requester(ada))
+    skip_step(plan, 1, "By hand.", by=Requester(ada))
+    drawn = plan_subject(plan.public_id).draw().fragments
+    page.evaluate(PUT, [drawn["look-controls"], drawn["look-first"]])
+    expect(page.locator("#controls #pause")).to_have_count(0)
+    expect(page.locator("#step #skip")).to_have_count(0)
+    assert len(asked) == 1
