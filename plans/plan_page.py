@@ -130,7 +130,8 @@ class PlanPage:
     @property
     def may_edit_step(self) -> bool:
         """Whether the open step failed and can be tried again with other arguments, by this person."""
-        return self.may_retry_step and self.card is not None and bool(self.card.step.tool)
+        has_arguments = self.card is not None and bool(self.card.step.tool)
+        return self.may_retry_step and self.plan.can_modify and has_arguments
 
     @property
     def may_change(self) -> bool:

@@ -93,6 +93,8 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
         step_id = numbers[0]
     if plan.status in TOO_LATE:
         raise Conflict(TOO_LATE[plan.status])
+    if not plan.can_modify:
+        raise Conflict("This plan was submitted with can_modify false: retry the step as it is, or clone the plan.")
     _from_step(plan, step_id)
     step = plan.steps.select_related("call__version", "plan").get(step_id=step_id)
     if not step.tool:

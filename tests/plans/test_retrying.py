@@ -340,6 +340,9 @@ def test_other_arguments_need_one_step_that_calls_a_tool(stage, ada):
     assert wrong_paths(Rest(ada).post(path, {"arguments": given})) == ["step_id"]
     assert wrong_paths(Rest(ada).post(path, {"step_id": 1, "arguments": {"valu": 1}})) == ["valu"]
     assert Rest(ada).post(path, {"step_id": 3, "arguments": given}).status_code == 409
+    Plan.objects.filter(pk=plan.pk).update(can_modify=False)
+    assert Rest(ada).post(path, {"step_id": 2, "arguments": given}).status_code == 409
+    Plan.objects.filter(pk=plan.pk).update(can_modify=True)
     stage.acts.clear()
     answer = Rest(ada).post(path, {"step_id": 2, "arguments": given})
     assert [step["status"] for step in answer.json()["steps"]] == ["failed", "pending", "completed"]
