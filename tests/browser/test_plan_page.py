@@ -114,3 +114,14 @@ def test_parts_that_change_together_are_asked_for_once(ada, stage, page_as: Page
     expect(page.locator("#controls #pause")).to_have_count(0)
     expect(page.locator("#step #skip")).to_have_count(0)
     assert len(asked) == 1
+
+
+def test_forced_colours_tell_tabs_and_progress_apart(ada, stage, page_as: PageAs):
+    """The selected tab has an outline, what is done and what waits are filled."""
+    plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous", dependencies=[1]), act(3, dependencies=[2])))
+    page = page_as(ada, forced_colors="active")
+    page.goto(f"/plans/{plan.public_id}/")
+    tabs = page.locator("#step [role=tab]").evaluate_all("tabs => tabs.map(tab => getComputedStyle(tab).outlineStyle)")
+    assert tabs == ["solid", "none", "none"]
+    fills = page.locator("#segments i").evaluate_all("all => all.map(each => getComputedStyle(each).backgroundColor)")
+    assert len(set(fills)) == 3
