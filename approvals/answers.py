@@ -8,13 +8,13 @@ from django.conf import settings
 from django.http import QueryDict
 
 from approvals import decisions
+from approvals.briefing import Briefing
 from approvals.friction import Given, Matter, see_that_it_counts
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import EFFECTS, FAIL, UNSET, Decision, below, refused
 from catalog.access import NotAllowed
 from catalog.canonical import parse_json
-from catalog.definitions import Reversibility
 from catalog.diffs import Change
 from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError
 
@@ -62,10 +62,9 @@ class Answer:
             Given(form.get("typed", ""), form.get("since", "")),
         )
 
-    def needs_confirming(self, request: ApprovalRequest) -> bool:
-        """Say whether what cannot be undone was approved only once."""
-        irreversible = request.tool_version.reversibility == Reversibility.IRREVERSIBLE
-        return irreversible and self.verdict == Verdict.APPROVE and not self.confirmed
+    def needs_confirming(self, briefing: Briefing) -> bool:
+        """Say whether a request that takes two presses was approved with one."""
+        return bool(briefing.second_press) and self.verdict == Verdict.APPROVE and not self.confirmed
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> "Answer":
         """Return the answer that lets the call run with these arguments."""

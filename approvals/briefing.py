@@ -246,8 +246,15 @@ class Briefing:
 
     @property
     def is_irreversible(self) -> bool:
-        """Say whether approving takes a second press."""
+        """Say whether nothing brings back what the call changes."""
         return self.request.tool_version.reversibility == Reversibility.IRREVERSIBLE
+
+    @property
+    def second_press(self) -> str:
+        """Why approving takes a second press, as the button says it; empty where one press is enough."""
+        if self.is_irreversible:
+            return "this cannot be undone"
+        return "read the warning first" if self.warnings.any else ""
 
     @cached_property
     def answer(self) -> Review | None:

@@ -44,10 +44,11 @@ def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
     matter = None
     try:
         matter = _edited(held, answer, editing)
-        if answer.needs_confirming(held):
+        briefing = brief(held, by)
+        if answer.needs_confirming(briefing):
             again = Setback("again", answer=answer)
             return Outcome(setback=again, editing=editing, matter=matter, given=answer.given)
-        request = answer.send(held, by, matter or brief(held, by).matter)
+        request = answer.send(held, by, matter or briefing.matter)
     except ToolgateError as error:
         return replace(_failed(held, by, error, answer, editing), matter=matter)
     return Outcome(said=told(answer.verdict, request))

@@ -14,7 +14,6 @@ from approvals.briefing import Briefing, brief_all
 from approvals.models import ApprovalRequest
 from approvals.selectors import requests_for, whole
 from approvals.states import RequestStatus, Verdict
-from catalog.definitions import Reversibility
 from catalog.errors import ToolgateError
 
 if TYPE_CHECKING:
@@ -54,9 +53,10 @@ class Several:
         return obstacle(self.waiting, self.viewer, Verdict.APPROVE)
 
     @property
-    def is_irreversible(self) -> bool:
-        """Whether approving takes a second press."""
-        return any(each.tool_version.reversibility == Reversibility.IRREVERSIBLE for each in self.waiting)
+    def second_press(self) -> str:
+        """Why approving takes a second press; empty where one press is enough."""
+        reasons = [each.second_press for each in self.briefings if each.request in self.waiting]
+        return next(filter(None, reasons), "")
 
     @property
     def needs_reason(self) -> bool:
@@ -119,7 +119,7 @@ def answer(viewer: "User", form: QueryDict) -> Several:
     several = several_of(viewer, [item.id for item in items])
     several.comment = form.get("comment", "").replace("\r\n", "\n")
     verdict = Verdict.APPROVE if form.get("verdict") == Verdict.APPROVE else Verdict.REJECT
-    if verdict == Verdict.APPROVE and several.is_irreversible and form.get("confirmed") != "1":
+    if verdict == Verdict.APPROVE and several.second_press and form.get("confirmed") != "1":
         several.asks_again = True
         return several
     try:

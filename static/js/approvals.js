@@ -8,6 +8,7 @@ import { onKey, visible } from "./keys.js";
 import { toast } from "./toasts.js";
 
 const ARMED_MS = 4000;
+const FRESH_MS = 700;
 const seen = new Set();
 let watcher;
 let watched = {};
@@ -77,11 +78,8 @@ function countTheLook() {
 }
 
 function arm(button) {
-  const label = button.querySelector("[data-label]");
   button.classList.add("armed");
-  label.dataset.label = label.textContent;
-  label.textContent = button.dataset.again;
-  answer(`This cannot be undone. ${button.dataset.again}.`);
+  answer(`Press again: ${button.dataset.again}.`);
   disarmTimer = setTimeout(disarm, ARMED_MS);
 }
 
@@ -90,8 +88,6 @@ function disarm() {
   const button = document.querySelector(".btn.armed");
   if (!button) return false;
   button.classList.remove("armed");
-  const label = button.querySelector("[data-label]");
-  label.textContent = label.dataset.label;
   return true;
 }
 
@@ -177,8 +173,32 @@ document.addEventListener("click", (event) => {
   note.focus();
 });
 
+// A request that opened by itself, after an answer to the one before, takes none for a moment: a second press was meant
+// for the other.
+let shown;
+document.addEventListener("htmx:beforeSwap", () => { shown = shownNow(); });
+document.addEventListener("htmx:afterSwap", (event) => {
+  const opened = event.detail.target?.id === "pane" && event.detail.requestConfig?.verb !== "get";
+  const form = bar();
+  if (!opened || !form || shownNow() === shown) return;
+  form.dataset.fresh = "";
+  setTimeout(() => delete form.dataset.fresh, FRESH_MS);
+});
+
+function shownNow() {
+  return document.getElementById("detail")?.dataset.shown;
+}
+
 // Capture, so that htmx never sees a press that must not count.
 document.addEventListener("click", (event) => {
+  if (event.target.closest("form[data-fresh] [name=verdict]")) {
+    event.preventDefault();
+    event.stopPropagation();
+    answer("This request has just opened. Look at it, then press again.");
+  }
+}, true);
+document.addEventListener("click", (event) => {
+  if (event.defaultPrevented) return;
   const button = event.target.closest("form:is([data-decide], [data-several]) [name=verdict][value=approve]");
   if (!button) return;
   approve(event, button);

@@ -106,8 +106,9 @@ def window_of(browser: Browser, served: Serving, complaints: list[str]) -> Itera
 
 
 def press_approve(page: Page) -> None:
-    """Press A, once the end of the change was on screen: until then it leads there, and a busy machine draws late."""
+    """Press A once it counts: the end of the change was on screen, and what opened by itself has been for a moment."""
     expect(page.locator("[name=verdict][value=approve]:not([data-unread])")).to_be_visible()
+    expect(page.locator("form[data-fresh]")).to_have_count(0)
     page.keyboard.press("a")
 
 

@@ -39,14 +39,22 @@ def is_unlocked(page: Page) -> bool:
 
 
 def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
-    """The next request opens by itself; the list, the count and the title follow."""
+    """The next request opens by itself, and a second press, meant for the first, is none for it; counts follow."""
     first, second = ask(ada), ask(ada)
     page = page_as(rosa)
+    page.clock.install()
     open_inbox(page)
     expect(page).to_have_title("(2) Approvals · Toolgate")
+    page.clock.pause_at(clock.now() + timedelta(hours=1))
     press_approve(page)
     becomes(first, "approved")
     expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
+    page.keyboard.press("a")
+    page.locator("form.decide [value=reject]").click()
+    expect(page.locator("html[data-busy]")).to_have_count(0)
+    assert Review.objects.count() == 1
+    page.clock.run_for(800)
+    expect(page.locator("form.decide:not([data-fresh])")).to_be_visible()
     expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
     expect(page.locator("#waiting-side")).to_contain_text("1")
     expect(page.locator("#toasts")).to_contain_text("Approved. It starts in")
@@ -296,6 +304,7 @@ def test_on_a_phone_the_next_request_begins_at_its_top(ada, rosa, tomas, page_as
     page = page_as(rosa, **PHONE)
     open_inbox(page, f"?item={first.public_id}")
     for request in (first, second):
+        expect(page.locator("form[data-fresh]")).to_have_count(0)
         page.locator(".btn.go").tap()
         expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
         eventually(lambda: page.evaluate("scrollY") > 600, what="scrolled to the end")
