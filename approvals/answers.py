@@ -1,5 +1,6 @@
 """A decision as a page sends it: the fields of the form, and what the person is told about what became of it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +22,7 @@ from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, To
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+SentFrom = Literal["bar", "respond", "thread"]
 STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 
@@ -30,6 +32,7 @@ class Answer:
 
     `hunks` are those left checked, None where there was nothing to choose; an approval of none is a rejection.
     `response` is what is to be answered in the tool's place, as it was written; `as_json` says how to read it.
+    `sent_from` names the form: what was written goes back into it when it was not recorded.
     """
 
     verdict: str
@@ -42,6 +45,7 @@ class Answer:
     as_json: bool = False
     given: Given = field(default_factory=Given)
     arguments: Mapping[str, Any] | None = None
+    sent_from: SentFrom = "bar"
 
     @classmethod
     def read(cls, form: QueryDict) -> "Answer":
@@ -60,7 +64,14 @@ class Answer:
             _text(form, "response"),
             form.get("response_as") == "json",
             Given(form.get("typed", ""), form.get("since", "")),
+            sent_from="respond" if "response" in form else "bar",
         )
+
+    @property
+    def written(self) -> str:
+        """All that was written, for a request that takes no answer any more."""
+        arguments = json.dumps(self.arguments, indent=2, ensure_ascii=False) if self.arguments else ""
+        return "\n\n".join(text for text in (self.comment, self.response, arguments) if text.strip())
 
     def needs_confirming(self, briefing: Briefing) -> bool:
         """Say whether a request that takes two presses was approved with one."""

@@ -1,5 +1,7 @@
 """The inbox: what waits, one request beside it, decisions over plain forms. htmx is sent the parts that change."""
 
+from dataclasses import replace
+
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
@@ -7,7 +9,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from approvals import decisions
 from approvals.acting import ACTIONS, LEAVES, act
-from approvals.answers import Setback, status_of
+from approvals.answers import Answer, Setback, status_of
 from approvals.briefing import brief
 from approvals.deciding import Outcome, attempt, checked, rebriefed
 from approvals.editing import resume
@@ -77,7 +79,9 @@ def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
     try:
         messages.success(request, act(name, held, request.user, request.POST))
     except ToolgateError as error:
-        return answered(request, public_id, Outcome(setback=Setback.from_error(error), status=status_of(error)))
+        sent = Answer.read(request.POST)
+        sent = replace(sent, sent_from="thread") if name == "comment" else sent
+        return answered(request, public_id, Outcome(setback=Setback.from_error(error, sent), status=status_of(error)))
     return answered(request, following if name in LEAVES else public_id)
 
 
@@ -116,12 +120,13 @@ def _list_of(request: PageRequest) -> str:
 
 
 def _view_of(outcome: Outcome | None) -> str:
-    """Return the view in which a setback is shown: where its field is."""
+    """Return the view in which a setback is shown: that of the form which the answer was written in."""
     if outcome is None or outcome.setback is None:
         return ""
     if outcome.editing is not None:
         return "edit"
-    return "respond" if outcome.setback.field == "response" else ""
+    sent = outcome.setback.answer
+    return "respond" if sent is not None and sent.sent_from == "respond" else ""
 
 
 def _context(shown: Inbox, outcome: Outcome | None = None) -> dict[str, object]:

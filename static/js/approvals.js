@@ -206,12 +206,26 @@ document.addEventListener("click", (event) => {
 }, true);
 
 document.addEventListener("toolgate:send", (event) => {
-  const form = event.target.closest("form[data-decide]");
+  const form = event.target.closest("form[data-decide], form[data-several]");
   if (!form) return;
   event.preventDefault();
-  if (event.target.name !== "comment" && form.id === "editing") form.querySelector("#edit-check").click();
-  else if (intended(form)) intended(form).click();
-  else approveButton(form)?.click();
+  if (event.target.name !== "comment" && form.id === "editing" && !isChecked()) form.querySelector("#edit-check").click();
+  else (intended(form) ?? approveButton(form))?.click();
+});
+
+// Edited arguments are checked when the last check was asked for after the last letter, and found nothing wrong.
+const askedAt = new WeakMap();
+let lettersTyped = 0;
+let lettersChecked = 0;
+function isChecked() {
+  return document.querySelector("#edited[data-clean]") !== null && lettersChecked === lettersTyped;
+}
+document.addEventListener("input", (event) => {
+  if (event.target.closest("#args-edit")) lettersTyped += 1;
+});
+document.addEventListener("htmx:beforeSend", (event) => askedAt.set(event.detail.xhr, lettersTyped));
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (["edited", "pane"].includes(event.detail.target?.id)) lettersChecked = askedAt.get(event.detail.xhr);
 });
 document.addEventListener("focusout", (event) => {
   const form = event.target.closest?.("form[data-decide]");
@@ -229,9 +243,10 @@ document.addEventListener("submit", (event) => {
 
 for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   document.addEventListener(name, (event) => {
-    if (!event.target.closest?.("form[data-decide]")) return;
-    toast("Could not save your decision. The request is still waiting; nothing ran. Send it again, or open the page again.");
-    answer("Could not save your decision");
+    if (!event.target.matches?.("#pane form")) return;
+    const what = event.target.getAttribute("action").endsWith("/comment/") ? "what you wrote" : "your decision";
+    toast(`Could not save ${what}. The request is still waiting; nothing ran. All that you wrote is still there: send it again.`);
+    answer(`Could not save ${what}`);
   });
 }
 

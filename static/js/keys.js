@@ -35,6 +35,13 @@ function press(element) {
   return true;
 }
 
+/** Send a form as its first button does: what that says is part of what is sent. */
+function send(form) {
+  const button = [...form.elements].find((element) => element.type === "submit");
+  if (button) button.click();
+  else form.requestSubmit();
+}
+
 function open(id) {
   const sheet = document.getElementById(id);
   if (!sheet || sheet.open) return;
@@ -77,7 +84,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && typing?.form) {
     event.preventDefault();
     const wanted = new CustomEvent("toolgate:send", { bubbles: true, cancelable: true });
-    if (typing.dispatchEvent(wanted)) typing.form.requestSubmit();
+    if (typing.dispatchEvent(wanted)) send(typing.form);
     return;
   }
   if (event.key === "Escape" && typing) return void typing.blur();

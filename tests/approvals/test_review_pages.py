@@ -16,7 +16,7 @@ from approvals.several import several_of
 from catalog import clock
 from catalog.access import sees_all
 from plans.models import Plan
-from tests.approvals.builders import approval, ask, make_tool, set_rule
+from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
 from tests.approvals.deciding import setback_on
 from tests.builders import make_plan, request_of, step, work_off, write_step
 from tests.pages import Pages, words
@@ -153,6 +153,32 @@ def test_an_answer_must_fit(ada, rosa):
     pages.send(page_of(request, "decision"), fields | {"response": "It is done."})
     request.refresh_from_db()
     assert request.status == "responded"
+
+
+@pytest.mark.parametrize("sent", ["seen", "stale", "late"])
+def test_no_refusal_loses_what_was_written(held, rosa, tomas, sent):
+    """It stands in its own form again; where the request takes no answer any more, it can be read and copied."""
+    pages, most = Pages(rosa), 4000 * "x"
+    pages.open(page_of(held, view="edit"))
+    if sent == "late":
+        decide(held, by=tomas, decision=rejection(held, "No."))
+    digest = {"seen": held.digest, "stale": "0" * 64, "late": held.digest}[sent]
+    wrong, content, status = ("x", 1, 422) if sent == "seen" else ("", '""', 409)
+    forms = {
+        "response": {"verdict": "respond", "response": "mine alone", "comment": most + wrong},
+        "edit-json": {"verdict": "approve", "mode": "json", "json": f'{{"path": "mine alone", "content": {content}}}'},
+        "note": {"verdict": "reject", "comment": f"mine alone{most[10:]}{wrong}"},
+    }
+    for field, form in forms.items():
+        pages.send(page_of(held, "decision"), {"seen_digest": digest} | form, status)
+        kept = re.search(
+            rf'<textarea[^>]* id="{"written" if sent == "late" else field}".*?</textarea>', pages.html, re.S
+        )
+        assert kept and "mine alone" in kept[0], field
+    pages.send(page_of(held, "comment"), {"comment": f"mine alone{most}"}, 422)
+    kept = re.search(r'<textarea[^>]* id="ask".*?</textarea>', pages.html, re.S)
+    assert kept and "mine alone" in kept[0]
+    assert Review.objects.filter(person=rosa).count() == 0
 
 
 def test_every_action_of_the_desk_is_done_and_confirmed(ada, rosa, tomas):

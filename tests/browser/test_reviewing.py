@@ -41,7 +41,9 @@ def test_edit_and_approve(held, rosa, workspace, page_as: PageAs):
     expect(page.locator("#edited ins").first).to_contain_text("moon")
     expect(page.locator(".btn.go")).to_contain_text("Approve with 1 change")
     page.locator("#diff-end").scroll_into_view_if_needed()
-    page.locator(".btn.go").click()
+    expect(page.locator("#edited[data-clean]")).to_be_visible()
+    expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
+    content.press("Control+Enter")
     becomes(request_of(held, 2), "approved")
     work_off(held)
     assert (workspace / "note.txt").read_text() == "hello\nmoon\n"
@@ -72,6 +74,21 @@ def test_each_action_has_its_key(ada, rosa, tomas, page_as: PageAs):
     page.get_by_role("button", name="1 hour").click()
     eventually(Snooze.objects.filter(request=request, person=rosa).exists, what="the snooze")
     assert (Comment.objects.get().text, request.reviews.count()) == ("Which note is this?", 0)
+
+
+def test_an_answer_in_the_tools_place_is_sent_by_its_key(ada, rosa, page_as: PageAs, complaints):
+    """One that could not be sent stays in its form."""
+    request, page = ask(ada), page_as(rosa)
+    page.route("**/decision/", lambda route: route.fulfill(status=500), times=1)
+    open_inbox(page)
+    page.keyboard.press("r")
+    page.locator("#response").fill("It is done.")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".toast")).to_be_visible()
+    expect(page.locator("#response")).to_have_value("It is done.")
+    page.locator("#response").press("Control+Enter")
+    becomes(request, "responded")
+    complaints.clear()
 
 
 @pytest.mark.layout
