@@ -35,10 +35,10 @@ class Outcome:
 def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
     """Record an answer as a form sent it."""
     answer, editing = Answer.read(form), None
-    if "mode" in form and answer.verdict == Verdict.APPROVE:
+    if _is_edit(answer, form):
         editing, error = written(held, by, form)
         if error is not None:
-            return _failed(held, by, error, answer, editing, form)
+            return _failed(held, by, error, answer, form)
         if editing.changes and editing.edit is not None:
             answer = answer.with_arguments(editing.arguments())
     matter = None
@@ -50,7 +50,7 @@ def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
             return Outcome(setback=again, editing=editing, matter=matter, given=answer.given)
         request = answer.send(held, by, matter or briefing.matter)
     except ToolgateError as error:
-        return replace(_failed(held, by, error, answer, editing, form), matter=matter)
+        return replace(_failed(held, by, error, answer, form), matter=matter)
     return Outcome(said=told(answer.verdict, request))
 
 
@@ -75,14 +75,16 @@ def _edited(held: ApprovalRequest, answer: Answer, editing: Editing | None) -> M
     return matter_of(held, made) if made else None
 
 
-def _failed(
-    held: ApprovalRequest, by: "User", error: ToolgateError, answer: Answer, editing: Editing | None, form: QueryDict
-) -> Outcome:
+def _failed(held: ApprovalRequest, by: "User", error: ToolgateError, answer: Answer, form: QueryDict) -> Outcome:
     now = request_for(by, held.public_id)
     setback = Setback.from_error(error, answer).of(now)
-    kept = editing if setback.kind == "field" else None
     if setback.kind == "changed":
         setback = replace(setback, change=seen_before(now, answer.seen_digest))
-        kept = written(now, by, form)[0] if editing else None  # compared with what is asked now
-    kept = kept if brief(now, by).may_answer else None
-    return Outcome(setback=setback, status=status_of(error), editing=kept, given=answer.given)
+    editing = None
+    if _is_edit(answer, form) and setback.kind in ("field", "changed") and brief(now, by).may_answer:
+        editing, _ = written(now, by, form)  # compared with what is asked now
+    return Outcome(setback=setback, status=status_of(error), editing=editing, given=answer.given)
+
+
+def _is_edit(answer: Answer, form: QueryDict) -> bool:
+    return "mode" in form and answer.verdict == Verdict.APPROVE
