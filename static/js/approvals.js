@@ -6,6 +6,7 @@ import { answer } from "./announce.js";
 import { onChange } from "./changes.js";
 import { onKey, visible } from "./keys.js";
 import { toast } from "./toasts.js";
+import { isOpening, tellOpening } from "./turns.js";
 
 const ARMED_MS = 4000;
 const FRESH_MS = 700;
@@ -262,7 +263,8 @@ function leave() {
   return bar() ? (delete bar().dataset.intent, true) : false;
 }
 
-onKey("d", askForReason);
+onKey("a", () => (isOpening() ? (tellOpening(), true) : undefined));
+onKey("d", () => (isOpening() ? (tellOpening(), true) : askForReason()));
 for (const key of ["r", "c", "s", "m", "w"]) onKey(key, () => pressInMenu(key));
 onKey("q", () => {
   const field = visible("#ask");

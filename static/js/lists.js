@@ -4,7 +4,7 @@
 import { onChange } from "./changes.js";
 import { onKey, visible } from "./keys.js";
 import { answer } from "./announce.js";
-import { isSending, tellToWait } from "./turns.js";
+import { isOpening, isSending, tellToWait } from "./turns.js";
 
 const ITEM = "[data-item]";
 const chosen = new Map();
@@ -84,16 +84,21 @@ function toTheTop(detail) {
   if (detail.dataset.shown !== shown || detail.querySelector("[role=alert]")) scrollTo(0, 0);
 }
 
+/** Return the item that is to carry the mark: the one in the pane, unless another is on its way; else where it was. */
+function toMark(list) {
+  const byId = (id) => list.querySelector(`#${CSS.escape(id ?? "-")}`);
+  const shown = document.getElementById("detail")?.dataset.shown;
+  if (list.dataset.list === "follow" && shown && !isOpening()) return byId(shown);
+  return list.querySelector(`${ITEM}[aria-current]`) ?? byId(chosen.get(list.id));
+}
+
 // A list or item that a socket replaced keeps its mark. While several are shown together none of them is the current one;
 // J and K go on from where one was.
 onChange(() => {
   const together = document.querySelector("[data-several]") !== null;
   for (const list of document.querySelectorAll("[data-list][id]")) {
-    if (together) {
-      for (const item of list.querySelectorAll(`${ITEM}[aria-current]`)) item.removeAttribute("aria-current");
-      continue;
-    }
-    const current = list.querySelector(`${ITEM}[aria-current]`) ?? list.querySelector(`#${CSS.escape(chosen.get(list.id) ?? "-")}`);
+    const current = together ? null : toMark(list);
     if (current) choose(current);
+    else for (const item of list.querySelectorAll(`${ITEM}[aria-current]`)) item.removeAttribute("aria-current");
   }
 });

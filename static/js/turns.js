@@ -3,10 +3,23 @@
    says which is next and offers to undo. Whoever asks for one is told so, once for each answer. */
 
 import { answer } from "./announce.js";
+import { changed } from "./changes.js";
+import { toast } from "./toasts.js";
 
 const opening = new Set();
 const sending = new Set();
+const disabled = new Set();
 let isTold = false;
+
+/** Say whether a request is on its way into the pane. */
+export function isOpening() {
+  return opening.size > 0;
+}
+
+/** Say that nothing is answered while a request is on its way into the pane. */
+export function tellOpening() {
+  answer("The request is being opened. Press again when it is there.");
+}
 
 /** Say whether an answer is on its way. */
 export function isSending() {
@@ -36,7 +49,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (!intoThePane(event)) return;
   const early = opening.size > 0 && event.detail.elt.closest("#pane") !== null;
   const late = isSending() && reads(event);
-  if (early && isPressed(event)) answer("The request is being opened. Press again when it is there.");
+  if (early && isPressed(event)) tellOpening();
   else if (late && isPressed(event)) tellToWait();
   if (early || late) event.preventDefault();
 });
@@ -47,5 +60,36 @@ document.addEventListener("htmx:beforeSend", (event) => {
   const turn = reads(event) ? opening : sending;
   if (turn === sending) isTold = false;
   turn.add(xhr);
-  xhr.addEventListener("loadend", () => turn.delete(xhr));   // the end of whatever happens to it
+  if (turn === opening && isPressed(event)) dim();
+  xhr.addEventListener("loadend", () => {   // the end of whatever happens to it
+    turn.delete(xhr);
+    queueMicrotask(settle);   // one that a newer one replaced ends just before that is sent
+  });
 });
+
+/** Show that the request in the pane is about to leave: its bar takes no press. */
+function dim() {
+  const pane = document.getElementById("pane");
+  pane.setAttribute("aria-busy", "true");
+  for (const button of pane.querySelectorAll(":is(.decide, .decided) button:not(:disabled)")) {
+    button.disabled = true;
+    disabled.add(button);
+  }
+}
+
+/** When nothing is on its way any more, what the pane shows can be answered, and the list marks it. */
+function settle() {
+  if (isOpening()) return;
+  document.getElementById("pane")?.removeAttribute("aria-busy");
+  for (const button of disabled) button.disabled = false;
+  disabled.clear();
+  changed();
+}
+
+for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
+  document.addEventListener(name, (event) => {
+    if (!intoThePane(event) || !reads(event) || !isPressed(event)) return;
+    toast("Could not open that. What was open before is still shown.");
+    answer("Could not open that");
+  });
+}

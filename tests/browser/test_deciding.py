@@ -138,18 +138,26 @@ def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page
     expect(page.locator("#note")).to_be_focused()
 
 
-def test_a_key_pressed_before_the_next_request_is_there_answers_nothing(ada, rosa, page_as: PageAs):
-    """The list marks the next one, the pane still holds the one before: neither may be approved unseen."""
+def test_a_key_pressed_before_the_next_request_is_there_answers_nothing(ada, rosa, page_as: PageAs, complaints):
+    """Neither the marked request nor the one in the pane may be approved unseen; when none comes, the mark goes back."""
     first, second, page, asked = ask(ada), ask(ada), page_as(rosa), []
     page.route(f"**/approvals/?item={second.public_id}", lambda route: asked.append(route))
     open_inbox(page)
-    with page.expect_request(f"**/approvals/?item={second.public_id}"):
-        page.keyboard.press("j")
-    press_approve(page)
-    page.locator("form[data-decide] [value=approve]").click()
-    expect(page.locator("#announce")).to_contain_text("being opened")
-    asked.pop().continue_()
+    current, approving = page.locator("#queue [aria-current]"), page.locator("form[data-decide] [value=approve]")
+    for come in ("abort", "continue_"):
+        with page.expect_request(f"**/approvals/?item={second.public_id}"):
+            page.keyboard.press("j")
+        expect(page.locator("#pane[aria-busy=true]")).to_be_visible()
+        expect(current).to_have_id(f"q-{second.public_id}")
+        expect(approving).to_be_disabled()
+        press_approve(page)
+        expect(page.locator("#announce")).to_contain_text("being opened")
+        getattr(asked.pop(), come)()
+        expect(page.locator("#pane:not([aria-busy])")).to_be_visible()
+        expect(current).to_have_id(f"q-{(first if come == 'abort' else second).public_id}")
+        expect(approving).to_be_enabled()
     page.wait_for_selector(f"#detail[data-shown=q-{second.public_id}]")
+    complaints.clear()
     assert not Review.objects.exists()
     press_approve(page)
     becomes(second, "approved")
