@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Left
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
@@ -58,7 +58,8 @@ class Asked:
 class Inbox:
     """All that the page shows. `opened` says that the URL names the request; `missing`, that it is not to be seen.
 
-    `status` names the view. A list goes on at `older` or `later`. What is counted is counted when it is drawn.
+    `status` names the view. `before` requests stand before this page of it; the list goes on at `older` or `later`.
+    What is counted is counted when it is drawn.
     """
 
     status: str
@@ -70,6 +71,7 @@ class Inbox:
     missing: str = ""
     ignored: str = ""
     view: str = ""
+    before: int = 0
     older: int | None = None
     later: str = ""
     last_decided: ApprovalRequest | None = None
@@ -85,18 +87,33 @@ class Inbox:
         return self.queues.waiting
 
     @property
+    def total(self) -> int:
+        """How many requests stand in the view, on all of its pages; of what was decided only this page is counted."""
+        if self.status == DECIDED:
+            return len(self.requests)
+        return self.waiting if self.status == WAITING else int(getattr(self.counts, self.status))
+
+    @property
+    def through(self) -> int:
+        """The place of the last request of this page in the view, from 1."""
+        return self.before + len(self.requests)
+
+    @property
     def position(self) -> int | None:
-        """The place of the request that is shown in its list, from 1; None when it is not in it."""
+        """The place of the request that is shown in what waits, from 1; None when it is not in the view."""
         ids = [request.pk for request in self.requests]
-        shown = self.shown.request.pk if self.shown else None
-        return ids.index(shown) + 1 if shown in ids else None
+        shown = self.shown.request.pk if self.shown and self.status != DECIDED else None
+        return self.before + ids.index(shown) + 1 if shown in ids else None
 
 
 def inbox_for(viewer: "User", asked: Asked) -> Inbox:
-    """Return the inbox that a URL asks for, in a fixed number of queries."""
+    """Return the inbox that a URL asks for, in a fixed number of queries.
+
+    The list is the page on which the named request stands, where it stands in the view.
+    """
     named = _named(viewer, asked.item)
     status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
-    listed = _listed(viewer, status, asked.cursor)
+    listed = _listed(viewer, status, asked.cursor, named)
     shown = named if named is not None or asked.item else _first(viewer, listed.requests)
     return replace(
         listed,
@@ -114,40 +131,77 @@ def queue_of(viewer: "User", view: str = WAITING) -> Inbox:
     return _listed(viewer, view)
 
 
-def waiting_for(viewer: "User", view: str = WAITING) -> Sequence[ApprovalRequest]:
-    """Return the beginning of a view of what waits, oldest first, with no more than their ids."""
-    narrow = Queues(viewer).of(view).only("public_id", "opened_at")
-    return page_of(narrow, order="opened_at", at=PageAt(MOST_LISTED)).rows
+def next_after(viewer: "User", view: str, request: ApprovalRequest) -> str:
+    """Return the id of the request to open when this one is answered: the next in the list, else its first.
 
-
-def _listed(viewer: "User", view: str, cursor: Cursor | None = None) -> Inbox:
+    Empty when there is no other.
+    """
     queues = Queues(viewer)
-    page = _page(queues, view, cursor)
+    page = _narrow_page(queues, view, _start_of_page(queues, view, request))
+    ids = _ids_in_order(page.rows)
+    following = ids[ids.index(request.public_id) + 1 :] if request.public_id in ids else ids
+    if not following:  # another page follows, or the list begins anew
+        following = _ids_in_order(_narrow_page(queues, view, page.next).rows)
+    return next((each for each in following if each != request.public_id), "")
+
+
+def _ids_in_order(rows: Sequence[ApprovalRequest]) -> list[str]:
+    found = ApprovalRequest.objects.only("public_id", "plan_ref").in_bulk([row.pk for row in rows])
+    return [row.public_id for row in _by_plan([found[row.pk] for row in rows if row.pk in found])]
+
+
+def _listed(viewer: "User", view: str, cursor: Cursor | None = None, named: ApprovalRequest | None = None) -> Inbox:
+    queues = Queues(viewer)
+    page = _page(queues, view, (_start_of_page(queues, view, named) if named else None) or cursor)
     rows = _with_summaries(viewer, page.rows)
     count_twins(viewer, rows)
     older = page.next.pk if view == DECIDED and page.next else None
     later = page.next.text() if view != DECIDED and page.next else ""
-    return Inbox(view, rows, viewer, queues, older=older, later=later)
+    before = _count_before(queues, view, rows[0]) if rows and page.previous and view != DECIDED else 0
+    return Inbox(view, _by_plan(rows), viewer, queues, before=before or 0, older=older, later=later)
 
 
 def _page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[ApprovalRequest]:
-    """Return one page of a view: what waits stands oldest first, what was decided newest first."""
-    order = "-id" if view == DECIDED else "opened_at"
-    place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
-    narrow = queues.of(view).only("pk", "opened_at")  # what is sorted is narrow, what is shown is then fetched by key
-    page = page_of(narrow, order=order, at=PageAt(MOST_LISTED, place))
+    """Return one page of a view, by age."""
+    page = _narrow_page(queues, view, cursor)  # what is sorted is narrow, what is shown is then fetched by key
     keys = [row.pk for row in page.rows]
     found = _lean(ApprovalRequest.objects.filter(pk__in=keys))
     rows = (found.prefetch_related(ANSWERS) if view == DECIDED else found).in_bulk() if keys else {}
     return replace(page, rows=[rows[key] for key in keys if key in rows])
 
 
-def next_after(requests: Sequence[ApprovalRequest], public_id: str) -> str:
-    """Return the id of the request to open when this one is answered: the next, else the first; empty for none."""
-    ids = [request.public_id for request in requests]
-    place = ids.index(public_id) + 1 if public_id in ids else 0
-    others = [*ids[place:], *(each for each in ids[:place] if each != public_id)]
-    return others[0] if others else ""
+def _narrow_page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[ApprovalRequest]:
+    """Return one page of a view, no more than keys: what waits oldest first, what was decided newest first."""
+    order = "-id" if view == DECIDED else "opened_at"
+    place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
+    return page_of(queues.of(view).only("pk", "opened_at"), order=order, at=PageAt(MOST_LISTED, place))
+
+
+def _by_plan(rows: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
+    """Sort the rows of a page as the list shows them: those of a plan together, where the first of them stands."""
+    places: dict[str, int] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(row.plan_ref or row.public_id, place)
+    return sorted(rows, key=lambda row: places[row.plan_ref or row.public_id])
+
+
+def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | None:
+    """Return how many requests of a view of what waits are older than this one; None when it is not in the view."""
+    older = Q(opened_at__lt=request.opened_at) | Q(opened_at=request.opened_at, pk__lt=request.pk)
+    counts = {"before": Count("pk", filter=older), "here": Count("pk", filter=Q(pk=request.pk))}
+    found = queues.of(view).aggregate(**counts)
+    return found["before"] if found["here"] else None
+
+
+def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> Cursor | None:
+    """Return where the page of a view begins on which a request stands; None for the first page, and for no page."""
+    if view == DECIDED or request.status != RequestStatus.PENDING:
+        return None
+    start = (_count_before(queues, view, request) or 0) // MOST_LISTED * MOST_LISTED
+    if not start:
+        return None
+    last = queues.of(view).only("pk", "opened_at").order_by("opened_at", "pk")[start - 1]
+    return Cursor(back=False, value=str(last.opened_at), pk=last.pk)
 
 
 def address_of(public_id: str = "", **more: str) -> str:

@@ -13,7 +13,7 @@ from approvals.answers import Answer, Setback, status_of
 from approvals.briefing import brief
 from approvals.deciding import Outcome, attempt, checked, rebriefed
 from approvals.editing import resume
-from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, waiting_for
+from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after
 from approvals.models import ApprovalRequest
 from approvals.queues import OPEN_VIEWS, WAITING
 from approvals.selectors import request_for
@@ -35,7 +35,7 @@ def inbox(request: PageRequest) -> HttpResponse:
 def decision(request: PageRequest, public_id: str) -> HttpResponse:
     """Record an answer and open the next request."""
     held = held_or_404(request, public_id)
-    following = next_after(waiting_for(request.user, _list_of(request)), public_id)
+    following = next_after(request.user, _list_of(request), held)
     outcome = attempt(held, request.user, request.POST)
     if outcome.setback is not None:
         return answered(request, public_id, outcome)
@@ -75,7 +75,7 @@ def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
     if name not in ACTIONS:
         raise Http404
     held = held_or_404(request, public_id)
-    following = next_after(waiting_for(request.user, _list_of(request)), public_id)
+    following = next_after(request.user, _list_of(request), held)
     try:
         messages.success(request, act(name, held, request.user, request.POST))
     except ToolgateError as error:

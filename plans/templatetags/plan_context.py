@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from django import template
@@ -23,7 +24,7 @@ SHOWN_OF_UNKNOWN = (*SHOWN_OF_STEP, "waiting_since", "plan__public_id", *AUTHOR)
 
 @dataclass(slots=True)
 class PlanGroup:
-    """The requests of one plan; direct calls have none and stand together."""
+    """Requests of one plan that follow each other in a list, or direct calls, which have none."""
 
     title: str
     address: str
@@ -32,19 +33,16 @@ class PlanGroup:
 
 @register.simple_tag
 def plan_groups(requests: Iterable[Any], viewer: User) -> list[PlanGroup]:
-    """Group requests by their plan, in the order in which each plan first appears, direct calls last; one query."""
-    by_ref: dict[str, list[Any]] = defaultdict(list)
-    for request in requests:
-        by_ref[request.plan_ref].append(request)
-    seen = plans_for(viewer).filter(public_id__in=by_ref, kind=Plan.Kind.PLAN).order_by()
+    """Put a heading over each run of requests of one plan, or of direct calls; their order stays; one query."""
+    listed = list(requests)
+    refs = {request.plan_ref for request in listed}
+    seen = plans_for(viewer).filter(public_id__in=refs, kind=Plan.Kind.PLAN).order_by()
     goals = dict(seen.values_list("public_id", "goal"))
-    direct, groups = PlanGroup("No plan", ""), []
-    for ref, members in by_ref.items():
-        if ref in goals:
-            groups.append(PlanGroup(goals[ref], f"/plans/{ref}/", members))
-        else:
-            direct.requests += members
-    return groups + ([direct] if direct.requests else [])
+    groups = []
+    for ref, members in groupby(listed, lambda request: request.plan_ref if request.plan_ref in goals else ""):
+        group = PlanGroup(goals[ref], f"/plans/{ref}/") if ref else PlanGroup("No plan", "")
+        groups.append(replace(group, requests=list(members)))
+    return groups
 
 
 @register.simple_tag

@@ -21,7 +21,7 @@ function place(root) {
   const old = document.getElementById(root.id);
   if (!root.id) return;
   if ("said" in root.dataset) said.set(root.id, root);
-  if (old && isOver(old, root)) return;
+  if (old && (isOver(old, root) || isOtherPage(old, root))) return;
   if (!old) insert(root);
   else if (old === document.activeElement && !old.matches(FIELDS)) refill(old, root);
   else if (isUsed(old)) hold(old, root);
@@ -54,8 +54,16 @@ export function release(id) {
 function replace(old, root) {
   if (root.hasAttribute("data-gone")) return old.remove();
   if (old.outerHTML === root.outerHTML) return;
+  const { scrollTop } = old;
   old.replaceWith(root);
+  root.scrollTop = scrollTop;
   window.htmx?.process(root);
+}
+
+/** Say whether a fragment is another page of a list than the one that is shown. */
+function isOtherPage(old, root) {
+  const pageOf = (list) => list.querySelector(":scope > [data-page]")?.dataset.page;
+  return pageOf(old) !== undefined && pageOf(root) !== undefined && pageOf(old) !== pageOf(root);
 }
 
 /** Say whether a text is of a turn that was over when its place was drawn: one that goes on is drawn with a mark. */

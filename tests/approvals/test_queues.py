@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from approvals.decisions import decide, undo
 from approvals.desk import claim, delegate, release, snooze, wake
 from approvals.eligibility import may_decide
-from approvals.inbox import Asked, inbox_for, queue_of
+from approvals.inbox import Asked, inbox_for, next_after, queue_of
 from approvals.listing import RequestFilters, listed_for, page_for
 from approvals.models import ApprovalRequest, Snooze
 from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins
@@ -124,6 +124,24 @@ def test_the_inbox_goes_on_too(ada, rosa, monkeypatch):
     assert (list(rest.requests), rest.later) == (asked[2:], "")
     for wrong in ("before=7", "after=WzAsMSwyXQ==", "after=%00", "after=W2ZhbHNlLCJ4IiwxXQ=="):
         assert list(inbox_for(rosa, Asked.read(QueryDict(f"status=needs_me&{wrong}"))).requests) == asked[:2]
+
+
+def test_there_is_one_order_the_lists(ada, rosa, monkeypatch):
+    """Those of a plan stand together on their page; places, numbers and what opens next follow that, page by page."""
+    monkeypatch.setattr("approvals.inbox.MOST_LISTED", 4)
+    asked = [ask(ada) for _ in range(7)]
+    for place in (0, 2, 5):
+        ApprovalRequest.objects.filter(pk=asked[place].pk).update(plan_ref="plan_x")
+    listed = [asked[place] for place in (0, 2, 1, 3, 4, 5, 6)]
+    for view in ("waiting", "needs_me"):
+        for place, request in enumerate(listed):
+            inbox = inbox_for(rosa, Asked(view, request.public_id))
+            assert (inbox.position, inbox.total) == (place + 1, 7)
+            assert list(inbox.requests) == (listed[:4] if place < 4 else listed[4:])
+            assert next_after(rosa, view, request) == listed[(place + 1) % 7].public_id
+    assert inbox_for(rosa, Asked("snoozed", asked[0].public_id)).position is None
+    later = inbox_for(rosa, Asked.read(QueryDict(f"status=waiting&after={inbox_for(rosa, Asked('waiting')).later}")))
+    assert (later.position, list(later.requests)) == (5, listed[4:])
 
 
 def test_the_same_call_asked_again_and_again_is_said_and_answered_one_by_one(ada, ben, rosa):

@@ -139,7 +139,7 @@ def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page
 
 
 def test_a_key_pressed_before_the_next_request_is_there_answers_nothing(ada, rosa, page_as: PageAs, complaints):
-    """Neither the marked request nor the one in the pane may be approved unseen; when none comes, the mark goes back."""
+    """Neither the marked request nor the one in the pane may be approved unseen; if none comes, the mark goes back."""
     first, second, page, asked = ask(ada), ask(ada), page_as(rosa), []
     page.route(f"**/approvals/?item={second.public_id}", lambda route: asked.append(route))
     open_inbox(page)
