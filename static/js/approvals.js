@@ -5,6 +5,7 @@
 import { answer } from "./announce.js";
 import { onChange } from "./changes.js";
 import { onKey, visible } from "./keys.js";
+import { answerTogether, clearSelection } from "./picking.js";
 import { toast } from "./toasts.js";
 import { isOpening, tellOpening } from "./turns.js";
 
@@ -229,7 +230,7 @@ document.addEventListener("htmx:afterSwap", (event) => {
   if (["edited", "pane"].includes(event.detail.target?.id)) lettersChecked = askedAt.get(event.detail.xhr);
 });
 document.addEventListener("focusout", (event) => {
-  const form = event.target.closest?.("form[data-decide]");
+  const form = event.target.closest?.("form[data-decide], form[data-several]");
   const stays = event.relatedTarget?.closest?.("[data-reason], [data-intent]");
   if (form && !stays && event.target.name === "comment" && !event.target.value.trim()) delete form.dataset.intent;
 });
@@ -251,26 +252,50 @@ for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   });
 }
 
-function leave() {
+function closeMenu() {
   const menu = document.querySelector("details.menu[open]");
-  if (menu) {
-    menu.open = false;
-    menu.querySelector("summary").focus();
-    return true;
-  }
+  if (!menu) return false;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+  return true;
+}
+
+function leave() {
   const way = visible("[data-leave]");
   if (way) return way.click(), true;
   return bar() ? (delete bar().dataset.intent, true) : false;
 }
 
-onKey("a", () => (isOpening() ? (tellOpening(), true) : undefined));
-onKey("d", () => (isOpening() ? (tellOpening(), true) : askForReason()));
+/** With several selected, a key that answers is about them: it opens them, and there it leads to what answers them. */
+function forSelection(verdict) {
+  const together = document.querySelector("#several .decide");
+  if (together) return focusOnAnswer(together, verdict);
+  const opens = answerTogether();
+  if (opens) disarm();
+  return opens;
+}
+
+function focusOnAnswer(several, verdict) {
+  if (verdict === "reject") several.closest("form").dataset.intent = "reject";
+  several.querySelector(verdict === "reject" ? "[name=comment]" : "[name=verdict]").focus();
+  return true;
+}
+
+function onAnswerKey(key, verdict, action) {
+  onKey(key, () => {
+    if (isOpening()) return tellOpening(), true;
+    return forSelection(verdict) || action();
+  });
+}
+
+onAnswerKey("a", "approve", () => undefined);   // what carries the key is pressed
+onAnswerKey("d", "reject", askForReason);
 for (const key of ["r", "c", "s", "m", "w"]) onKey(key, () => pressInMenu(key));
 onKey("q", () => {
   const field = visible("#ask");
   field?.focus();
   return Boolean(field);
 });
-onKey("Escape", () => disarm() || leave());
+onKey("Escape", () => disarm() || closeMenu() || clearSelection() || leave());
 onChange(watchTheEnd);
 onChange(countTheLook);

@@ -51,6 +51,25 @@ function toggle(range) {
   return true;
 }
 
+function bulk() {
+  return document.querySelector("#bulk[data-any]");
+}
+
+/** Open the selected requests together; false when none is selected. */
+export function answerTogether() {
+  const form = bulk();
+  if (form && !document.querySelector("#several .decide")) form.querySelector("button:not([type])").click();
+  return form !== null;
+}
+
+/** Select nothing any more; false when nothing was selected. */
+export function clearSelection() {
+  if (!bulk()) return false;
+  clear();
+  answer("Nothing selected");
+  return true;
+}
+
 function clear() {
   picked.clear();
   for (const box of boxes()) box.checked = false;

@@ -191,19 +191,28 @@ def test_several_leave_no_request_current_and_the_keys_where_they_were(ada, rosa
 
 
 def test_several_at_once(ada, rosa, page_as: PageAs):
-    """X, Shift X, one table of what differs, one press, a result for each."""
+    """X, Shift X, A, one table of what differs, one press, a result for each; Esc selects nothing any more."""
     set_rule(batchable=True)
     requests = [ask(ada) for _ in range(3)]
     page = page_as(rosa)
     open_inbox(page)
+    page.keyboard.press("x")
+    page.keyboard.press("Escape")
+    expect(page.locator("#bulk")).to_be_hidden()
     page.keyboard.press("x")
     for request in requests[1:]:
         page.keyboard.press("j")
         expect(page.locator(f"#detail[data-shown=q-{request.public_id}]")).to_be_visible()
     page.keyboard.press("Shift+X")
     expect(page.locator("[data-picked]")).to_have_text("3 selected")
-    page.get_by_role("button", name="Answer together").click()
+    page.keyboard.press("a")
     expect(page.locator("[data-several] [value=approve] [data-checked]")).to_have_text("3")
+    page.keyboard.press("d")
+    expect(page.locator("#note")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    expect(page.locator("[data-several] [value=approve]")).to_be_focused()
+    assert not Review.objects.exists()
     expect(page.locator("#several .diff")).to_have_count(3)
     page.locator("[data-several] [name=item]").last.uncheck()
     read_all(page)
