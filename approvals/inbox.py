@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -12,12 +13,14 @@ from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 from rest_framework.exceptions import ValidationError
 
+from approvals.answers import told
 from approvals.briefing import Briefing, brief
 from approvals.expiry import seen_by
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
-from approvals.selectors import answered_by, requests_for
-from approvals.states import RequestStatus
+from approvals.selectors import answered_by, last_review, requests_for
+from approvals.states import UNDOABLE, RequestStatus
+from catalog import clock
 from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.privacy import private_in, sees_private
 from catalog.secrets import in_words
@@ -55,6 +58,16 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Undoable:
+    """A decision that its reviewer may still take back: on which request, what it would do, what was answered."""
+
+    id: str
+    summary: str
+    said: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Inbox:
     """All that the page shows. `opened` says that the URL names the request; `missing`, that it is not to be seen.
 
@@ -85,6 +98,11 @@ class Inbox:
     def waiting(self) -> int:
         """How many requests wait."""
         return self.queues.waiting
+
+    @property
+    def undoable(self) -> Undoable | None:
+        """The last decision that the viewer may still take back."""
+        return last_undoable(self.viewer)
 
     @property
     def total(self) -> int:
@@ -148,6 +166,29 @@ def next_after(viewer: "User", view: str, request: ApprovalRequest) -> str:
 def _ids_in_order(rows: Sequence[ApprovalRequest]) -> list[str]:
     found = ApprovalRequest.objects.only("public_id", "plan_ref").in_bulk([row.pk for row in rows])
     return [row.public_id for row in _by_plan([found[row.pk] for row in rows if row.pk in found])]
+
+
+def last_undoable(viewer: "User") -> Undoable | None:
+    """Return the last decision that the viewer may still take back; None when there is none."""
+    now = clock.now()
+    waiting = requests_for(viewer).filter(status__in=UNDOABLE, applied_at=None, effective_at__gt=now)
+    mine = _lean(waiting.filter(reviews__person=viewer.pk, reviews__undone_at=None).distinct())
+    for request in mine.prefetch_related(ANSWERS).order_by("-decided_at", "-id"):
+        review = last_review(request)
+        if review is not None and review.person_id == viewer.pk and request.effective_at is not None:
+            seconds = ceil((request.effective_at - now).total_seconds())
+            return Undoable(request.public_id, _summary(viewer, request), told(review.verdict), seconds)
+    return None
+
+
+def summary_of(viewer: "User", request: ApprovalRequest) -> str:
+    """Return what a call would do, as a list names it to this viewer."""
+    return _summary(viewer, _lean(ApprovalRequest.objects.filter(pk=request.pk)).get())
+
+
+def _summary(viewer: "User", request: ApprovalRequest) -> str:
+    (listed,) = _with_summaries(viewer, [request])
+    return str(listed.summary)  # type: ignore[attr-defined] # see _with_summaries
 
 
 def _listed(viewer: "User", view: str, cursor: Cursor | None = None, named: ApprovalRequest | None = None) -> Inbox:
@@ -225,7 +266,17 @@ def _place(after: str) -> Cursor | None:
 
 
 LISTED = (
-    *("public_id", "status", "round_number", "likeness", "plan_ref", "opened_at", "expires_at", "decided_at"),
+    *(
+        "public_id",
+        "status",
+        "round_number",
+        "likeness",
+        "plan_ref",
+        "opened_at",
+        "expires_at",
+        "decided_at",
+        "effective_at",
+    ),
     *("call__tool_name", "call__plan_ref", "call__step_ref"),
     *("tool_version__reversibility", "tool_version__tool__returns_private_data"),
     *("claimed_until", "claimed_by__username", "claimed_by__first_name", "claimed_by__last_name"),

@@ -13,12 +13,17 @@ from approvals.answers import Answer, Setback, status_of
 from approvals.briefing import brief
 from approvals.deciding import Outcome, attempt, checked, rebriefed
 from approvals.editing import resume
-from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after
+from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, summary_of
 from approvals.models import ApprovalRequest
 from approvals.queues import OPEN_VIEWS, WAITING
 from approvals.selectors import request_for
 from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
+
+COUNTED_DOWN = " in"
+"""How a sentence ends that the seconds to undo follow."""
+UNDO = "undo"
+"""Marks the message of a decision that can be taken back: the last such decision is shown in its place."""
 
 
 @require_safe
@@ -39,7 +44,10 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
     outcome = attempt(held, request.user, request.POST)
     if outcome.setback is not None:
         return answered(request, public_id, outcome)
-    messages.success(request, outcome.said, extra_tags=public_id if outcome.said.endswith(" in") else "")
+    if outcome.said.endswith(COUNTED_DOWN):
+        messages.success(request, outcome.said, extra_tags=UNDO)
+    else:
+        messages.success(request, f"{summary_of(request.user, held)}: {outcome.said}")
     return answered(request, following)
 
 
@@ -60,11 +68,12 @@ def edit(request: PageRequest, public_id: str) -> HttpResponse:
 @signed_in
 def undo(request: PageRequest, public_id: str) -> HttpResponse:
     """Take one's own answer back."""
+    held = held_or_404(request, public_id)
     try:
-        decisions.undo(held_or_404(request, public_id), by=request.user)
+        decisions.undo(held, by=request.user)
     except ToolgateError as error:
         return answered(request, public_id, Outcome(setback=Setback.from_error(error), status=status_of(error)))
-    messages.success(request, "Taken back. It waits again.")
+    messages.success(request, f"{summary_of(request.user, held)}: Taken back. It waits again.")
     return answered(request, public_id)
 
 

@@ -277,7 +277,9 @@ function forSelection(verdict) {
 
 function focusOnAnswer(several, verdict) {
   if (verdict === "reject") several.closest("form").dataset.intent = "reject";
-  several.querySelector(verdict === "reject" ? "[name=comment]" : "[name=verdict]").focus();
+  const place = several.querySelector(verdict === "reject" ? "[name=comment]" : "[value=approve]");
+  if (place) place.focus();
+  else answer(several.querySelector(".stake")?.textContent ?? "They cannot be approved together");
   return true;
 }
 

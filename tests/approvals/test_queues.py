@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from approvals.decisions import decide, undo
 from approvals.desk import claim, delegate, release, snooze, wake
 from approvals.eligibility import may_decide
-from approvals.inbox import Asked, inbox_for, next_after, queue_of
+from approvals.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
 from approvals.listing import RequestFilters, listed_for, page_for
 from approvals.models import ApprovalRequest, Snooze
 from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins
@@ -142,6 +142,21 @@ def test_there_is_one_order_the_lists(ada, rosa, monkeypatch):
     assert inbox_for(rosa, Asked("snoozed", asked[0].public_id)).position is None
     later = inbox_for(rosa, Asked.read(QueryDict(f"status=waiting&after={inbox_for(rosa, Asked('waiting')).later}")))
     assert (later.position, list(later.requests)) == (5, listed[4:])
+
+
+def test_what_can_be_taken_back_is_the_last_that_one_decided_oneself(ada, rosa, tomas, settings):
+    """By its name, and the one before once that was done; what took effect, and what others decided, is left out."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    first, second, his, done = asked = [ask(ada) for _ in range(4)]
+    for request, by in zip(asked, (rosa, rosa, tomas, rosa), strict=True):
+        decide(request, by=by, decision=approval(request, channel="page"))
+    ApprovalRequest.objects.filter(pk=done.pk).update(applied_at=clock.now())
+    for request in (second, first):
+        found = last_undoable(rosa)
+        assert found is not None and (found.id, found.summary) == (request.public_id, "Write note.txt")
+        undo(request, by=rosa)
+    theirs = last_undoable(tomas)
+    assert last_undoable(rosa) is None and theirs is not None and theirs.id == his.public_id
 
 
 def test_the_same_call_asked_again_and_again_is_said_and_answered_one_by_one(ada, ben, rosa):

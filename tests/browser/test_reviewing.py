@@ -191,14 +191,11 @@ def test_several_leave_no_request_current_and_the_keys_where_they_were(ada, rosa
 
 
 def test_several_at_once(ada, rosa, page_as: PageAs):
-    """X, Shift X, A, one table of what differs, one press, a result for each; Esc selects nothing any more."""
+    """X, Shift X, A, one table of what differs, one press, a result for each."""
     set_rule(batchable=True)
     requests = [ask(ada) for _ in range(3)]
     page = page_as(rosa)
     open_inbox(page)
-    page.keyboard.press("x")
-    page.keyboard.press("Escape")
-    expect(page.locator("#bulk")).to_be_hidden()
     page.keyboard.press("x")
     for request in requests[1:]:
         page.keyboard.press("j")
@@ -207,12 +204,6 @@ def test_several_at_once(ada, rosa, page_as: PageAs):
     expect(page.locator("[data-picked]")).to_have_text("3 selected")
     page.keyboard.press("a")
     expect(page.locator("[data-several] [value=approve] [data-checked]")).to_have_text("3")
-    page.keyboard.press("d")
-    expect(page.locator("#note")).to_be_focused()
-    page.keyboard.press("Escape")
-    page.keyboard.press("a")
-    expect(page.locator("[data-several] [value=approve]")).to_be_focused()
-    assert not Review.objects.exists()
     expect(page.locator("#several .diff")).to_have_count(3)
     page.locator("[data-several] [name=item]").last.uncheck()
     read_all(page)
@@ -220,6 +211,33 @@ def test_several_at_once(ada, rosa, page_as: PageAs):
     expect(page.locator(".results li")).to_have_count(2)
     statuses = ApprovalRequest.objects.filter(pk__in=[each.pk for each in requests]).order_by("id")
     assert list(statuses.values_list("status", flat=True)) == ["approved", "approved", "pending"]
+
+
+@pytest.mark.layout
+def test_keys_that_answer_are_about_the_selection(ada, rosa, page_as: PageAs):
+    """They open it and lead to what answers it; Esc selects nothing any more, and they are about the request again."""
+    set_rule(batchable=True)
+    ask(ada)
+    current = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
+    page = page_as(rosa)
+    open_inbox(page)
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    expect(page.locator(f"#detail[data-shown=q-{current.public_id}]")).to_be_visible()
+    press_approve(page)
+    expect(page.locator("#several [name=item]")).to_have_count(1)
+    page.keyboard.press("d")
+    expect(page.locator("#note")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    expect(page.locator("#several [value=approve]")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#bulk")).to_be_hidden()
+    page.keyboard.press("j")
+    expect(page.locator(f"#detail[data-shown=q-{current.public_id}]")).to_be_visible()
+    press_approve(page)
+    expect(page.locator(".btn.go.armed")).to_be_visible()
+    assert not Review.objects.exists()
 
 
 def test_what_is_asked_has_changed(held, rosa, tomas, page_as: PageAs):
