@@ -36,7 +36,7 @@ from catalog.runners.python import settle
 from catalog.schemas import Problem, plain_json, refuse
 from catalog.secret_scrub import Scrubber, scrubber
 from catalog.secrets import Secret, refuse_placeholders, secrets_in
-from catalog.storable import reason_of, storable, storable_message, words
+from catalog.storable import reason_of, storable, storable_message, storable_rendering, words
 
 MAX_ARGUMENTS = 256 * 1024
 WHOLE_FLOAT = re.compile(rb"\d\.0|\de\+?(?:1|20)")
@@ -93,6 +93,7 @@ class Outcome:
 
     `restored` says that what it changed was undone, `not_restored` names the resources where that failed.
     `retry_after` is how many seconds whoever was asked wants to be left alone before the next try.
+    `returned` is the value as the handler returned it, `rendering` the text of its own `render()`: both None otherwise.
     `late` is what a handler gave after its time was over: evidence for whoever asks, and nothing else. With
     `left_running` the handler could not be stopped and has not come back.
     """
@@ -109,6 +110,8 @@ class Outcome:
     retryable: bool = False
     retry_after: float = 0.0
     exclude_value_from_context: bool = False
+    returned: Any = field(default=None, compare=False, repr=False)
+    rendering: str | None = None
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     late: "Outcome | None" = None
     left_running: bool = False
@@ -193,10 +196,13 @@ def _run(
 
 
 def _without_secrets(outcome: Outcome, scrub: Scrubber) -> Outcome:
+    value = scrub.value(outcome.value)
     return replace(
         outcome,
         message=scrub.text(outcome.message),
-        value=scrub.value(outcome.value),
+        value=value,
+        returned=outcome.returned if value == outcome.value else value,
+        rendering=outcome.rendering and scrub.text(outcome.rendering),
         error=outcome.error and scrub.text(outcome.error),
         fields=scrub.value(dict(outcome.fields)),
         late=outcome.late and _without_secrets(outcome.late, scrub),
@@ -309,6 +315,7 @@ def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
             error=words(message),
             error_kind="tool_error",
             fields=told,
+            returned=result.value,
             exclude_value_from_context=result.exclude_value_from_context,
         )
     if _is_error_response(value):
@@ -318,6 +325,8 @@ def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
         message=message,
         value=value,
         fields=_fields_of(value) | told,
+        returned=result.value,
+        rendering=storable_rendering(result.value),
         exclude_value_from_context=result.exclude_value_from_context,
     )
 

@@ -90,7 +90,7 @@ def render_value(value: object) -> str:
         return value
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
-    rendered = _own_rendering(value)
+    rendered = own_rendering(value)
     return _as_json(value) if rendered is None else rendered
 
 
@@ -140,7 +140,8 @@ def _own(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if name not in STANDARD_FIELDS}
 
 
-def _own_rendering(value: object) -> str | None:
+def own_rendering(value: object) -> str | None:
+    """Return the text of the value's own `render()`; None for a value without one, or whose render() raises."""
     rendering = getattr(value, "render", None)
     if not callable(rendering):
         return None

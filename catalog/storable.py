@@ -6,7 +6,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from catalog.canonical import check_json, size_of
 from catalog.errors import MalformedJSON, ToolError
-from catalog.results import format_for_model
+from catalog.results import format_for_model, own_rendering
 
 MAX_RESULT = 1024 * 1024
 GUESSES = (set, frozenset, bytes, bytearray, memoryview)
@@ -58,6 +58,12 @@ def storable_message(name: str, message: object) -> str:
         size = f"{len(message):,} characters; at most {MAX_RESULT:,} can be kept"
         raise Unstorable(f"Tool '{name}' returned a message of {size}.", "result_too_large")
     return clean(message)
+
+
+def storable_rendering(value: object) -> str | None:
+    """Return the text of a value's own `render()` as it can be kept, cut where it is too long; None without one."""
+    text = own_rendering(value)
+    return None if text is None else format_for_model(clean(text), MAX_RESULT)
 
 
 def clean(text: str) -> str:

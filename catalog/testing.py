@@ -32,7 +32,9 @@ def allow_all(call: CallFacts) -> Allow:
 def invoke(
     tool: Tool[Any, Any] | BaseTool | str, arguments: Mapping[str, Any] | str, **circumstances: Unpack[Circumstances]
 ) -> ToolResult[Any]:
-    """Run a tool and return its result; `arguments` may be the JSON text of a tool call.
+    """Run a tool and return its result, with the value that its handler returned.
+
+    `arguments` may be the JSON text of a tool call.
 
     Raises PromptEvaluationError for an unknown tool, one without a handler, arguments that are no JSON object and a
     late call. What ends an evaluation (PromptEvaluationError, VisibilityExpansionRequired) goes through as raised.
@@ -54,7 +56,7 @@ def invoke(
         return ToolResult.error(f"Tool '{found.name}' waits for approval.")
     _raise_again(outcome.cause, outcome.message)
     told = outcome.fields.get("user_message")
-    return ToolResult(outcome.message, outcome.value, outcome.success, outcome.exclude_value_from_context, told)
+    return ToolResult(outcome.message, outcome.returned, outcome.success, outcome.exclude_value_from_context, told)
 
 
 def make_context(**fields: Any) -> ToolContext:

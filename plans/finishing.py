@@ -26,7 +26,7 @@ from catalog.states import CallStatus
 from catalog.storable import words
 from catalog.transitions import try_move
 from catalog.vault import Place
-from plans import carriers, claims, early, late, meanings, reports, session_writes
+from plans import carriers, claims, early, late, meanings, model_texts, reports, session_writes
 from plans.budgets import BudgetExceeded
 from plans.claims import CallEnding, Claimed, Parking
 from plans.events import Recording, tell
@@ -85,11 +85,13 @@ def _end(batch: Recording, run: Run, outcome: dispatch.Outcome, *, is_ours: bool
     )
     if is_ours and _went_well(outcome) and not meanings.has_meaning(run.step.tool):
         ready = claims.end_step(batch.cursor, run.step, run.call, ending)
+        model_texts.keep(run.call, outcome)
         _tell_end(batch, run, outcome)
         _tell_completed(batch, run.step, response, run.call)
         return partial(_reported, run, ending.status, ready)
     if not claims.end_call(batch.cursor, run.call, ending):
         return _not_ended(run, outcome, reports.LATE)
+    model_texts.keep(run.call, outcome)
     _tell_end(batch, run, outcome)
     reports.attempt_ended(run, ending.status)
     count = 0

@@ -368,6 +368,17 @@ class ModelUse(models.Model):
         return f"{self.purpose} by {self.model}"
 
 
+class ModelText(models.Model):
+    """What models read of a call's value where that is not its JSON: nothing, or the text of its own `render()`."""
+
+    call = models.OneToOneField(Call, models.CASCADE, primary_key=True, related_name="model_text")
+    is_left_out = models.BooleanField(default=False, help_text="Its tool keeps the value out of what models read.")
+    text = models.TextField(blank=True)
+
+    def __str__(self) -> str:
+        return f"text of {self.call_id}"
+
+
 class Executor(models.Model):
     """A process that executes plans, as it last said; see `plans.executors`."""
 

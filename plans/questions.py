@@ -4,17 +4,18 @@ The step waits before its call, so it costs nothing but rows. The answer lets it
 the gate as any other, and gives the answer back. A question that policies refuse is never asked.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
 
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog.access import name_of
-from catalog.errors import Conflict
+from catalog.errors import Conflict, ParameterError
 from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.storable import clean
-from plans import carriers, claims
+from plans import carriers, claims, model_texts, references
 from plans.askers import ask_for_what_follows
 from plans.claims import Claimed, Parking
 from plans.events import Recording, recording
@@ -98,6 +99,25 @@ def exchanges_of(plan_pk: int) -> Sequence[Exchange]:
     rows = Question.objects.filter(step__plan=plan_pk).order_by("pk")
     found = rows.values_list("step__step_id", "text", "answer", "answered_at")
     return [Exchange(step, text, said if at else None) for step, text, said, at in found]
+
+
+def exchanges_for_models(plan_pk: int) -> Sequence[Exchange]:
+    """Return what was asked in a plan so far, without the values in its questions that models do not read."""
+    exchanges, left_out = exchanges_of(plan_pk), model_texts.keys_left_out(plan_pk)
+    if not left_out or not exchanges:
+        return exchanges
+    steps = Step.objects.filter(plan=plan_pk, step_id__in=[each.step_id for each in exchanges], given_arguments="")
+    parameters = {step.step_id: step.parameters_json for step in steps}
+    return [replace(each, question=_asked(each, parameters.get(each.step_id), plan_pk, left_out)) for each in exchanges]
+
+
+def _asked(exchange: Exchange, parameters: Any, plan_pk: int, left_out: Set[str]) -> str:
+    try:
+        if left_out.isdisjoint(reference.key for reference in references.find(parameters)):
+            return exchange.question
+        return str(model_texts.resolved(parameters, plan_pk)["question"])
+    except ParameterError:  # what it referred to is not there any more
+        return model_texts.LEFT_OUT
 
 
 def open_question(step: Step) -> Question | None:

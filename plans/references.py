@@ -62,16 +62,20 @@ def literal(value: Any) -> Any:
     return [literal(each) for each in value] if isinstance(value, list) else value
 
 
-def resolve(value: Any, memory: Mapping[str, Any]) -> Any:
-    """Return the value with its references replaced; raise ParameterError for a missing or too large one."""
-    return _Resolver(memory).resolve(value, "")
+def resolve(value: Any, memory: Mapping[str, Any], *, instead: Mapping[str, str] | None = None) -> Any:
+    """Return the value with its references replaced; raise ParameterError for a missing or too large one.
+
+    References to the keys of `instead` take the text that stands there, whatever their path.
+    """
+    return _Resolver(memory, instead or {}).resolve(value, "")
 
 
 class _Resolver:
     """One resolution: what memory gives and how many bytes it may still give."""
 
-    def __init__(self, memory: Mapping[str, Any]) -> None:
+    def __init__(self, memory: Mapping[str, Any], instead: Mapping[str, str]) -> None:
         self.memory = memory
+        self.instead = instead
         self.left = MAX_BYTES
 
     def resolve(self, value: Any, where: str) -> Any:
@@ -90,6 +94,8 @@ class _Resolver:
         return "".join(piece if isinstance(piece, str) else _written(self.look_up(piece)) for piece in pieces)
 
     def look_up(self, reference: Reference) -> Any:
+        if reference.key in self.instead:
+            return self.instead[reference.key]
         if reference.key not in self.memory:
             raise _refusal(f"{reference}: no such key is in memory.", "missing_key", reference.where)
         try:

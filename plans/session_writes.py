@@ -55,11 +55,12 @@ def taken_in(run: Run, outcome: Outcome) -> Outcome:
     except ToolValidationError as refusal:
         text = refusal.user_message()
         said = f"Tool validation failed: {text}"
-        return replace(outcome, success=False, message=said, value=None, error=text, error_kind=refusal.kind, fields={})
+        failed = replace(outcome, success=False, message=said, error=text, error_kind=refusal.kind, fields={})
+        return replace(failed, value=None, rendering=None)
     if not run.call.tool_name.startswith(RESERVED_PREFIX):  # an author's tool gives what its author says
         return outcome
     document, message = answers[-1]
-    return replace(outcome, value=to_jsonable_python(document), message=message)
+    return replace(outcome, value=to_jsonable_python(document), message=message, rendering=document.render())
 
 
 def _still_runs(call: Call) -> bool:

@@ -7,13 +7,12 @@ from typing import Any
 from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets import shown_text
-from plans import references
+from plans import model_texts
 from plans.agents.conversation import Task
 from plans.claims import Claimed
 from plans.models import MemoryItem, Step
 from plans.planner import prompt
 from plans.states import StepStatus
-from plans.work import Memory
 
 LONGEST_INPUT = 60_000
 LONGEST_RESULT, ALL_RESULTS = 20_000, 60_000
@@ -29,7 +28,7 @@ SKIPPED = "A person skipped this call: the tool did not run."
 def task_of(step: Claimed) -> Task:
     """Return what the agent is to do: the step's description and parameters. Raises ParameterError for a reference."""
     parameters = json.loads(shown_text(step.parameters))
-    given = references.resolve(parameters, Memory(step.plan_pk)) if parameters else {}
+    given = model_texts.resolved(parameters, step.plan_pk) if parameters else {}
     parts = [step.description]
     if given:
         parts.append(prompt.fenced(format_for_model(given, LONGEST_INPUT), "What you are given for it", kind="json"))
@@ -48,9 +47,14 @@ def outcome_of(child: Step, among: int = 1) -> str:
     response = call.response_json if call is not None else None
     if call is None or not isinstance(response, dict):
         return NOTHING
-    notes = list(_notes(call, response))
-    value = format_for_model(response.get("results"), min(LONGEST_RESULT, ALL_RESULTS // among))
-    return "\n\n".join([*notes, prompt.fenced(value, "Its result", kind="json")])
+    return "\n\n".join([*_notes(call, response), _result(call, response, min(LONGEST_RESULT, ALL_RESULTS // among))])
+
+
+def _result(call: Call, response: Mapping[str, Any], most: int) -> str:
+    text = model_texts.text_of(call.pk)
+    if text is None:
+        return prompt.fenced(format_for_model(response.get("results"), most), "Its result", kind="json")
+    return model_texts.LEFT_OUT if text.is_left_out else prompt.fenced(format_for_model(text.text, most), "Its result")
 
 
 def _skipped(child: Step) -> str:

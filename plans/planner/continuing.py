@@ -25,7 +25,7 @@ from plans.planner.routing import should_execute_tools, steps_for
 from plans.planner.steps import PLAN_ON, Place, has_plan
 from plans.planner.withholding import Told, without_answers
 from plans.problems import Problem
-from plans.questions import Exchange, exchanges_of
+from plans.questions import Exchange, exchanges_for_models
 from plans.services import Requester
 from plans.strategies import PlanningStrategy
 
@@ -73,7 +73,7 @@ def standing_of(context: ToolContext) -> Standing:
     named = {str(each["expected_key"]) for each in documents.values() if "expected_key" in each}
     last = max({*documents, *calls_of_agents(plan), *removed_from(plan)}, default=0)
     return Standing(
-        plan, documents, exchanges_of(plan.pk), frozenset(named.union(written)), last + 1, context.step_id or 0
+        plan, documents, exchanges_for_models(plan.pk), frozenset(named.union(written)), last + 1, context.step_id or 0
     )
 
 

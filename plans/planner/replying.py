@@ -16,6 +16,7 @@ from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets import scrub_words
 from catalog.tools import tool
+from plans import model_texts
 from plans.agents.conversation import MESSAGES, ModelTurn
 from plans.agents.settings import AgentDocument
 from plans.models import AGENT_TURN, AgentRun, MemoryItem, Plan, Step
@@ -27,7 +28,7 @@ from plans.planner.offered import CATEGORY
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.private import CALLS_PRIVATE, parts_beyond
 from plans.questions import TOOL as ASK_USER
-from plans.questions import Exchange, exchanges_of
+from plans.questions import Exchange, exchanges_for_models
 from plans.spec import extract_value
 from plans.states import StepStatus
 
@@ -72,7 +73,7 @@ def told_of(context: ToolContext) -> str:
     """Return what the model reads: the request, what was asked and answered, and what came of each step."""
     plan = Plan.objects.get(public_id=context.plan_id)
     request = prompt.cut(plan.request or plan.goal, LONGEST_REQUEST)
-    parts = [prompt.fenced(request, "The user's request"), *_said(exchanges_of(plan.pk)), *_results(plan)]
+    parts = [prompt.fenced(request, "The user's request"), *_said(exchanges_for_models(plan.pk)), *_results(plan)]
     return "\n\n".join(parts)
 
 
@@ -136,8 +137,33 @@ def _result(step: Step, share: int, *, is_private: bool) -> str:
         return f"{about}\n\n{told}"
     warning = response.get("warning")
     found = [prompt.fenced(prompt.cut(str(warning), share), "It found nothing, and says")] if warning else []
-    value = format_for_model(_value_of(step, response), share)
-    return "\n\n".join([about, *found, prompt.fenced(value, "Its result", kind="json")])
+    return "\n\n".join([about, *found, *_shown(step, response, share)])
+
+
+def _shown(step: Step, response: Mapping[str, Any], share: int) -> Iterator[str]:
+    """Yield what the model reads of a value; of one that its tool leaves out, the call's message takes its place."""
+    text = model_texts.text_of(step.call_id or 0)
+    value = _value_of(step, response)
+    if text is not None and text.is_left_out:
+        yield model_texts.LEFT_OUT
+        said = response.get("user_message") or ("" if "edited" in response else _message_of(step))
+        if said:
+            yield prompt.fenced(prompt.cut(str(said), share), "Its message")
+    elif text is not None and _is_whole(value, response):
+        yield prompt.fenced(format_for_model(text.text, share), "Its result")
+    else:
+        yield prompt.fenced(format_for_model(value, share), "Its result", kind="json")
+
+
+def _is_whole(value: object, response: Mapping[str, Any]) -> bool:
+    """Say whether what the plan keeps of a response is all that its tool returned."""
+    results = response["results"]
+    return value in (response, results) or [value] == results
+
+
+def _message_of(step: Step) -> str:
+    message = Call.objects.values_list("message", flat=True).get(pk=step.call_id)
+    return "" if message == "OK" else message
 
 
 def _text_of_agent(step: Step) -> str:

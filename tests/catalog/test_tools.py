@@ -100,7 +100,7 @@ def test_a_model_or_dataclass_named_params_is_built_from_the_arguments():
         return Found(params.entity_id)
 
     assert invoke(write, {"path": "a", "day": "2022-02-28"}).value == "datetime.date(2022, 2, 28) call_test"
-    assert invoke(look_up, {"entity_id": "x"}).value == {"entity_id": "x"}
+    assert invoke(look_up, {"entity_id": "x"}).value == Found("x")
     assert look_up.input_schema["properties"]["entity_id"]["description"] == "ID to fetch"
 
 

@@ -59,7 +59,7 @@ def test_the_example_registration_works_as_it_is_written():
     tool = register_tool(lookup())
     assert get_tool("lookup_entity") is tool
     result = invoke("lookup_entity", {"entity_id": "abc-123"})
-    assert (result.message, result.value) == ("Fetched abc-123", {"entity_id": "abc-123", "url": "https://..."})
+    assert (result.message, result.value) == ("Fetched abc-123", LookupResult(entity_id="abc-123", url="https://..."))
     assert tool.input_schema["properties"]["entity_id"]["description"] == "ID to fetch"
     assert (tool.accepts_overrides, len(tool.examples)) == (True, 1)
 

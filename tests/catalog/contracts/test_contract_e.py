@@ -191,7 +191,7 @@ def test_a_result_may_come_with_an_error():
     assert answered(("fine", None)).value == "fine"
     failed = answered(("so far", "It stopped half way."))
     assert (failed.success, failed.value, failed.message) == (False, "so far", "It stopped half way.")
-    assert answered((1, 2)).value == [1, 2]
+    assert answered((1, 2)).value == (1, 2)
 
 
 def test_a_returned_error_string_is_still_a_success():

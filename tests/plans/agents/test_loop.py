@@ -1,5 +1,6 @@
 """The loop of an agent: asked, called, told, until it ends or a limit is reached; nothing is done twice."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -9,10 +10,12 @@ from approvals.states import Verdict
 from catalog import clock
 from catalog.errors import ToolError
 from catalog.models import Call
+from catalog.results import ToolResult
 from plans.agents import children, limits, loop, telling
 from plans.agents.settings import AgentBudget, ToolFilter
 from plans.models import Plan, Step
 from plans.planner import provider
+from plans.planning_tools import documents
 from plans.retrying import retry_plan
 from plans.services import Requester, start_plan
 from plans.spec import MAX_STEPS
@@ -41,6 +44,34 @@ def test_its_calls_run_side_by_side_and_it_is_told_what_they_gave(script, stage,
     assert sorted(stage.values("safe")) == [1, 2]
     assert tools_of(plan) == [f"{name} completed" for name in ("agent_turn", "safe", "safe", "agent_turn")]
     assert ["1" in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
+
+
+def test_a_value_that_is_excluded_from_context_is_read_by_no_model(script, stage, ada):
+    """Neither as the result of an agent's call, nor as what an agent is given; it is stored all the same."""
+    make_agent()
+    stage.acts["safe"] = lambda value, context: ToolResult(
+        "Stored.", f"hidden-{value}", exclude_value_from_context=True
+    )
+    script.says(calls(("safe", {"value": 2})), "Done.")
+    first = act(1, 1, expected_key="kept", output_path=["results", "0"])
+    given = {"whole": "${kept}", "part": "About ${kept.name}"}
+    plan = work_off(agent_plan(ada, first, agent_step(2, parameters=given, dependencies=[1])))
+    assert plan.status == "completed"
+    assert "hidden" not in json.dumps(script.read)
+    assert ["Stored." in text for text in script.last_results()] == [True]
+    results = [call.response_json["results"] for call in Call.objects.filter(tool_name="safe").order_by("pk")]
+    assert results == [["hidden-1"], ["hidden-2"]]
+
+
+def test_a_value_is_read_as_it_renders_itself(script, stage, ada):
+    """Stored as JSON."""
+    make_agent()
+    listed = documents.Plan("Tidy up", "active", (documents.PlanStep(1, "Look", "pending"),))
+    stage.acts["safe"] = lambda value, context: listed
+    script.says(calls(("safe", {"value": 1})), "Done.")
+    assert work_off(agent_plan(ada)).status == "completed"
+    assert listed.render() in script.last_results()[0]
+    assert Call.objects.get(tool_name="safe").response_json["results"][0]["objective"] == "Tidy up"
 
 
 def test_what_depends_on_the_agent_waits_for_it(script, stage, ada):

@@ -5,12 +5,16 @@ import json
 import pytest
 
 from catalog.models import Call
+from catalog.results import ToolResult
 from catalog.testing import make_context
+from plans.inputs import give_input
 from plans.models import Plan
 from plans.planner.replying import DONE, MOST_STEPS, told_of
+from plans.planning_tools import documents
+from plans.questions import open_question
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
-from tests.builders import call_of, step, step_of, work_off
+from tests.builders import act, call_of, step, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.plans.planner.test_continuing import Origin
 
@@ -66,6 +70,30 @@ def test_no_message_of_a_private_call_is_sent_but_what_is_for_users(scripted, ad
         read = told_of(make_context(plan_id=plan.public_id))
         assert told in read
         assert "Rosa" not in read
+
+
+def test_a_value_that_is_excluded_from_context_is_left_out(stage, scripted, ada):
+    """Its message takes its place; a question that it was put into is told without it, as often as models read it."""
+    stage.acts["safe"] = lambda value, context: ToolResult("Three rows.", "hidden", exclude_value_from_context=True)
+    scripted.says({"intent": "done"}, "Done.")
+    kept = act(1, 1, expected_key="kept", output_path=["results", "0"])
+    asks = step(2, "ask_user", parameters={"question": "Is ${kept} right?"}, dependencies=[1])
+    plan = reply_to(ada, kept, asks, step(3, "plan_on", dependencies=[2]))
+    assert open_question(step_of(plan, 2)).text == "Is hidden right?"
+    give_input(plan, None, None, text="Yes.", by=Requester(ada))
+    assert (work_off(plan).reply, plan.memory.get(key="kept").value_json) == ("Done.", "hidden")
+    assert ["hidden" in scripted.read(index) for index in (0, 1)] == [False, False]
+    assert "Three rows." in scripted.read()
+
+
+def test_a_value_is_told_as_it_renders_itself(stage, scripted, ada):
+    """A part of it as JSON."""
+    listed = documents.Plan("Tidy up", "active", (documents.PlanStep(1, "Look", "pending"),))
+    stage.acts["safe"] = lambda value, context: listed
+    scripted.says("Done.")
+    reply_to(ada, act(1, 1), act(2, 2, expected_key="part", output_path=["results", "0", "steps"]))
+    assert scripted.read().count(listed.render()) == 1
+    assert '"title": "Look"' in scripted.read()
 
 
 def test_each_of_many_results_has_its_share_and_the_first_are_counted(scripted, ada):

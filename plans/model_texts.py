@@ -1,0 +1,44 @@
+"""The text of a call's value for models, kept where it is not the value's JSON.
+
+A tool leaves its value out of it by `exclude_value_from_context`, or writes it by the value's own `render()`. People
+and the REST answer have the value itself. Later tools may be given a value that is left out; what they return of it is
+for them to leave out.
+"""
+
+from typing import Any
+
+from catalog.dispatch import Outcome
+from catalog.models import Call
+from plans import references
+from plans.models import MemoryItem, ModelText, Step
+from plans.work import Memory
+
+LEFT_OUT = "The tool does not show this value to models. Refer to it by its key where another tool needs it."
+
+
+def keep(call: Call, outcome: Outcome) -> None:
+    """Keep what models read of a call's value, in the transaction that ends the call."""
+    if outcome.exclude_value_from_context:
+        row = ModelText(call_id=call.pk, is_left_out=True)
+    elif outcome.rendering is not None:
+        row = ModelText(call_id=call.pk, text=outcome.rendering)
+    else:
+        return
+    ModelText.objects.bulk_create([row], ignore_conflicts=True)  # a worker that lost its lease finds out later
+
+
+def text_of(call_pk: int) -> ModelText | None:
+    """Return what models read in place of the JSON of a call's value; None where they read that."""
+    return ModelText.objects.filter(call=call_pk).first()
+
+
+def resolved(parameters: Any, plan_pk: int) -> Any:
+    """Return parameters with their references replaced, as a model reads them. Raises ParameterError."""
+    return references.resolve(parameters, Memory(plan_pk), instead=dict.fromkeys(keys_left_out(plan_pk), LEFT_OUT))
+
+
+def keys_left_out(plan_pk: int) -> frozenset[str]:
+    """Return the keys of a plan's memory whose values models do not read."""
+    steps = Step.objects.filter(plan=plan_pk, call__model_text__is_left_out=True).values_list("step_id", flat=True)
+    values = MemoryItem.objects.filter(plan=plan_pk, type=MemoryItem.Type.VALUE, step_id__in=list(steps))
+    return frozenset(values.values_list("key", flat=True))
