@@ -201,8 +201,8 @@ def _owns_plan_of(viewer: User, call: Call) -> bool:
 def mask_call(shown: dict[str, Any], hidden: Hidden) -> dict[str, Any]:
     """Mask a call as the API shows it."""
     arguments = hidden.mask_arguments(shown["arguments"])
-    reason = shown["reason"] and WORDS
-    return shown | {"arguments": arguments, "reason": reason, "result": mask_response(shown["result"])}
+    said = {name: shown[name] and WORDS for name in ("reason", "message")}
+    return shown | said | {"arguments": arguments, "result": mask_response(shown["result"])}
 
 
 @retried

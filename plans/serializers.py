@@ -366,6 +366,7 @@ class CallSerializer(serializers.Serializer[Any]):
     """One call: what was asked, where it stands, what came of it."""
 
     id = serializers.CharField(source="public_id")
+    message = serializers.CharField(help_text="The result's message, for people and models; empty until it has ended.")
     plan = BlankIsNull(source="plan_ref")
     step_id = serializers.SerializerMethodField()
     tool = serializers.CharField(source="tool_name")

@@ -13,7 +13,19 @@ from tests.conftest import person
 from tests.rest import Rest, agent, wrong_paths
 
 FIELDS = {
-    *("id", "plan", "step_id", "tool", "version", "query_type", "arguments", "status", "waiting_for", "result"),
+    *(
+        "id",
+        "message",
+        "plan",
+        "step_id",
+        "tool",
+        "version",
+        "query_type",
+        "arguments",
+        "status",
+        "waiting_for",
+        "result",
+    ),
     *("approval", "grant", "replaces", "replaced_by", "attempt", "implementation", "reason", "requested_by"),
     *("created_at", "started_at", "finished_at", "duration_ms"),
 }
@@ -36,7 +48,7 @@ def test_a_safe_call_runs_by_itself(catalog, ada):
     call = ended(rest, made["id"])
     assert (call["status"], call["step_id"], call["requested_by"]) == ("completed", 1, "ada")
     assert call["result"]["success"] is True
-    assert call["result"]["results"] == ["hello"]
+    assert (call["message"], call["result"]["results"]) == ("OK", ["hello"])
     assert call["duration_ms"] >= 0
     assert rest.get(f"plans/{call['plan']}/").json()["kind"] == "call"
 
