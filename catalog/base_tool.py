@@ -17,6 +17,7 @@ from catalog.context import ToolContext
 from catalog.definitions import Reversibility, SafetyLevel, Tool, ToolExample
 from catalog.errors import ToolDefinitionError, ToolError, about_tool
 from catalog.results import Preview, ToolResult, format_error_response, format_success_response
+from catalog.sessions import Session
 from catalog.signatures import Binding, CheckedBinding, Handler
 
 FIELDS = ("success", "data", "error", "user_message")
@@ -56,7 +57,8 @@ class BaseTool(ABC):
         """Do the work; return `{"success", "data", "error", "user_message"}`, of which only the first is needed.
 
         `context` has trace_id, conversation_id, call_id, plan_id, step_id, attempt, idempotency_key, requested_by
-        and, inside the pipeline, `tool_context` with resources and deadline.
+        and, inside the pipeline, `tool_context` with resources and deadline. What a program gave beside these, such as
+        the conference_id of `execute_tools`, is there too.
         """
 
     async def preview(self, args: dict[str, Any], context: dict[str, Any]) -> Preview:
@@ -210,21 +212,33 @@ def _binding_of(tool: BaseTool) -> Binding:
         return DictBinding.of(tool.parameters if tool.parameters is not None else {"type": "object"}, tool.name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerContext(ToolContext):
+    """The context of a call that a program made with contract C's dict, which its handler is given unchanged."""
+
+    given: Mapping[str, Any]
+
+
 def _as_dict(context: object) -> dict[str, Any]:
     if not isinstance(context, ToolContext):
         return {}
+    session = context.session.name if context.session is not None else None
     names = ("call_id", "plan_id", "step_id", "attempt", "idempotency_key", "requested_by")
     return {
         **{name: getattr(context, name) for name in names},
         "trace_id": context.trace_id or context.call_id,
-        "conversation_id": context.session,
+        "conversation_id": session or None,
+        **(context.given if isinstance(context, CallerContext) else {}),
         "tool_context": context,
     }
 
 
 def _tool_context(context: object) -> ToolContext:
+    """Return the context of a call outside plans; its session is named by the conversation and ends with the call."""
     given = context if isinstance(context, Mapping) else {}
-    return ToolContext(trace_id=given.get("trace_id"), session=given.get("conversation_id"))
+    named = given.get("conversation_id")
+    session = Session("" if named is None else str(named))
+    return CallerContext(given=given, trace_id=given.get("trace_id"), session=session)
 
 
 def _log(event: str, name: str, context: object, **facts: object) -> None:

@@ -13,6 +13,7 @@ from django.conf import settings
 
 from catalog import clock
 from catalog.filesystem import Filesystem
+from catalog.sessions import Session
 from catalog.stops import Stop
 
 __all__ = ["Budget", "Deadline", "Filesystem", "Resources", "ToolContext", "provide_resource"]
@@ -127,10 +128,6 @@ class Resources:
         if hasattr(thing, "snapshot") and type(thing) not in self._opened:
             self._keep(type(thing), thing)
 
-    def offer(self, kind: type[ResourceT], maker: Callable[[], ResourceT]) -> None:
-        """Let this call have a resource of this type too, made when it first asks."""
-        self._makers = {**self._makers, kind: maker}
-
     def get(self, kind: type[ResourceT]) -> ResourceT:
         """Return the resource of this type; raise LookupError when the call has none."""
         found = self.get_optional(kind)
@@ -186,7 +183,10 @@ def _do_nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """One call as its handler sees it; the last three are None outside an agent."""
+    """One call as its handler sees it; the last three are None outside an agent.
+
+    `session` is that of the call's owner: `session[Plan].latest()` is the to-do list of the planning tools.
+    """
 
     call_id: str = ""
     plan_id: str | None = None
@@ -194,7 +194,7 @@ class ToolContext:
     attempt: int = 1
     idempotency_key: str | None = None
     requested_by: int | None = None
-    session: Any = None
+    session: Session | None = None
     memory: Mapping[str, Any] = field(default_factory=dict)
     deadline: Deadline | None = None
     budget: Budget | None = None

@@ -13,12 +13,13 @@ from catalog.definitions import Tool
 from catalog.dispatch import Allow, CallFacts, Gate, Hold, dispatch
 from catalog.errors import DeadlineExceededError, MalformedJSON, PromptEvaluationError, VisibilityExpansionRequired
 from catalog.results import ToolResult
+from catalog.sessions import Session
 
 
 class Circumstances(TypedDict, total=False):
     """What `invoke` may be given beside the tool and its arguments."""
 
-    session: Any
+    session: Session | None
     deadline: Deadline | None
     gate: Gate
     resources: Iterable[object]
@@ -41,7 +42,7 @@ def invoke(
     """
     found, arguments = _found(tool), _decoded(arguments)
     context = make_context(
-        session=circumstances.get("session"),
+        session=circumstances.get("session") or Session(),
         deadline=circumstances.get("deadline"),
         resources=Resources(circumstances.get("resources", ())),
     )
@@ -60,8 +61,8 @@ def invoke(
 
 
 def make_context(**fields: Any) -> ToolContext:
-    """Make a context of these fields; what is left out has the value of a call outside plans."""
-    return ToolContext(**{"call_id": "call_test", **fields})
+    """Make a context of these fields; what is left out is as in a call outside plans, in a session of its own."""
+    return ToolContext(**{"call_id": "call_test", "session": Session(), **fields})
 
 
 @contextmanager

@@ -9,15 +9,16 @@ from catalog.context import Budget, Deadline, ToolContext
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
 from plans import agent_steps
+from plans.sessions import StoredSession
 from plans.work import Memory, Order, PlanFacts, Run
 
 
 def for_handler(run: Run) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
-    own = {"deadline": _deadline(run.plan, run.seconds, run.stop), "resources": run.resources()}
+    own = {"deadline": _deadline(run.plan, run.seconds, run.stop)}
     budget = replace(run.budget, seconds=run.seconds) if run.budget else Budget(run.seconds)
     return ToolContext(
-        **_surroundings(run.plan, run.step.step_id, run.order)
+        **_surroundings(run.plan, run.step.step_id, run.order, run.sent)
         | {"requested_by": run.call.requested_by_id, "budget": budget, **own, **agent_steps.surroundings(run.step)},
         call_id=run.call.public_id,
         idempotency_key=run.call.public_id,
@@ -30,18 +31,20 @@ def for_preview(plan: PlanFacts, step_id: int, order: Order) -> ToolContext:
     """Build what a preview is given: there is no call yet."""
     timeout = order.target.tool.timeout
     own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
-    return ToolContext(**_surroundings(plan, step_id, order), **own)
+    return ToolContext(**_surroundings(plan, step_id, order, []), **own)
 
 
-def _surroundings(plan: PlanFacts, step_id: int, order: Order) -> dict[str, Any]:
-    memory = Memory(plan.pk)
+def _surroundings(plan: PlanFacts, step_id: int, order: Order, sent: list[Any]) -> dict[str, Any]:
+    memory, asker = Memory(plan.pk), order.asker or plan.asker
+    session = StoredSession(asker, sent)
+    if order.target.tool.is_async:  # it lives on an event loop, where nothing may be read from the database later
+        session.read_ahead()
     return {
         "plan_id": plan.ref,
         "step_id": step_id,
-        "requested_by": (order.asker or plan.asker).user_id,
-        "session": plan.session or None,
+        "requested_by": asker.user_id,
+        "session": session,
         "trace_id": trace_id_of(plan.traceparent),
-        # An async tool lives on an event loop, where nothing may be read from the database later.
         "memory": dict(memory) if order.target.tool.is_async else memory,
     }
 

@@ -5,6 +5,7 @@ not ended). A session is of an agent's token, or of a person; without a name it 
 the one that no other has replaced.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -12,10 +13,10 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from catalog.errors import Conflict, ToolValidationError
 from catalog.models import ApiToken, Call
+from catalog.sessions import Session
 from plans.models import Plan, Step
 from plans.planning_tools import documents
 from plans.planning_tools.rules import after
-from plans.planning_tools.session import Session
 from plans.states import PLAN_TERMINAL, StepStatus
 
 if TYPE_CHECKING:
@@ -96,33 +97,44 @@ class StoredSession(Session):
     """The session of a call that runs: its list is read from rows, what is sent waits for the call's end.
 
     `sent` is stored by the transaction that finishes the call (`plans.session_writes`), and only when it worked.
+    Values of other types are not stored: they last as long as the call.
     """
 
     def __init__(self, asker: "Asker", sent: list[Any]) -> None:
         super().__init__(asker.session)
-        self._key = SessionKey.of_asker(asker)
+        self._asker = asker
         self._sent = sent
         self._may_change = True
+        self._read: Callable[[], documents.Plan | None] = self._stored
+
+    def read_ahead(self) -> None:
+        """Read the list now, for a call that must not read from the database later."""
+        stored = self._stored()
+        self._read = lambda: stored
+
+    def _stored(self) -> documents.Plan | None:
+        row = SessionKey.of_asker(self._asker).current_list()
+        self._may_change = row is None or row.can_modify
+        return document_of(row) if row else None
 
     def latest(self, kind: type[ValueT]) -> ValueT | None:
-        """Return the list as it will be after what was sent; None for anything else, which is not kept."""
+        """Return the list as it will be after what was sent, or the value of another type."""
         if kind is not documents.Plan:
-            return None
-        row = self._key.current_list()
-        self._may_change = row is None or row.can_modify
-        plan = document_of(row) if row else None
+            return super().latest(kind)
+        plan = self._read()
         for command in self._sent:
             plan = after(plan, command)
         return cast("ValueT | None", plan)
 
     def takes(self, event: type) -> bool:
-        """Say whether events of this type change the list."""
-        return issubclass(event, documents.SetupPlan | documents.AddStep | documents.UpdateStep)
+        """Say whether events of this type change the list, or a reducer takes them in."""
+        return _changes_list(event) or super().takes(event)
 
     def send(self, event: object) -> None:
         """Keep a command until the call has worked. Raises ToolValidationError for a list that may not change."""
-        if not self.takes(type(event)):
-            raise TypeError(f"A stored session takes commands of the planning tools, not {type(event).__name__}.")
+        if not _changes_list(type(event)):
+            super().send(event)
+            return
         if not self._may_change:
             raise ToolValidationError(FIXED)
         self._sent.append(event)
@@ -130,15 +142,20 @@ class StoredSession(Session):
     @property
     def changed(self) -> bool:
         """Whether anything was sent."""
-        return bool(self._sent)
+        return bool(self._sent) or super().changed
 
     def snapshot(self) -> Any:
-        """Return what was sent so far."""
-        return tuple(self._sent)
+        """Return what was sent so far, and the values in memory."""
+        return tuple(self._sent), super().snapshot()
 
     def restore(self, taken: Any) -> None:
         """Forget what was sent since."""
-        self._sent[:] = taken
+        self._sent[:], values = taken
+        super().restore(values)
+
+
+def _changes_list(event: type) -> bool:
+    return issubclass(event, documents.SetupPlan | documents.AddStep | documents.UpdateStep)
 
 
 def see_that_it_is_no_list(plan: Plan) -> None:

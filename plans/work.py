@@ -12,15 +12,13 @@ from django.db import connection
 from approvals.edits import Edited
 from approvals.errors import Drift
 from approvals.policy import Rule
-from catalog.context import Budget, Resources
+from catalog.context import Budget
 from catalog.models import Call
 from catalog.secrets import Secret, shown_text
 from catalog.snapshot import CallableTool
 from catalog.stops import Stop
 from plans.claims import Claimed
 from plans.models import Plan
-from plans.planning_tools.session import Session
-from plans.sessions import StoredSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +128,6 @@ class Run:
     began: float = field(default_factory=monotonic, compare=False)
     left_at: list[datetime] = field(default_factory=list, compare=False)
     sent: list[Any] = field(default_factory=list, compare=False)
-
-    def resources(self) -> Resources:
-        """Return what the handler may use: what the process provides, and the session of whoever asked."""
-        made = Resources()
-        made.offer(Session, lambda: StoredSession(self.order.asker or self.plan.asker, self.sent))
-        return made
 
     @property
     def seconds(self) -> float:

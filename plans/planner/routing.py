@@ -9,10 +9,15 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, Literal
 
+from django.contrib.auth.models import User
+
+from catalog.access import act_through
 from catalog.base_tool import answer_of, safe_execute
+from catalog.definitions import SafetyLevel
 from catalog.dispatch import Outcome
 from catalog.errors import ToolError, ToolgateError
-from catalog.models import Call, new_call_id
+from catalog.models import ApiToken, Call, new_call_id
+from catalog.permissions import check_scope
 from catalog.registry import get_tool, unknown_tool
 from catalog.states import PUBLIC_STATUS
 from plans.calls import CallOrder, create_call
@@ -35,11 +40,14 @@ Route = Literal["execute_tools", "generate_response", "execute_queries"]
 State = Mapping[str, Any]
 WAITS = "A person has to approve this before it runs. Nothing has been done yet."
 RUNS_ON = "This is not done yet. It goes on, and its call will have the result."
+NEEDS_REQUESTER = "This tool needs somebody who asks for the call: name a User or an ApiToken as requester."
 NO_CALL = "This is no tool call: one is an object with the tool's name as tool, and its arguments as args."
 NO_ARGUMENTS = "The args of a tool call are an object: each argument under its name."
 LOOK_SECONDS = 0.05
 MARGIN_SECONDS = 5.0
 LONGEST_GOAL = 200
+LONGEST_NAME = 128
+"""Characters of a session's name."""
 
 
 def should_execute_tools(state: State) -> Route:
@@ -55,12 +63,14 @@ async def execute_tools(state: State) -> dict[str, Any]:
     """Run the planner's tool calls one after the other, whatever becomes of each; never raises for what one does.
 
     `tool_results` has contract C's result of each tool by its name, the last one where a tool was called twice;
-    `results` has all of them in order, each with its call's id. With a `requester` (a `Requester`) in the state each is
-    a call through the gate, and one that waits for people says so; without one only what needs nobody's approval runs.
+    `results` has all of them in order, each with its call's id. With a `requester` in the state (a User, an ApiToken or
+    a `Requester`) each is a call through the gate, and one that waits for people says so; a User's and a token's stand
+    in the session that has the conversation's id. Without one only safe tools run. Raises TypeError for another one.
     """
+    by = state.get("requester")
+    if not isinstance(by, Requester | User | ApiToken | None):
+        raise TypeError(f"The requester of a state is a User or an ApiToken, not a {type(by).__name__}.")
     calls = state.get("tool_calls") or []
-    if not calls:
-        return {"tool_results": {}}
     ordered = [await _one(call, state) for call in (calls if isinstance(calls, list | tuple) else [calls])]
     return {"tool_results": {each["tool"]: each["result"] for each in ordered}, "results": ordered}
 
@@ -70,7 +80,7 @@ async def _one(call: Any, state: State) -> dict[str, Any]:
     asked = call.model_dump() if isinstance(call, PlannedCall) else call
     if not isinstance(asked, Mapping) or not isinstance(asked.get("tool"), str):
         return _told("", new_call_id(), _failed(NO_CALL, NO_CALL))
-    name, args, by = asked["tool"], asked.get("args"), state.get("requester")
+    name, args = asked["tool"], asked.get("args")
     args = {} if args is None else args
     tool = get_tool(name)
     if tool is None:
@@ -79,12 +89,27 @@ async def _one(call: Any, state: State) -> dict[str, Any]:
     if not isinstance(args, Mapping):
         return _told(name, new_call_id(), _failed(NO_ARGUMENTS, NO_ARGUMENTS))
     try:
-        if isinstance(by, Requester):
+        if state.get("requester") is not None:
+            by = await in_database(_requester_of, state)
             return await _through_the_gate(name, dict(args), str(asked.get("reason") or ""), by)
+        if tool.safety_level != SafetyLevel.SAFE:
+            raise ToolError(NEEDS_REQUESTER)
         return _told(name, new_call_id(), await safe_execute(tool, dict(args), _context(state)))
     except ToolgateError as refusal:
         said = refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
         return _told(name, new_call_id(), _failed(said, said))
+
+
+def _requester_of(state: State) -> Requester:
+    """Return who asks for the calls of a state. Raises NotAllowed for a person or token that may call no tools."""
+    by = state["requester"]
+    if isinstance(by, Requester):
+        return by
+    token = by if isinstance(by, ApiToken) else None
+    user = act_through(token) if token else by
+    check_scope("calls:create", user, token)
+    conversation = _context(state)["conversation_id"]
+    return Requester(user, token, via="shell", session="" if conversation is None else str(conversation)[:LONGEST_NAME])
 
 
 def _context(state: State) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 `Session` works in memory, for tests and agents of one process; the catalog's tools keep it in rows (`plans.sessions`).
 """
 
+from catalog.sessions import Session
 from plans.planning_tools.documents import AddStep, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep
 from plans.planning_tools.section import PlanningToolsSection
-from plans.planning_tools.session import Session
 
 __all__ = ["AddStep", "Plan", "PlanStep", "PlanningToolsSection", "ReadPlan", "Session", "SetupPlan", "UpdateStep"]

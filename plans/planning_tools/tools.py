@@ -9,10 +9,10 @@ from catalog.context import ToolContext
 from catalog.definitions import Tool, ToolExample
 from catalog.errors import PromptEvaluationError
 from catalog.results import ToolResult
+from catalog.sessions import Reducer, Session
 from plans.planning_tools.binding import PlanningBinding
 from plans.planning_tools.documents import AddStep, Command, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep
 from plans.planning_tools.rules import after, carry_out, read
-from plans.planning_tools.session import Reducer, Session
 
 CATEGORY = "planning"
 PlanTool = Tool[Any, Plan]
@@ -60,8 +60,7 @@ class Planning:
 
     def _session_of(self, context: ToolContext) -> Session:
         """Return the session of the call. Raises RuntimeError for a call of a session that these are not bound to."""
-        given = context.session
-        session = given if isinstance(given, Session) else context.resources.get_optional(Session)
+        session = context.session
         if self._own is not None and session is not self._own:
             raise RuntimeError("These planning tools are bound to another session.")
         if session is None:

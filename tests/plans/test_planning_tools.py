@@ -1,15 +1,16 @@
 """The planning tools: every message and rule of the session's list, in memory."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from catalog.errors import ToolDefinitionError, ToolValidationError
+from catalog.errors import PromptEvaluationError, ToolDefinitionError, ToolValidationError
 from catalog.registry import get_tool, initialize_tools
 from catalog.results import ToolResult, render
 from catalog.testing import clean_registry, invoke, make_context
-from catalog.tools import register_implementation, register_tool, tool
+from catalog.tools import ToolContext, register_implementation, register_tool, tool
 from plans.planning_tools import AddStep, Plan, PlanningToolsSection, PlanStep, ReadPlan, Session, SetupPlan, UpdateStep
 from plans.planning_tools.rules import MAX_STEPS, carry_out
 from plans.planning_tools.tools import planning_tools
@@ -97,11 +98,12 @@ def test_read_counts_the_steps_and_says_when_there_are_none(chat):
 
 
 def test_every_tool_returns_the_plan(chat):
-    shown = {"objective": "Try it", "status": "active", "steps": [{"step_id": 1, "title": "a", "status": "pending"}]}
-    assert chat.setup("Try it", "a").value == shown
-    assert chat.read().value == shown
-    assert chat.update(1, title="b").value == {**shown, "steps": [{"step_id": 1, "title": "b", "status": "pending"}]}
-    assert chat.add("c").value["steps"][1] == {"step_id": 2, "title": "c", "status": "pending"}
+    plan = Plan("Try it", "active", (PlanStep(1, "a", "pending"),))
+    assert chat.setup("Try it", "a").value == plan
+    assert chat.read().value == plan
+    assert plan.render() in render(chat.read())
+    assert chat.update(1, title="b").value == replace(plan, steps=(PlanStep(1, "b", "pending"),))
+    assert chat.add("c").value.steps[1] == PlanStep(2, "c", "pending")
 
 
 @pytest.mark.parametrize("call", ["add", "update", "read"])
@@ -278,9 +280,11 @@ def test_a_handler_raises_its_refusals_as_validation_errors():
         READ.handler(ReadPlan(), context=make_context(session=Session()))
 
 
-def test_a_call_without_a_session_fails():
-    with pytest.raises(Exception, match="This call has no session to plan in"):
-        invoke(READ, {})
+def test_a_call_that_names_no_session_has_one_of_its_own():
+    assert invoke(SETUP, {"objective": "Try it"}).success
+    assert refusal(invoke(READ, {})) == "No plan is currently initialised."
+    with pytest.raises(PromptEvaluationError):
+        READ.handler(ReadPlan(), context=ToolContext())
 
 
 def test_a_reducer_that_fails_leaves_everything_as_it_was_and_the_result_says_so(chat):

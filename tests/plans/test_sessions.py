@@ -9,7 +9,9 @@ from django.contrib.auth.models import User
 
 from catalog import dispatch
 from catalog.models import ApiToken, Call
+from catalog.sessions import Session
 from catalog.tokens import create_token
+from catalog.tools import ToolContext
 from plans import engine
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
@@ -198,6 +200,29 @@ def test_a_person_has_one_list_by_page_and_by_their_own_tokens(ada):
     Agent(ada, "s", token).call("update_step", step_id=1, status="done")
     row.refresh_from_db()
     assert row.status == "completed"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_handler_finds_the_session_in_its_context(agent, stage):
+    """As under `catalog.testing`: sync, async, in a preview, and in the default session."""
+    agent.setup("a")
+    seen: list[object] = []
+
+    def look(value: object, context: ToolContext) -> None:
+        assert context.session is not None
+        assert context.resources.get_optional(Session) in (context.session, None)
+        seen.append(context.session[documents.Plan].latest())
+
+    stage.acts |= {"safe": look, "safe_async": look}
+    stage.previews["dangerous"] = look
+    for tool in ("safe", "safe_async", "dangerous"):
+        call = create_call(CallOrder(tool, {"value": 1}), by=agent.by)
+        work_off(Plan.objects.get(public_id=call.plan_ref))
+    assert seen == [document_of(agent.row)] * 3
+    agent.name = ""
+    nameless = create_call(CallOrder("safe", {"value": 1}), by=agent.by)
+    work_off(Plan.objects.get(public_id=nameless.plan_ref))
+    assert seen[3:] == [None]
 
 
 def test_a_session_without_a_name_is_the_default_one_of_its_owner(agent):

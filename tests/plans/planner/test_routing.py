@@ -9,6 +9,7 @@ from approvals import witness
 from catalog.models import Call
 from catalog.registry import register_tool
 from catalog.testing import clean_registry
+from catalog.tokens import create_token
 from catalog.tools import BaseTool
 from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools
 from plans.planner.routing import document_of
@@ -24,13 +25,22 @@ class Noting(BaseTool):
 
     def __init__(self) -> None:
         self.given: list[object] = []
+        self.contexts: list[dict[str, Any]] = []
 
     async def execute(self, args, context):
         """Fail for a text, raise for None."""
         self.given.append((args, context["trace_id"]))
+        self.contexts.append(context)
         if "none" in args:
             raise RuntimeError("kaboom")
         return {"success": "value" in args, "data": args.get("value"), "error": None if "value" in args else "empty"}
+
+
+class Cautious(Noting):
+    """Changes something."""
+
+    name = "cautious_noting"
+    safety_level = "cautious"
 
 
 class Dangerous(Noting):
@@ -45,6 +55,7 @@ def noting():
     with clean_registry():
         made = Noting()
         register_tool(made)
+        register_tool(Cautious())
         register_tool(Dangerous())
         yield made
 
@@ -72,7 +83,7 @@ def test_tools_come_before_questions_and_those_before_searches(state, route):
 
 @pytest.mark.parametrize("state", [{}, {"tool_calls": None}, {"tool_calls": []}])
 def test_no_calls_are_no_results(state):
-    assert asyncio.run(execute_tools(state)) == {"tool_results": {}}
+    assert asyncio.run(execute_tools(state)) == {"tool_results": {}, "results": []}
 
 
 def test_each_runs_in_order_and_the_last_of_a_name_wins(noting):
@@ -119,9 +130,33 @@ def test_refused_call_leaves_other_results(noting, ada, monkeypatch, fault):
     assert not Call.objects.exists()
 
 
-def test_what_needs_people_does_not_run_without_anybody_who_asks(noting):
-    result = run(call("dangerous_noting", value=1))["tool_results"]["dangerous_noting"]
-    assert (result["success"], "approval" in result["error"]) == (False, True)
+@pytest.mark.parametrize("tool", ["cautious_noting", "dangerous_noting"])
+def test_only_safe_tools_run_without_anybody_who_asks(noting, tool):
+    result = run(call(tool, value=1))["tool_results"][tool]
+    assert (result["success"], result["error"]) == (False, routing.NEEDS_REQUESTER)
+
+
+def test_a_tool_is_given_the_ids_of_its_state(noting):
+    """One that the state lacks is None."""
+    state = {"conversation_context": {"conversation_id": 7}, "user_context": {"conference_id": 3}}
+    asyncio.run(execute_tools({"tool_calls": [call(value=1)], **state}))
+    run(call(value=2))
+    ids = ("trace_id", "conversation_id", "conference_id")
+    assert [[context[name] for name in ids] for context in noting.contexts] == [[None, 7, 3], ["t-1", None, None]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_call_is_recorded_for_whoever_asks(executor, workspace, ada, vera):
+    """A person, or a token with its scope; nobody else's call runs."""
+    agent, _ = create_token(user=ada, kind="agent", scopes=["calls:create"])
+    reads_only, _ = create_token(user=ada, kind="agent", scopes=["plans:read"])
+    search, state = call("apropos_search", query="dumps"), {"conversation_context": {"conversation_id": "chat"}}
+    ran = [run(search, requester=by, **state)["results"][0] for by in (ada, agent, reads_only, vera)]
+    assert [each["result"]["success"] for each in ran] == [True, True, False, False]
+    recorded = list(Call.objects.order_by("pk").values_list("public_id", "requested_by", "token", "session"))
+    assert recorded == [(ran[0]["call"], ada.pk, None, "chat"), (ran[1]["call"], ada.pk, agent.pk, "chat")]
+    with pytest.raises(TypeError):
+        run(search, requester="ada")
 
 
 @pytest.mark.django_db(transaction=True)

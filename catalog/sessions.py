@@ -1,4 +1,4 @@
-"""A session in memory: one value of each type, changed by reducers that take in what was sent.
+"""The session of a call, in memory: one value of each type, changed by reducers that take in what was sent.
 
 The pipeline treats a session as it does a resource: what a failed call sent is undone.
 """
