@@ -25,8 +25,26 @@ from catalog.results import Preview, ToolResult, as_result, format_error_respons
 from catalog.runners.python import settle
 from catalog.schemas import Validator
 from catalog.secret_places import SecretPlaces
-from catalog.signatures import UNTYPED, Binding, Handler, binding_for, identifier_in, model_binding, output_of
-from catalog.tool_rules import judge_examples, judge_name, judge_options, judge_typed, judge_types, words_of
+from catalog.signatures import (
+    UNTYPED,
+    Binding,
+    Handler,
+    binding_for,
+    identifier_in,
+    is_unannotated,
+    model_binding,
+    output_of,
+    typed_output,
+)
+from catalog.tool_rules import (
+    is_concrete,
+    judge_examples,
+    judge_name,
+    judge_options,
+    judge_typed,
+    judge_types,
+    words_of,
+)
 
 ParamsT = TypeVar("ParamsT")
 ResultT = TypeVar("ResultT")
@@ -101,7 +119,8 @@ class ToolExample(Generic[ParamsT, ResultT]):
 class Tool(Generic[ParamsT, ResultT]):
     """A named affordance an agent may call; `timeout` in seconds, `rate_limit` such as "5/min" or "1/5s,20/h".
 
-    The handler's annotations say what it takes and gives, or `Tool[Params, Result]` does for a tool without one.
+    The handler's annotations say what it takes and gives, or `Tool[Params, Result]` does: for a tool without a handler,
+    and for whatever the handler leaves unannotated.
     `identifier` names the parameter that `requires_identifier` asks for: else "identifier", else the first required.
     `hunks` names the parameter that holds a whole new text: reviewers may accept its change hunk by hunk.
     `when_rejected` is what the model is told beside the reviewer's reason; `{path}` stands for that argument.
@@ -138,6 +157,8 @@ class Tool(Generic[ParamsT, ResultT]):
     _declared_reversibility: Reversibility | None = field(init=False, default=None, repr=False)
     _previewer: Handler | None = field(init=False, default=None, repr=False)
     _alias: Any = field(init=False, default=None, repr=False)
+    _awaits_types: bool = field(init=False, default=False, repr=False)
+    _refusal: ToolDefinitionError | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         judge_name(self.name)
@@ -160,10 +181,12 @@ class Tool(Generic[ParamsT, ResultT]):
             judge_typed(self)
         if self.handler is not None and not callable(self.handler):
             raise ToolDefinitionError(f"The handler of {self.name} must be a function, not {self.handler!r}.")
+        is_declared = self.bound is not None or self.query_type_models is not None
+        self._awaits_types = not is_declared and self.handler is not None and is_unannotated(self.handler)
         self._take(*self._types())
 
     def _types(self) -> tuple[Binding, Any, dict[str, Any] | None]:
-        if self.handler is None:
+        if self.handler is None or self._awaits_types:
             return self.bound or Binding({"type": "object"}), UNTYPED, None
         binding = self.bound or binding_for(self.handler, self.query_type_models)
         return (binding, *(output_of(self.handler) if self.typed_result else (UNTYPED, None)))
@@ -172,6 +195,8 @@ class Tool(Generic[ParamsT, ResultT]):
         """Settle what the tool takes and gives, and judge what depends on it."""
         self.binding, self._result_type, self.output_schema = binding, result_type, output_schema
         self.rates = _rates_of(self)
+        if self._awaits_types:
+            return
         judge_options(self)
         if self.handler is not None:
             judge_examples(self, result_type)
@@ -184,12 +209,32 @@ class Tool(Generic[ParamsT, ResultT]):
     @__orig_class__.setter
     def __orig_class__(self, alias: Any) -> None:
         self._alias = alias
+        params, result = get_args(alias)
         if self.handler is None and self.bound is None:
-            params, result = get_args(alias)
             self._take(model_binding(params), result, None)
+        elif self._awaits_types:
+            self._take_types(params, result)
+        elif self.bound is None and self._result_type is UNTYPED and is_concrete(result):
+            self._result_type, self.output_schema = typed_output(result)
+
+    def _take_types(self, params: Any, result: Any) -> None:
+        """Take what `Tool[Params, Result]` says in place of annotations; typing may keep its errors to itself."""
+        try:
+            with about_tool(self.name):
+                binding, output = model_binding(params), output_of(self.handler)
+                self._awaits_types = False
+                self._take(binding, *(typed_output(result) if output[0] is UNTYPED else output))
+        except ToolDefinitionError as refusal:
+            self._refusal = refusal
+            raise
 
     def judge_types(self) -> None:
-        """Raise ToolDefinitionError when `Tool[Params, Result]` says something else than the handler."""
+        """Raise ToolDefinitionError for a handler without types, or of other ones than `Tool[Params, Result]` says."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._awaits_types:
+            with about_tool(self.name):
+                binding_for(self.handler)
         if self._alias is not None:
             judge_types(self, get_args(self._alias), self._result_type)
 

@@ -24,6 +24,7 @@ Handler = Callable[..., Any]
 Schema = dict[str, Any]
 
 _JSON_TYPES = frozenset({str, int, float, bool, type(None), Any, dict, list})
+_NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _CONTAINERS = frozenset({dict, list, Union, types.UnionType})
 _MISSING = inspect.Parameter.empty
 UNTYPED: Any = _MISSING
@@ -122,7 +123,7 @@ class ModelBinding(Binding):
         """Call with the typed value."""
         value = self._build(arguments)
         if not self._spread:
-            return function(**_wanted(function, {"params": value, "context": context}))
+            return _called_with(function, value, context)
         given = {name.removeprefix(_FIELD): getattr(value, name) for name in value.model_fields_set}
         return function(**given, **_wanted(function, {"context": context}))
 
@@ -137,7 +138,7 @@ class NoParameters(Binding):
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with None."""
-        return function(**_wanted(function, {"params": None, "context": context}))
+        return _called_with(function, None, context)
 
 
 class QueryBinding(Binding):
@@ -201,6 +202,16 @@ def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) 
     return KeywordBinding(typed.input_schema) if plain else typed
 
 
+def is_unannotated(handler: Handler) -> bool:
+    """Say whether a handler takes one value beside its context and does not say of what type."""
+    try:
+        parameters = [each for each in inspect.signature(handler).parameters.values() if each.name != "context"]
+    except (TypeError, ValueError):
+        return False
+    one = parameters[0] if len(parameters) == 1 else None
+    return one is not None and one.kind in _NAMED and one.name not in hints_of(handler)
+
+
 def model_binding(params_type: Any) -> Binding:
     """Return the binding of one typed value; None stands for no parameters."""
     return NoParameters() if params_type in (None, type(None)) else ModelBinding(params_type)
@@ -261,7 +272,12 @@ def output_of(handler: Handler) -> tuple[Any, Schema | None]:
     kind = hints_of(handler).get("return", _MISSING)
     if get_origin(kind) is ToolResult:
         kind = get_args(kind)[0]
-    if kind in (_MISSING, Any, ToolResult):
+    return (_MISSING, None) if kind is ToolResult else typed_output(kind)
+
+
+def typed_output(kind: Any) -> tuple[Any, Schema | None]:
+    """Return a result type and its JSON Schema where there is one; of Any or none at all that it is not known."""
+    if kind in (_MISSING, Any):
         return _MISSING, None
     try:
         schema = TypeAdapter(kind).json_schema(mode="serialization")
@@ -343,6 +359,15 @@ def _is_plain(annotation: Any) -> bool:
 def _wanted(function: Handler, offered: Mapping[str, Any]) -> dict[str, Any]:
     names = accepted_names(function)
     return {name: value for name, value in offered.items() if name in names}
+
+
+def _called_with(function: Handler, value: object, context: object) -> Any:
+    """Call a function of one value, which it names `params` or, where a type says what it is, as it likes."""
+    names = accepted_names(function)
+    beside = {"context": context} if "context" in names else {}
+    if "params" in names:
+        return function(params=value, **beside)
+    return function(value, **beside) if names - {"context"} else function(**beside)
 
 
 def _below(prefix: str, path: str) -> str:

@@ -149,17 +149,17 @@ def judge_types(tool: "Tool[Any, Any]", declared: Sequence[Any], result_type: An
     """Raise ToolDefinitionError unless the types written as `Tool[Params, Result]` are those of the handler."""
     params, result = declared
     binding = tool.binding
-    if isinstance(binding, ModelBinding) and _is_concrete(params) and binding.params_type is not params:
+    if isinstance(binding, ModelBinding) and is_concrete(params) and binding.params_type is not params:
         raise ToolDefinitionError(
             f"{tool.name} is declared to take {_named(params)}, but its handler takes {_named(binding.params_type)}."
         )
-    if _is_concrete(result) and _is_concrete(result_type) and result_type != result:
+    if is_concrete(result) and is_concrete(result_type) and result_type != result:
         raise ToolDefinitionError(
             f"{tool.name} is declared to give {_named(result)}, but its handler gives {_named(result_type)}."
         )
 
 
-def _is_concrete(kind: Any) -> bool:
+def is_concrete(kind: Any) -> bool:
     """Say whether an annotation names a type to compare: not Any, not a type variable, not missing."""
     return (
         kind is not Any and kind is not inspect.Parameter.empty and (isinstance(kind, type) or bool(get_origin(kind)))

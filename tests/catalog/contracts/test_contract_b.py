@@ -64,6 +64,23 @@ def test_the_example_registration_works_as_it_is_written():
     assert (tool.accepts_overrides, len(tool.examples)) == (True, 1)
 
 
+def test_a_handler_needs_no_annotations_that_the_type_gives():
+    """Whatever it calls its value; what it annotates itself is compared as ever."""
+    found = LookupResult("abc-123", "https://...")
+    handlers = (lambda params, *, context: ToolResult.ok(found), lambda wanted: found, lookup_handler)
+    for handler in handlers:
+        made = lookup(handler=handler)
+        assert made.input_schema == lookup().input_schema
+        assert made.output_schema == lookup().output_schema
+        assert invoke(made, {"entity_id": "abc-123"}).value == found
+        assert not invoke(made, {"entity": "abc-123"}).success
+    assert invoke(Tool[None, str](name="now", description="Tell.", handler=lambda _: "noon"), {}).value == "noon"
+    with pytest.raises(ToolDefinitionError):
+        register_tool(Tool(name="untyped", description="Look.", handler=lambda params: found))
+    with pytest.raises(ToolDefinitionError):
+        register_tool(lookup(handler=lambda params: found, examples=(example(output="text"),)))
+
+
 @pytest.mark.parametrize("name", ["a", "x" * 64, "look-up_2", "0"])
 def test_a_name_of_the_rule_is_taken(name):
     assert lookup(name=name).name == name
@@ -198,11 +215,11 @@ def test_the_model_reads_message_blank_line_value(result, text):
 
 
 def test_the_context_is_immutable_and_has_what_the_contract_names():
-    context = make_context(deadline=Deadline.after(5), budget=Budget(seconds=5), session="s", memory={"a": 1})
+    context = make_context(deadline=Deadline.after(5), budget=Budget(seconds=5), memory={"a": 1})
     for name in ("prompt", "rendered_prompt", "adapter", "session", "deadline", "budget", "resources", "filesystem"):
         assert hasattr(context, name)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        context.session = "other"  # type: ignore[misc]
+        context.session = None  # type: ignore[misc]
     with pytest.raises(TypeError):
         context.memory["b"] = 2  # type: ignore[index]
 
