@@ -26,6 +26,8 @@ from plans.services import Requester
 from plans.strategies import PlanningStrategy
 
 REPAIRS = 2
+PLAN_FAILED = "Plan failed: "
+"""How contract C begins the error of an answer that cannot be read."""
 SECONDS = 120.0
 RATE = "10/min"
 """How often one caller may ask for a draft: each asks a model up to three times, which somebody pays for."""
@@ -93,7 +95,7 @@ class Drafting:
             said = [*said, *prompt.correction(last.answer.text, last.judged.errors)]
         if not isinstance(last, Round):
             assert last is not None  # noqa: S101 (it was asked at least once)
-            raise last
+            raise AnswerUnreadable(PLAN_FAILED + last.message, last.text, last.tokens)
         return self._told(last)
 
     async def _ask(self, instructions: str, said: Sequence[Said]) -> Round | AnswerUnreadable:

@@ -98,6 +98,7 @@ def test_malformed_answers_fail_the_draft(scripted, ada):
     scripted.says("No.", "No.", "No.")
     call = draft(ada)
     assert (call.status, call.error_kind) == ("failed", "model_unreadable")
+    assert call.message.startswith("Plan failed: ")
     assert drafts.drafted(call) is None
     assert len(scripted.asked) == 3
 
