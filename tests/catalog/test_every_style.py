@@ -1,7 +1,10 @@
 """The example module: a tool in each way of declaring is exported to everyone, tried on its page, called in a plan."""
 
 import json
+import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from catalog.models import Call, Tool
 from catalog.registry import _TOOLS, get_tool
 from catalog.results import STANDARD_FIELDS
 from catalog.sync import sync_tools
-from catalog.testing import make_context
+from catalog.testing import clean_registry, make_context
 from plans.models import Plan
 from tests.builders import call_of, make_plan, step, work_off
 from tests.pages import Pages
@@ -127,3 +130,13 @@ def test_no_arguments_find_anything_but_the_contracts_errors(synced, name, data)
     outcome = run(tool, checked, make_context())
     assert outcome.success, outcome.message
     assert set(standard_response(tool, checked, outcome)) >= STANDARD_FIELDS
+
+
+def test_the_examples_of_the_guide_run(monkeypatch):
+    """Block by block, as one module."""
+    guide = (EXAMPLES.parent / "tools.md").read_text()
+    module = ModuleType("guide_for_tool_authors")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with clean_registry():
+        for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
+            exec(block, vars(module))  # noqa: S102 (the guide is ours)
