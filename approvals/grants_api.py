@@ -153,7 +153,7 @@ class GrantDetail(GrantEndpoint):
         """Show one grant."""
         return self.shown(public_id)
 
-    @extend_schema("grants_revoke", responses=GrantSerializer)
+    @extend_schema("grants_revoke", responses={200: GrantSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End a grant now; 409 when it has ended already. It is kept."""
         grants.revoke(self.grant(public_id), by=self.user)

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -40,13 +40,21 @@ class ChoiceBody(StrictSerializer):
     time_zone = Text(required=False, max_length=64, help_text="Such as Europe/Berlin.")
 
 
+@extend_schema_field({"type": ["string", "null"], "pattern": "^[0-2][0-9]:[0-5][0-9]$", "examples": ["22:00"]})
+class HourField(serializers.TimeField):
+    """A time of day in hours and minutes, or null."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(format="%H:%M", allow_null=True, **options)
+
+
 class ChoiceSerializer(serializers.Serializer[Any]):
     """How a person is told; of addresses what may be shown, which keeps them when it is sent back."""
 
     by_mail = serializers.BooleanField()
     addresses = serializers.SerializerMethodField()
-    quiet_from = serializers.TimeField(format="%H:%M", allow_null=True)
-    quiet_until = serializers.TimeField(format="%H:%M", allow_null=True)
+    quiet_from = HourField()
+    quiet_until = HourField()
     time_zone = serializers.CharField()
 
     def get_addresses(self, choice: Any) -> list[str]:

@@ -29,6 +29,7 @@ from catalog.endpoints import Endpoint
 from catalog.errors import ParameterError
 from catalog.idempotency import answer_once
 from catalog.pages import page_of, page_schema, paged
+from catalog.problems import refusals
 from catalog.schemas import Problem, refuse
 
 READS = ["approvals:read", "policies:write"]
@@ -96,7 +97,7 @@ class PolicyDetail(PolicyEndpoint):
         policies.change(self.policy(public_id), self.body(PolicyChangeBody), by=self.user)
         return self.shown(public_id)
 
-    @extend_schema("policies_end", responses=PolicyDetailSerializer)
+    @extend_schema("policies_end", responses={200: PolicyDetailSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End a policy; it is kept for the requests it held. Administrators only."""
         policies.end(self.policy(public_id), by=self.user)
@@ -121,7 +122,7 @@ class PolicyBackTest(PolicyEndpoint):
 
     required_scopes: ClassVar = {"POST": WRITES}
 
-    @extend_schema("policies_back_test", request=BackTestBody, responses=BackTestSerializer)
+    @extend_schema("policies_back_test", request=BackTestBody, responses={200: BackTestSerializer, **refusals(404)})
     def post(self, request: Request) -> Response:
         """Replay calls of the last days with a policy in place: what it would have held, allowed and denied."""
         if not policies.may_change(self.user):

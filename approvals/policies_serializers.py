@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from approvals.addresses import MOST_LETTERS
@@ -9,8 +10,8 @@ from approvals.back_test import MAX_DAYS
 from approvals.conditions import MAX_ROWS
 from approvals.desk_serializers import MomentField
 from approvals.models import Policy, PolicyRevision
-from approvals.policy_addresses import MAX_NOTIFY
-from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS, document_of
+from approvals.policy_addresses import MAX_NOTIFY, shown_of
+from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS
 from approvals.quorum import MAX_STAGES
 from catalog.intake import MAX_ID, Choice, Flag, JsonObject, PageQuery, StrictSerializer, Text, Whole
 from catalog.selectors import LEVELS
@@ -111,8 +112,47 @@ class RevisionSerializer(serializers.Serializer[Any]):
     created_by = serializers.CharField(source="created_by.username", allow_null=True, default=None)
 
 
-class PolicySerializer(serializers.Serializer[Any]):
-    """A policy with the terms in force, its fields as they are sent."""
+class MatchSerializer(serializers.Serializer[PolicyRevision]):
+    """The calls that a policy is about; what is empty fits anything."""
+
+    tool = serializers.CharField()
+    category = serializers.CharField()
+    safety_level = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment] # a field of that name
+    requester = serializers.CharField()
+    plan = serializers.CharField()
+    arguments = serializers.ListField(child=serializers.DictField(), source="conditions")
+    hours = serializers.CharField()
+
+
+class TermsSerializer(serializers.Serializer[Any]):
+    """The terms in force of a policy, its fields as they are sent; of addresses what may be shown."""
+
+    match = MatchSerializer(source="revision")
+    effect = serializers.ChoiceField(choices=EFFECTS, source="revision.effect")
+    message = serializers.CharField(source="revision.message")
+    stages = StageBody(many=True, source="revision.stages")
+    expires_seconds = serializers.IntegerField(source="revision.expires_seconds", allow_null=True)
+    on_expiry = serializers.ChoiceField(choices=PolicyRevision.OnExpiry.values, source="revision.on_expiry")
+    escalate_to = serializers.CharField(source="revision.escalate_to")
+    remind = serializers.BooleanField(source="revision.remind")
+    batchable = serializers.BooleanField(source="revision.batchable")
+    allow_self_review = serializers.BooleanField(source="revision.allow_self_review")
+    editor_may_approve = serializers.BooleanField(source="revision.editor_may_approve")
+    reason_required = serializers.BooleanField(source="revision.reason_required", allow_null=True)
+    min_review_seconds = serializers.IntegerField(source="revision.min_review_seconds")
+    typed_target = serializers.BooleanField(source="revision.typed_target")
+    fresh_sign_in_seconds = serializers.IntegerField(source="revision.fresh_sign_in_seconds")
+    min_role_age_seconds = serializers.IntegerField(source="revision.min_role_age_seconds")
+    notify = serializers.SerializerMethodField()
+
+    def get_notify(self, policy: Policy) -> list[str]:
+        """Return what may be shown of the addresses."""
+        return [shown_of(each) for each in policy.revision.notify] if policy.revision else []
+
+
+class PolicySerializer(TermsSerializer):
+    """A policy with the terms in force."""
 
     id = serializers.CharField(source="public_id")
     name = serializers.CharField()
@@ -123,17 +163,13 @@ class PolicySerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField(source="revision.created_at", help_text="Of this revision.")
     ended_at = serializers.DateTimeField(allow_null=True)
 
-    def to_representation(self, instance: Policy) -> dict[str, Any]:
-        """Add the terms, as they are sent."""
-        terms = document_of(instance.revision) if instance.revision else {}
-        return dict(super().to_representation(instance)) | terms
-
 
 class PolicyDetailSerializer(PolicySerializer):
     """A policy with all its revisions, newest first; the context has them as `revisions`."""
 
     revisions = serializers.SerializerMethodField()
 
+    @extend_schema_field(RevisionSerializer(many=True))
     def get_revisions(self, policy: Policy) -> Any:
         """Return the history."""
         return RevisionSerializer(self.context["revisions"], many=True).data

@@ -15,7 +15,7 @@ from approvals.conditions import check_rows
 from approvals.hours import read_hours
 from approvals.models import PolicyRevision
 from approvals.policy import GROUP
-from approvals.policy_addresses import keep_addresses, shown_of
+from approvals.policy_addresses import keep_addresses
 from approvals.quorum import MAX_COUNT, MAX_STAGES
 from catalog.definitions import SafetyLevel
 from catalog.errors import ParameterError
@@ -35,13 +35,6 @@ MOST = {"min_review_seconds": 600, "fresh_sign_in_seconds": 30 * 86_400, "min_ro
 LONGEST = {"category": 64, "source": 128, "plan": 40, "hours": 64}
 GLOB = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
-
-def document_of(revision: PolicyRevision) -> dict[str, Any]:
-    """Return a revision's terms as the object that clients send and get; of addresses what may be shown."""
-    match = {name: getattr(revision, "conditions" if name == "arguments" else name) for name in MATCH}
-    options = {name: getattr(revision, name) for name in OPTIONS}
-    return {"match": match} | options | {"notify": [shown_of(each) for each in revision.notify]}
 
 
 def columns_of(document: Mapping[str, Any], base: PolicyRevision | None = None) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from catalog.serializers import (
 )
 
 EXPORTED = {(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/plain"): OpenApiTypes.STR}
+ALL_EXPORTED = {**EXPORTED, (200, "application/json"): {"type": "array", "items": {"type": "object"}}}
 NOTES = OpenApiParameter(
     exports.NOTES_HEADER,
     location=OpenApiParameter.HEADER,
@@ -116,7 +117,7 @@ class ToolSchemas(Endpoint):
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
-    @extend_schema("tools_schemas", parameters=[CatalogQuery, NOTES], responses=EXPORTED)
+    @extend_schema("tools_schemas", parameters=[CatalogQuery, NOTES], responses=ALL_EXPORTED)
     def get(self, request: Request) -> HttpResponseBase:
         """List the tools in a provider's form, ready to be sent to it; narrowed as the list of tools is."""
         query = self.query(CatalogQuery)

@@ -13,7 +13,8 @@ from typing import Any
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
-from rest_framework import exceptions
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework import exceptions, serializers
 from rest_framework.response import Response
 
 from catalog import errors
@@ -52,6 +53,32 @@ class Problem:
     def response(self) -> Response:
         """Return the answer."""
         return Response(self.as_json(), self.status, headers=self.headers, content_type=MEDIA_TYPE)
+
+
+class FieldErrorSerializer(serializers.Serializer[Any]):
+    """One field that is wrong; `path` is dotted and relative to the body."""
+
+    path = serializers.CharField(allow_blank=True)
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class ProblemSerializer(serializers.Serializer[Any]):
+    """A refusal (RFC 9457); `errors` lists the wrong fields."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField()
+    errors: Any = FieldErrorSerializer(many=True)
+
+
+def refusals(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
+    """Return the responses that the OpenAPI document declares for refusals with these statuses."""
+    return {
+        (status, MEDIA_TYPE): OpenApiResponse(ProblemSerializer, description=HTTPStatus(status).phrase)
+        for status in statuses
+    }
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:

@@ -1,41 +1,71 @@
-"""What the OpenAPI document says beside what the views say: how every refusal looks."""
+"""Post-processing of the OpenAPI document: the refusals that operations share, and alternatives that overlap."""
 
+from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
-PROBLEM = {
-    "type": "object",
-    "description": "Why a request was refused (RFC 9457).",
-    "required": ["type", "title", "status", "detail", "errors"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["path", "code", "message"],
-                "properties": {name: {"type": "string"} for name in ("path", "code", "message")},
-            },
-        },
-    },
-}
-REFUSAL = {
-    "description": "The request was refused.",
-    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-}
-AWAY = {
-    **REFUSAL,
-    "description": "The database was away, or what was asked about is locked: ask again. `restored`: it was set back.",
+from catalog.problems import MEDIA_TYPE
+
+ALWAYS = (400, 401, 403, 500, 503)
+WRITES = (409, 422)
+WITH_BODY = (408, 413, 415)
+DESCRIPTIONS = {
+    401: "No token or session, or one that is no longer valid.",
+    403: "A scope or a role is missing, or a rule forbids it.",
+    404: "There is no such object, or the caller may not see it.",
+    408: "The body came too slowly.",
+    409: "Someone was faster, the state is past it, or the Idempotency-Key was used for another request.",
+    413: "The body is over 1 MiB.",
+    415: "The body is not JSON.",
+    422: "Fields are wrong; `errors` names each.",
+    503: "The database is away: ask again after `Retry-After`. Or it was set back (`urn:toolgate:restored`).",
 }
 
 
 def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-    """Add the problem document to every operation."""
-    result["components"]["schemas"]["Problem"] = PROBLEM
+    """Declare the refusals of every operation that its view does not declare itself."""
     for path in result["paths"].values():
-        for operation in path.values():
-            operation["responses"]["4XX"] = REFUSAL
-            operation["responses"]["503"] = AWAY
+        for method, operation in path.items():
+            responses = operation["responses"]
+            for status in _refusals(method, operation):
+                responses.setdefault(str(status), _refusal(status))
+            operation["responses"] = dict(sorted(responses.items()))
     return result
+
+
+def _refusals(method: str, operation: dict[str, Any]) -> Iterator[int]:
+    """Yield the statuses that follow from an operation's method, parameters and body."""
+    places = {parameter["in"] for parameter in operation.get("parameters", ())}
+    yield from ALWAYS
+    if "path" in places:
+        yield 404
+    if "query" in places:
+        yield 422
+    if method != "get":
+        yield from WRITES
+    if method in ("post", "patch"):
+        yield from WITH_BODY
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    return {
+        "description": DESCRIPTIONS.get(status, HTTPStatus(status).phrase),
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+
+
+def let_alternatives_overlap(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    """Write `anyOf` for `oneOf`: null is also any JSON value, and a plan's problem is also a wrong field."""
+    _rename(result["components"]["schemas"])
+    return result
+
+
+def _rename(node: Any) -> None:
+    if isinstance(node, dict):
+        if isinstance(node.get("oneOf"), list):
+            node["anyOf"] = node.pop("oneOf")
+        for inner in node.values():
+            _rename(inner)
+    elif isinstance(node, list):
+        for inner in node:
+            _rename(inner)

@@ -237,8 +237,11 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "config.openapi.describe_refusals",
+        "config.openapi.let_alternatives_overlap",
     ],
     "ENUM_NAME_OVERRIDES": {
+        "SafetyLevel": "catalog.selectors.LEVELS",
+        "PlanningStrategy": "plans.strategies.STRATEGIES",
         "PlanStatus": "plans.states.PlanStatus.values",
         "CallStatus": "plans.serializers.CALL_STATUSES",
         "RequestStatus": "approvals.states.RequestStatus.values",

@@ -25,6 +25,7 @@ from plans.models import Plan, Step
 from plans.private import hidden_from
 from plans.problems import Problem, with_lines
 from plans.serializers import (
+    PLAN_REFUSED,
     ActionBody,
     CheckSerializer,
     EventPageSerializer,
@@ -101,7 +102,7 @@ class PlanList(PlanEndpoint):
         context = {"counts": counts_of(page.rows), "viewer": self.user}
         return paged(request, page, lambda plan: PlanSerializer(plan, context=context).data)
 
-    @extend_schema("plans_create", request=PlanDocument, responses={201: PlanDetailSerializer})
+    @extend_schema("plans_create", request=PlanDocument, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
     def post(self, request: Request) -> Response:
         """Store a plan and start it, unless it says otherwise; 422 names every problem."""
         text = text_of(request)

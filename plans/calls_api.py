@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from catalog.idempotency import answer_once
 from catalog.models import Call
+from catalog.problems import refusals
 from plans import selectors
 from plans.api import PlanEndpoint
 from plans.bells import wait_a_moment
@@ -46,7 +47,7 @@ class CallList(CallEndpoint):
 
     required_scopes: ClassVar = {"POST": ["calls:create"]}
 
-    @extend_schema("calls_create", request=CallBody, responses={201: CallSerializer})
+    @extend_schema("calls_create", request=CallBody, responses={201: CallSerializer, **refusals(404, 429)})
     def post(self, request: Request) -> Response:
         """Call a tool; the answer waits for the result, 10 s unless `wait_seconds` says otherwise."""
         order = self.body(CallBody)

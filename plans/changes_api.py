@@ -15,7 +15,7 @@ from plans.cloning import clone_plan
 from plans.inputs import give_input
 from plans.models import Step
 from plans.retrying import retry_plan, retry_with
-from plans.serializers import CloneBody, InputBody, PlanDetailSerializer, RetryBody, SkipBody
+from plans.serializers import PLAN_REFUSED, CloneBody, InputBody, PlanDetailSerializer, RetryBody, SkipBody
 from plans.services import PlanProblems
 from plans.skipping import skip_step
 
@@ -25,7 +25,7 @@ class ChangeablePlan(PlanDetail):
 
     required_scopes: ClassVar = {"GET": ["plans:read"], "PATCH": ["plans:write"]}
 
-    @extend_schema("plans_change", request=PlanChange, responses=PlanDetailSerializer)
+    @extend_schema("plans_change", request=PlanChange, responses={200: PlanDetailSerializer, **PLAN_REFUSED})
     def patch(self, request: Request, public_id: str) -> Response:
         """Change steps that nobody has begun: all of it or, with 422 or 409, nothing."""
         text = text_of(request)
@@ -107,7 +107,7 @@ class PlanClone(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    @extend_schema("plans_clone", request=CloneBody, responses={201: PlanDetailSerializer})
+    @extend_schema("plans_clone", request=CloneBody, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
     def post(self, request: Request, public_id: str) -> Response:
         """Store a plan that one may read anew as one's own; it waits to be started unless told otherwise."""
         return answer_once(request, lambda: self._clone(public_id), lambda ref: self.shown(ref, 201))

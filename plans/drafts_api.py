@@ -16,6 +16,7 @@ from catalog.idempotency import answer_once
 from catalog.intake import Choice, JsonObject, Seconds, StrictSerializer, Text
 from catalog.models import Call
 from catalog.problems import Problem as Refusal
+from catalog.problems import refusals
 from plans.api import PlanEndpoint, refused
 from plans.bells import wait_a_moment
 from plans.calls_api import OPEN, CallEndpoint
@@ -25,9 +26,9 @@ from plans.planner.output import PlannerOutput
 from plans.planner.provider import NotConfigured
 from plans.private import hidden_of_call
 from plans.selectors import newest_call_of
-from plans.serializers import CALL_STATUSES, MAX_WAIT, PlanDetailSerializer
+from plans.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
 from plans.services import PlanProblems
-from plans.strategies import PlanningStrategy
+from plans.strategies import STRATEGIES
 from plans.waiting import DRAFT, WAIT_HEADER
 
 FAILURES: Mapping[str, int] = {
@@ -42,13 +43,14 @@ FAILURES: Mapping[str, int] = {
     "unknown_error": 500,
 }
 AGAIN_SECONDS = "30"
+FAILED = refusals(409, *sorted(set(FAILURES.values())))
 
 
 class DraftBody(StrictSerializer):
     """A request in words, and how the planner is to go about it."""
 
     request = Text(max_length=LONGEST_REQUEST)
-    strategy = Choice(choices=[str(each) for each in PlanningStrategy], required=False)
+    strategy = Choice(choices=STRATEGIES, required=False)
     wait_seconds = Seconds(required=False, min_value=0, max_value=MAX_WAIT, help_text="60 unless said otherwise.")
 
 
@@ -67,7 +69,7 @@ class DraftSerializer(serializers.Serializer[Any]):
     strategy = serializers.CharField(allow_blank=True)
     output = serializers.JSONField(allow_null=True, help_text="As the planner gave it, read into its fields.")
     plan = serializers.JSONField(allow_null=True, help_text="A plan document; null while there is none.")
-    problems = serializers.ListField(child=serializers.DictField())
+    problems = PlanProblemSerializer(many=True)
     model = serializers.CharField(allow_blank=True)
     tokens = serializers.IntegerField()
     started_plan = serializers.CharField(allow_null=True, help_text="The plan that was started from it.")
@@ -98,7 +100,7 @@ class DraftList(DraftEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write", "calls:create"]}
 
-    @extend_schema("plans_draft", request=DraftBody, responses={201: DraftSerializer})
+    @extend_schema("plans_draft", request=DraftBody, responses={201: DraftSerializer, **FAILED})
     def post(self, request: Request) -> Response:
         """Let the planner draft a plan of a request in words. Nothing of it runs before it is started.
 
@@ -125,7 +127,7 @@ class DraftDetail(DraftEndpoint):
 
     required_scopes: ClassVar = {"GET": ["plans:read", "plans:write", "calls:create"]}
 
-    @extend_schema("plans_draft_read", responses=DraftSerializer)
+    @extend_schema("plans_draft_read", responses={200: DraftSerializer, **FAILED})
     def get(self, request: Request, public_id: str) -> Response:
         """Show one draft; one that came to nothing is answered as its POST was, and is a call like any other."""
         return self.answered(public_id)
@@ -140,7 +142,7 @@ class DraftStart(DraftEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    @extend_schema("plans_draft_start", request=DraftStartBody, responses={201: PlanDetailSerializer})
+    @extend_schema("plans_draft_start", request=DraftStartBody, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
     def post(self, request: Request, public_id: str) -> Response:
         """Start the drafted plan, or what was made of it, once; 409 when it was started, 422 names every problem."""
         return answer_once(request, lambda: self._start(public_id), self.shown_plan)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.conf import settings
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import OpenApiResponse, PolymorphicProxySerializer, extend_schema_field
 from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, GrantUse
@@ -24,10 +24,11 @@ from catalog.intake import (
 )
 from catalog.models import Call
 from catalog.privacy import WORDS
+from catalog.problems import MEDIA_TYPE, FieldErrorSerializer, ProblemSerializer
 from catalog.states import PUBLIC_STATUS
 from plans.agents.shown import of_run
 from plans.cloning import NO_KIN, Kin
-from plans.models import AgentRun, Plan, Step
+from plans.models import AgentRun, MemoryItem, Plan, Step
 from plans.private import PrivateParts, sees_through
 from plans.selectors import steps_of, why_failed
 from plans.spec import MAX_STEP_ID
@@ -37,6 +38,7 @@ MAX_WAIT = 60.0
 MAX_REASON = 2000
 MAX_PATH = 1000
 CALL_STATUSES = sorted(set(PUBLIC_STATUS.values()))
+MEMORY_TYPES = [kind.value for kind in MemoryItem.Type if kind is not MemoryItem.Type.GIVEN]
 OUTCOMES = ("happened", "did_not_happen", "request_again")
 
 
@@ -126,7 +128,7 @@ class OutcomeBody(StrictSerializer):
     comment = Text()
 
 
-class ProblemSerializer(serializers.Serializer[Any]):
+class PlanProblemSerializer(serializers.Serializer[Any]):
     """One thing to know about a plan."""
 
     path = serializers.CharField()
@@ -141,7 +143,25 @@ class CheckSerializer(serializers.Serializer[Any]):
     """What was found in a plan."""
 
     valid = serializers.BooleanField()
-    problems = ProblemSerializer(many=True)
+    problems = PlanProblemSerializer(many=True)
+
+
+class PlanRefusalSerializer(ProblemSerializer):
+    """A refusal of a plan: `errors` lists what is wrong with the plan, or else the wrong fields of the request."""
+
+    errors = serializers.SerializerMethodField()
+
+    @extend_schema_field(
+        PolymorphicProxySerializer(
+            "PlanError", [FieldErrorSerializer, PlanProblemSerializer], resource_type_field_name=None, many=True
+        )
+    )
+    def get_errors(self, refusal: Any) -> Any:
+        """Return the errors."""
+        return refusal["errors"]
+
+
+PLAN_REFUSED = {(422, MEDIA_TYPE): OpenApiResponse(PlanRefusalSerializer, description="Every problem of the plan.")}
 
 
 class EventSerializer(serializers.Serializer[Any]):
@@ -163,12 +183,20 @@ class EventPageSerializer(serializers.Serializer[Any]):
 
 
 class MemoryItemSerializer(serializers.Serializer[Any]):
-    """A note of what was written, skipped or failed; further fields go with the type."""
+    """A note of what was written, skipped or failed; the optional fields go with `step_skipped` and `step_failed`."""
 
-    type = serializers.CharField()
+    type = serializers.ChoiceField(choices=MEMORY_TYPES)
     step_id = serializers.IntegerField(allow_null=True)
     key = serializers.CharField(allow_null=True)
     at = serializers.DateTimeField()
+    tool = serializers.CharField(required=False, allow_null=True)
+    description = serializers.CharField(required=False)
+    expected_key = serializers.CharField(required=False, allow_null=True)
+    output_path = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
+    done_check = serializers.CharField(required=False, allow_blank=True)
+    by = serializers.CharField(required=False, help_text="The person who skipped the step.")
+    reason = serializers.CharField(required=False)
+    error = serializers.CharField(required=False)
 
 
 class MemorySerializer(serializers.Serializer[Any]):

@@ -15,6 +15,7 @@ from approvals.serializers import ApprovalSerializer
 from catalog.idempotency import answer_once
 from catalog.intake import MAX_ID, StrictSerializer, Text, Whole
 from catalog.privacy import WORDS
+from catalog.problems import refusals
 from plans import slices
 from plans.api import PlanEndpoint
 from plans.outlook import Ahead
@@ -110,7 +111,9 @@ class SlicePreview(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
-    @extend_schema("approvals_slice_preview", request=SlicePreviewBody, responses=SliceSerializer)
+    @extend_schema(
+        "approvals_slice_preview", request=SlicePreviewBody, responses={200: SliceSerializer, **refusals(404)}
+    )
     def post(self, request: Request) -> Response:
         """Ask about the next gated steps whose arguments are known; asked again, the same requests are answered."""
         return answer_once(request, self._prepare, lambda _: self._prepare())
@@ -127,7 +130,7 @@ class SliceApproval(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
-    @extend_schema("approvals_slice", request=SliceBody, responses=BatchResultSerializer)
+    @extend_schema("approvals_slice", request=SliceBody, responses={200: BatchResultSerializer, **refusals(404)})
     def post(self, request: Request) -> Response:
         """Approve each of these requests by its own digest; the answer says of each what became of it."""
         return answer_once(request, self._approve, lambda _: self._approve(repeated=True))

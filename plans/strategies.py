@@ -14,6 +14,8 @@ class PlanningStrategy(StrEnum):
     GOAL_DECOMPOSE_ROUTE_SYNTHESISE = "goal_decompose_route_synthesise"
 
 
+STRATEGIES = [strategy.value for strategy in PlanningStrategy]
+
 _INTRODUCTION = """\
 Use the planning tools for work that takes several steps. They keep one list for this session, which people can \
 watch: keep it short and true. Alternate between thinking, calling tools and reading what they answer, and note \

@@ -13,7 +13,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
-from django.test import override_settings
+from django.test import Client, override_settings
 from django.utils import timezone
 
 from approvals import gate
@@ -22,6 +22,7 @@ from catalog.registry import initialize_tools, register_tool
 from plans import drift, finishing
 from plans.executor import Executor
 from plans.ticker import Ticker
+from tests import answers
 from tests.catalogs import fill_catalog
 from tests.chaos.nursery import Nursery
 from tests.chaos.serving import SERVE, Serving
@@ -108,6 +109,22 @@ def quick_passwords() -> Iterator[None]:
     """Hash passwords with MD5: the product's Argon2 takes a quarter of a second for each on purpose."""
     hashers = ["django.contrib.auth.hashers.MD5PasswordHasher", *django_settings.PASSWORD_HASHERS]
     with override_settings(PASSWORD_HASHERS=hashers):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def answers_as_documented() -> Iterator[None]:
+    """Compare each answer under /api/ that a test client gets with the OpenAPI document."""
+    request = Client.request
+
+    def compared(client: Client, **environ: Any) -> Any:
+        response = request(client, **environ)
+        if environ["PATH_INFO"].startswith(answers.API):
+            answers.check(response, environ["REQUEST_METHOD"], environ["PATH_INFO"])
+        return response
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "request", compared)
         yield
 
 

@@ -20,7 +20,7 @@ from plans.agents.access import may_use
 from plans.agents.reading import as_sent
 from plans.agents.settings import AgentDocument, AgentTerms, document_of
 from plans.models import Agent
-from plans.strategies import PlanningStrategy
+from plans.strategies import STRATEGIES
 
 READS = ["tools:read", "catalog:write"]
 WRITES = ["catalog:write"]
@@ -51,7 +51,7 @@ class AgentSerializer(serializers.Serializer[Any]):
     instructions = serializers.CharField()
     model = serializers.CharField(allow_blank=True, help_text="Empty: what TOOLGATE_MODEL says.")
     tools = AgentReachSerializer()
-    strategy = serializers.ChoiceField(choices=[str(each) for each in PlanningStrategy])
+    strategy = serializers.ChoiceField(choices=STRATEGIES)
     budget = AgentLimitsSerializer()
     groups = serializers.ListField(child=serializers.CharField(), help_text="Who may use it; empty: everyone.")
     enabled = serializers.BooleanField()
@@ -127,7 +127,7 @@ class AgentDetail(AgentEndpoint):
         administering.change(self.agent(public_id), request.data, by=self.user)
         return self.shown(public_id)
 
-    @extend_schema("agents_end", responses=AgentSerializer)
+    @extend_schema("agents_end", responses={200: AgentSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End an agent: one that was used is kept, switched off; one that never was is gone. Administrators only."""
         return self.answer(administering.end(self.agent(public_id), by=self.user))

@@ -1,9 +1,12 @@
 """The OpenAPI document and its page."""
 
+from functools import partial
 from io import StringIO
 
 import pytest
 from django.core.management import call_command
+
+from tests import answers
 
 
 @pytest.fixture
@@ -24,7 +27,41 @@ def test_every_operation_asks_for_a_token_or_session_and_tells_how_it_refuses(do
     assert len(operations) > 20
     for operation in operations:
         assert [*map(list, operation["security"])] == [["bearer"], ["cookieAuth"]]
-        assert "4XX" in operation["responses"]
+        assert {"400", "401", "403", "503"} <= operation["responses"].keys()
+
+
+def test_deleting_answers_with_the_object(document):
+    ends = {path: item["delete"]["responses"] for path, item in document["paths"].items() if "delete" in item}
+
+    assert len(ends) >= 3
+    assert all("application/json" in responses["200"]["content"] for responses in ends.values())
+
+
+def test_refusals_of_plans_and_of_fields_have_schemas_of_their_own(document):
+    responses = document["paths"]["/api/v1/plans/"]["post"]["responses"]
+    named = [responses[status]["content"]["application/problem+json"]["schema"]["$ref"] for status in ("400", "422")]
+
+    assert [name.rpartition("/")[2] for name in named] == ["Problem", "PlanRefusal"]
+    assert not [name for name in document["components"]["schemas"] if name[-1].isdigit()]
+
+
+@pytest.mark.parametrize(
+    ("status", "media_type", "body"),
+    [
+        (404, "text/html", b""),
+        (418, "application/problem+json", b"{}"),
+        (200, "application/problem+json", b'{"valid": true}'),
+        (200, "application/json", b'{"valid": "yes"}'),
+        (200, "application/json", b'{"valid": true, "more": 1}'),
+        (200, "application/json", b"{}"),
+        (422, "application/problem+json", b'{"status": 422}'),
+    ],
+)
+def test_an_answer_that_differs_from_the_document_is_found(status, media_type, body):
+    found = partial(answers.fault_of, "POST", "api/v1/tools/<name:name>/validate/")
+
+    assert found(200, "application/json", b'{"valid": true}') is None
+    assert found(status, media_type, body) is not None
 
 
 def test_yaml_is_there_for_who_asks(client, db):
