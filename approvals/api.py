@@ -38,9 +38,9 @@ class ApprovalEndpoint(Endpoint):
     """What the approval paths share."""
 
     def approval(self, public_id: str) -> ApprovalRequest:
-        """Return a request that the caller may see; raise Http404."""
+        """Return a request that the caller may see, to act on it; raise Http404."""
         try:
-            return selectors.request_for(self.user, public_id)
+            return selectors.request_to_act_on(self.user, public_id)
         except ApprovalRequest.DoesNotExist:
             raise Http404 from None
 

@@ -126,7 +126,7 @@ def _held(by: "User", items: Sequence[Item]) -> dict[str, ApprovalRequest]:
         twice = next(public_id for public_id in ids if ids.count(public_id) > 1)
         raise refused("items", "duplicate", f"{twice} is named twice; name each request once.")
     found = requests_for(by).filter(public_id__in=ids)
-    asked = found.select_related("call__requested_by")
+    asked = found.select_related("call__requested_by").prefetch_related("call__requesters")
     # A tool or a rule, which many of them share, is read once for all.
     shared = (
         Prefetch("tool_version", ToolVersion.objects.select_related("tool")),

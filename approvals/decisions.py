@@ -74,7 +74,6 @@ def _record_answer(request: ApprovalRequest, by: "User", decision: Decision, mad
                 _settle(current, review)
         else:
             _keep_words(current, by, decision.comment)
-        current.refresh_from_db()
         return current
 
 
@@ -142,14 +141,13 @@ def _settle(request: ApprovalRequest, review: Review) -> None:
     status = LEADS_TO[Verdict(review.verdict)]
     undo_seconds = settings.TOOLGATE_UNDO_SECONDS if review.channel == "page" and status in UNDOABLE else 0
     effective_at = review.at + timedelta(seconds=undo_seconds)
-    move(
-        ApprovalRequest.objects.filter(pk=request.pk, digest=review.seen_digest, expires_at__gt=review.at),
-        to=status,
-        decided_at=review.at,
-        effective_at=effective_at,
-        not_after=window_end(request, effective_at) if status == RequestStatus.APPROVED else None,
-    )
-    request.refresh_from_db(fields=["status", "decided_at", "effective_at", "not_after"])
+    not_after = window_end(request, effective_at) if status == RequestStatus.APPROVED else None
+    written: dict[str, Any] = {"decided_at": review.at, "effective_at": effective_at, "not_after": not_after}
+    due = ApprovalRequest.objects.filter(pk=request.pk, digest=review.seen_digest, expires_at__gt=review.at)
+    move(due, to=status, **written)
+    for name, value in written.items():
+        setattr(request, name, value)
+    request.status = status
     _record("approval.decided", request, review, effective_at=time_text(effective_at))
     if not undo_seconds:
         apply_decision(request, review.at, review)
@@ -253,6 +251,7 @@ def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review |
         decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)
         if not decided.filter(applied_at=None, effective_at__lte=now).update(applied_at=now):
             return False
+        request.applied_at = now
         review = decided_by or last_review(request)
         if request.status == RequestStatus.APPROVED:
             outcomes.release(request, by=review.person if review else None)

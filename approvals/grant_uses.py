@@ -155,9 +155,13 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 def _end_covering(call: Call, because: str) -> None:
     request = call.approval  # in the hand of who decided it, and read already
-    grants = Grant.objects.filter(in_force(clock.now()), matching_scope(scopes_of(request)))
-    grants = grants.filter(tool=request.tool_version.tool_id).order_by("pk")
-    found = [grant for grant in grants if covers(grant.conditions, call.arguments_json)]
+    scopes = scopes_of(request)
+    grants = Grant.objects.filter(in_force(clock.now()), tool=request.tool_version.tool_id).order_by("pk")
+    found = [
+        grant
+        for grant in grants
+        if scopes.get(grant.scope) == grant.scope_ref and covers(grant.conditions, call.arguments_json)
+    ]
     if found:
         end_all(found, because)
 

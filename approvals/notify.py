@@ -103,7 +103,7 @@ def _people(event: Event) -> "QuerySet[User]":
         return may_answer(told, request)
     if event.kind == "approval.delegated":
         return told.filter(username=str(event.fact.data.get("to") or ""))
-    asked = Q(pk__in=call.requesters.values("user_id"))
+    asked = Q(pk__in=[each.user_id for each in call.requesters.all()])
     if event.kind == "approval.commented":
         asked |= Q(pk__in=Comment.objects.filter(request=request).values("person_id"))
         asked |= Q(pk=request.claimed_by_id or 0)

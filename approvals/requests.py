@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.db.models import Model
+from django.db.models import Model, prefetch_related_objects
 from pydantic_core import to_jsonable_python
 
 from approvals.audit import NOBODY
@@ -134,10 +134,12 @@ def locked(request: ApprovalRequest) -> ApprovalRequest:
     announce(request.call)
     related = [path for name, path in WRITTEN_ONCE.items() if name not in request._state.fields_cache]
     rows = ApprovalRequest.objects.select_for_update(of=("self",)).select_related("call", *related)
-    # Who asked is written with the request and never changed: read once, however often four eyes are asked for.
-    current = rows.prefetch_related("call__requesters").get(pk=request.pk)
+    current = rows.get(pk=request.pk)
     _take_over(request, current, *WRITTEN_ONCE)
     _take_over(request.call, current.call, "requested_by")
+    # Who asked is written with the request and never changed: read once, however often four eyes are asked for.
+    prefetch_related_objects([request.call], "requesters")
+    current.call._prefetched_objects_cache = {"requesters": request.call.requesters.all()}  # type: ignore[attr-defined]
     return current
 
 

@@ -54,6 +54,15 @@ def request_for(viewer: "User", public_id: str) -> ApprovalRequest:
     return requests.get(public_id=public_id)
 
 
+def request_to_act_on(viewer: "User", public_id: str) -> ApprovalRequest:
+    """Return one request with what judging an answer to it reads. Raises ApprovalRequest.DoesNotExist when not visible.
+
+    Its rounds, reviews and thread are read when an action asks for them.
+    """
+    related = ("call__requested_by", "tool_version__tool", "policy_revision__policy")
+    return requests_for(viewer).select_related(*related).prefetch_related("call__requesters").get(public_id=public_id)
+
+
 def with_snooze(requests: QuerySet[ApprovalRequest], viewer: "User") -> QuerySet[ApprovalRequest]:
     """Let each request have `snoozed_until`: until when the viewer does not want to see it; None for who never said."""
     own = Snooze.objects.filter(request=OuterRef("pk"), person=viewer.pk)
