@@ -28,7 +28,7 @@ from catalog.facts import announce, record
 from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
-from catalog.transitions import move
+from catalog.transitions import move, move_row
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -141,13 +141,14 @@ def _settle(request: ApprovalRequest, review: Review) -> None:
     status = LEADS_TO[Verdict(review.verdict)]
     undo_seconds = settings.TOOLGATE_UNDO_SECONDS if review.channel == "page" and status in UNDOABLE else 0
     effective_at = review.at + timedelta(seconds=undo_seconds)
-    not_after = window_end(request, effective_at) if status == RequestStatus.APPROVED else None
-    written: dict[str, Any] = {"decided_at": review.at, "effective_at": effective_at, "not_after": not_after}
-    due = ApprovalRequest.objects.filter(pk=request.pk, digest=review.seen_digest, expires_at__gt=review.at)
-    move(due, to=status, **written)
-    for name, value in written.items():
-        setattr(request, name, value)
-    request.status = status
+    move_row(
+        request,
+        ApprovalRequest.objects.filter(pk=request.pk, digest=review.seen_digest, expires_at__gt=review.at),
+        to=status,
+        decided_at=review.at,
+        effective_at=effective_at,
+        not_after=window_end(request, effective_at) if status == RequestStatus.APPROVED else None,
+    )
     _record("approval.decided", request, review, effective_at=time_text(effective_at))
     if not undo_seconds:
         apply_decision(request, review.at, review)

@@ -10,6 +10,7 @@ from django.db import connection
 from approvals.models import Instance
 from approvals.policy import Rule
 from catalog.canonical import canonical_text, digest
+from catalog.defaults import with_defaults
 from catalog.models import Call
 
 ACTION, INTENT, LIKENESS = "action-v1", "intent-v1", "likeness-v1"
@@ -80,13 +81,7 @@ def intent_of(plan_ref: str, tool_name: str, arguments: str, schema: Mapping[str
 
 
 def _with_defaults(arguments: str, schema: Mapping[str, Any]) -> str:
-    given = json.loads(arguments)
-    defaults = {
-        name: found["default"]
-        for name, found in schema.get("properties", {}).items()
-        if isinstance(found, Mapping) and "default" in found and name not in given
-    }
-    return canonical_text(defaults | given) if defaults else arguments
+    return canonical_text(with_defaults(dict(schema), json.loads(arguments)))
 
 
 def likeness(call: Call) -> str:

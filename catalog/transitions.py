@@ -20,6 +20,13 @@ def try_move(queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> int
     return queryset.filter(status__in=allowed).update(status=to, **fields)
 
 
+def move_row(row: "models.Model", queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> None:
+    """Move the one row of `queryset`, which is `row`, and let `row` say so. Raises what `move` raises."""
+    move(queryset, to=to, **fields)
+    for name, value in {"status": to, **fields}.items():
+        setattr(row, name, value)
+
+
 def move(queryset: "models.QuerySet[Any]", *, to: str, otherwise: str = "", **fields: Any) -> None:
     """Move exactly one row to `to`. Raises Conflict, in the words of `otherwise`, when its status does not allow it."""
     if try_move(queryset, to=to, **fields) != 1:

@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel, WithJsonSchema
 
 from benchmarks.hostile_corpus import LETTERS, REFUSED_PATTERNS, SCHEMAS, SLOW_PATTERNS
+from catalog.defaults import with_defaults
 from catalog.definitions import Tool
 from catalog.errors import ParameterError, SchemaProblem, ToolDefinitionError
 from catalog.schemas import check_schema, compile_schema, validate_tool_args
@@ -301,3 +302,29 @@ def test_arguments_that_are_no_json_are_refused_by_their_place(args, field):
         validate_tool_args({"type": "object"}, args)
 
     assert (caught.value.details["field"], caught.value.details["errors"][0]["code"]) == (field, "not_json")
+
+
+INNER = {"type": "object", "properties": {"size": {"default": 1}, "name": {}}}
+ALTERNATIVES = [
+    {"properties": {"kind": {"const": "a"}, "depth": {"default": 5}}},
+    {"properties": {"kind": {"const": "b"}, "depth": {"default": 9}}},
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "filled"),
+    [
+        ({"properties": {"a": {"default": None}, "b": {}}}, {}, {"a": None}),
+        ({"properties": {"a": {"default": 1}}}, {"a": 2}, {"a": 2}),
+        ({"properties": {"in": {"$ref": "#/$defs/In"}}, "$defs": {"In": INNER}}, {"in": {}}, {"in": {"size": 1}}),
+        ({"properties": {"in": {"anyOf": [INNER, {"type": "null"}]}}}, {"in": {}}, {"in": {"size": 1}}),
+        ({"oneOf": ALTERNATIVES}, {"kind": "b"}, {"kind": "b", "depth": 9}),
+        ({"oneOf": ALTERNATIVES}, {}, {}),
+        ({"allOf": [INNER]}, {"name": "x"}, {"name": "x", "size": 1}),
+    ],
+)
+def test_defaults_are_filled_in_where_one_schema_judges(schema, given, filled):
+    before = dict(given)
+
+    assert with_defaults(schema, given) == filled
+    assert given == before
