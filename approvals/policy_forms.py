@@ -32,7 +32,7 @@ LABELS = {
     "requester": "Asked for by",
     "plan": "In the plan",
     "hours": "During",
-    "effect": "What becomes of them",
+    "effect": "Outcome",
     "message": "What the agent is told",
     "expires_minutes": "Minutes to answer",
     "on_expiry": "When nobody answers",

@@ -25,7 +25,7 @@ def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
     expect(page.locator("#sentence .saying")).to_have_text(
         "Calls of send_* where amount is more than 1000 wait for 2 reviewers, 24 h at most."
     )
-    page.get_by_role("button", name="Make the policy").click()
+    page.get_by_role("button", name="Create policy").click()
     expect(page.locator("#rules > li").first).to_contain_text("Large payments")
     page.get_by_role("button", name="Move down: Large payments").press("Enter")
     expect(page.locator("#rules > li").nth(1)).to_contain_text("Large payments")
@@ -72,5 +72,5 @@ def test_only_what_the_effect_asks_for_is_shown(admin, catalog, page_as: PageAs)
     for part, shown in ((people, False), (minutes, False), (other, False), (message, True)):
         expect(part).to_be_visible(visible=shown)
     page.get_by_label("Name of the policy").fill("Never")
-    page.get_by_role("button", name="Make the policy").click()
+    page.get_by_role("button", name="Create policy").click()
     expect(minutes).to_be_visible()
