@@ -306,4 +306,4 @@ def test_odd_schemas_do_not_break_the_page(rosa, db):
 @pytest.mark.parametrize("name", ["nothing", "a" * 300])
 def test_a_tool_that_is_not_there(rosa, name):
     """404 in words."""
-    assert "Nothing here" in Pages(rosa).open(f"/tools/{name}/", 404)
+    assert "Page not found" in Pages(rosa).open(f"/tools/{name}/", 404)
