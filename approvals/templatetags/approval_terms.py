@@ -15,7 +15,7 @@ BY_ITSELF = {
     "safe": "It reads only, so every call runs by itself.",
     "cautious": "It changes something, so every call runs by itself and is kept in the audit log.",
 }
-DEPENDS = "{count} earlier polic{ies} may say otherwise, by what a call is about."
+DEPENDS = "{count} polic{ies} with higher priority may decide otherwise, depending on the arguments."
 
 
 @register.filter
@@ -45,7 +45,7 @@ def _said(verdict: Verdict, level: str) -> dict[str, str]:
         return {"lead": "Every call is refused.", "rest": verdict.message}
     if isinstance(verdict, Hold) and isinstance(verdict.terms, Rule):
         return {"lead": "Every call waits for a person.", "rest": _terms(verdict.terms)}
-    return {"lead": "Nobody is asked.", "rest": BY_ITSELF.get(level, "Every call runs by itself.")}
+    return {"lead": "Runs without approval.", "rest": BY_ITSELF.get(level, "Every call runs by itself.")}
 
 
 def _terms(rule: Rule) -> str:

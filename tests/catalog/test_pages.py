@@ -223,7 +223,7 @@ def test_a_tool_says_what_it_means_in_practice(rosa, catalog):
     page = Pages(rosa).open("/tools/write_file/")
     assert "Every call waits for a person. 1 reviewer who did not ask for it, within 24 h." in page
     assert "Restorable" in page and "Not called in 14 days" in page
-    assert "Nobody is asked. It reads only" in Pages(rosa).open("/tools/read_file/")
+    assert "Runs without approval. It reads only" in Pages(rosa).open("/tools/read_file/")
     assert "kept in the audit log" in Pages(rosa).open("/tools/eval_form/")
 
 
