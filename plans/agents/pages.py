@@ -132,12 +132,12 @@ def tools_in_words(wanted: ToolFilter) -> str:
 
 def budget_in_words(budget: AgentBudget) -> str:
     """Say what one run may take."""
-    parts = [f"asks its model {budget.rounds} times"]
+    parts = [f"{budget.rounds} model turns"]
     parts += [f"{budget.calls:,} calls"] if budget.calls else []
     parts += [f"{budget.tokens:,} tokens"] if budget.tokens else []
     parts += [f"{budget.cost.normalize():f} US dollars"] if budget.cost else []
     parts += [f"{budget.seconds:,} seconds of work"] if budget.seconds else []
-    return f"At most: {', '.join(parts)}."
+    return f"Limits: {', '.join(parts)}."
 
 
 def list_page(viewer: "User") -> dict[str, Any]:
