@@ -20,6 +20,7 @@ from approvals.models import ApprovalRequest, Review
 from approvals.policy import Rule, rule_for
 from approvals.precedent import precedents_for
 from approvals.private import hidden_from
+from approvals.results import CallResult, result_of
 from approvals.revealing import SecretField, may_reveal, secret_fields
 from approvals.selectors import answered_by, current_round, last_review, status_sentence
 from approvals.sentences import after_expiry
@@ -219,6 +220,11 @@ class Briefing:
     def revised(self) -> Revised | None:
         """What reviewers made of the arguments; None where they stand as they were asked for."""
         return None if self.is_private else revised(self.request)
+
+    @cached_property
+    def result(self) -> CallResult | None:
+        """The call's result so far, once the request is decided; None where its call is not carried out."""
+        return result_of(self.request)
 
     @property
     def editing(self) -> Editing:

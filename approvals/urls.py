@@ -23,6 +23,7 @@ urlpatterns = [
     path("approvals/<slug:public_id>/decision/", views.decision, name="decision"),
     path("approvals/<slug:public_id>/edit/", views.edit, name="edit"),
     path("approvals/<slug:public_id>/undo/", views.undo, name="undo"),
+    path("approvals/<slug:public_id>/result/", views.result, name="approval-result"),
     path("approvals/<slug:public_id>/reveal/", revealing_views.reveal, name="approval-reveal"),
     path("approvals/<slug:public_id>/<slug:name>/", views.action, name="act"),
     path("policies/", policy_views.policies_list, name="policies"),

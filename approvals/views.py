@@ -35,6 +35,16 @@ def inbox(request: PageRequest) -> HttpResponse:
     return render(request, template, _context(shown), status=404 if shown.missing else 200)
 
 
+@require_safe
+@signed_in
+def result(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show what became of a decided request's call; a page that has shown it already is told nothing (204)."""
+    about = brief(held_or_404(request, public_id), request.user)
+    if about.result is None or request.GET.get("seen") == about.result.mark:
+        return HttpResponse(status=204)
+    return render(request, "approvals/_result.html", {"held": about.request, "brief": about, "part": True})
+
+
 @require_POST
 @signed_in
 def decision(request: PageRequest, public_id: str) -> HttpResponse:

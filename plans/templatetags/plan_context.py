@@ -9,6 +9,7 @@ from typing import Any
 from django import template
 from django.contrib.auth.models import User
 
+from catalog.models import Call
 from catalog.states import CallStatus
 from plans.models import Plan, Step, StepDependency
 from plans.selectors import plans_for
@@ -105,6 +106,27 @@ def plan_around(plan_ref: str, step_ref: str, viewer: User) -> Surroundings | No
     asks = steps[here.parent_id] if here is not None and here.parent_id else None
     start = asks or here
     return Surroundings(plan, here, asks, _reach(start, needs, steps), _reach(start, needed_by, steps), ran)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Address of a call's step for one viewer, empty where they do not see its plan; `is_direct` for a direct call."""
+
+    address: str
+    is_direct: bool
+
+
+@register.simple_tag
+def place_of(call: Call, viewer: User, around: Surroundings | str | None = None) -> Place:
+    """Return the place of a call; no query where its surroundings are known, else one or two."""
+    address = f"/plans/{call.plan_ref}/?step={call.step_ref}"
+    if around:
+        return Place(address, is_direct=False)
+    kind = (
+        Plan.objects.filter(public_id=call.plan_ref).values_list("kind", flat=True).first() if call.plan_ref else None
+    )
+    is_seen = kind is not None and plans_for(viewer).filter(public_id=call.plan_ref).exists()
+    return Place(address if is_seen else "", is_direct=kind in (None, Plan.Kind.CALL))
 
 
 def _named(numbers: Sequence[int]) -> str:

@@ -10,9 +10,14 @@ import pytest
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review, Round
 from catalog import clock
+from catalog.models import Call
 from catalog.results import Preview
+from plans.calls import CallOrder, create_call
+from plans.models import Plan
+from plans.services import Requester
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
 from tests.approvals.deciding import setback_on
+from tests.builders import act, approve, make_plan, request_of, work_off
 from tests.pages import Pages, words
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_now")]
@@ -366,3 +371,61 @@ def test_reasons_may_be_asked_for_by_the_policy(ada, rosa):
     pages = Pages(rosa)
     answer(pages, ask(ada), "reject", 422)
     assert setback_on(pages) == "comment"
+
+
+def result_of(pages: Pages, request: ApprovalRequest) -> tuple[str, str]:
+    """Open a request; return where its call stands as its page says, and the markup of the result."""
+    pages.open(path_of(request))
+    section = pages.html.partition('id="result"')[2].partition("</section>")[0]
+    return section.partition('data-state="')[2].partition('"')[0], section
+
+
+def test_a_decided_request_shows_its_result(stage, ada, rosa):
+    """From the approval on, live until the call has ended; with the way to its step, escaped."""
+    plan = work_off(make_plan(ada, act(1, HOSTILE, "dangerous")))
+    request, pages = request_of(plan), Pages(rosa)
+    assert result_of(pages, request) == ("", "")
+    approve(plan, rosa)
+    state, section = result_of(pages, request)
+    news = html.unescape(section.partition('hx-get="')[2].partition('"')[0])
+    assert state == "ready" and "hx-trigger" in section
+    pages.open(news, status=204)
+    work_off(plan)
+    pages.open(news)
+    assert "hx-trigger" not in pages.html and SHOWN in pages.html
+    state, section = result_of(pages, request)
+    assert state == "completed" and f"/plans/{plan.public_id}/?step=1" in section and SHOWN in section
+
+
+@pytest.mark.parametrize(("value", "state"), [("failed", "failed"), ("cancelled", "cancelled")])
+def test_a_failed_call_shows_its_message(stage, ada, rosa, value, state):
+    """In place of a result, and nothing is waited for."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    approve(plan, rosa)
+    work_off(plan)
+    Call.objects.update(status=value, message=HOSTILE)
+    shown, section = result_of(Pages(rosa), request_of(plan))
+    assert shown == state and SHOWN in section and "hx-trigger" not in section and "result-text" not in section
+
+
+def test_a_rejected_request_has_no_result(ada, rosa):
+    """It says who rejected it."""
+    request, pages = ask(ada), Pages(rosa)
+    decide(request, by=rosa, decision=rejection(request, "No."))
+    assert result_of(pages, request) == ("", "")
+
+
+def offers_of_the_plan(pages: Pages) -> set[str]:
+    """Return what the page that is open offers about the plan of a request."""
+    offers = {'data-key="p"': "open", 'value="reject:skip"': "skip", 'value="reject:cancel_plan"': "refuse"}
+    return {name for mark, name in offers.items() if mark in pages.html}
+
+
+def test_a_direct_call_offers_nothing_about_a_plan(stage, ada, rosa):
+    """It belongs to none, and its request says so."""
+    pages, plan = Pages(rosa), work_off(make_plan(ada, act(1, "x", "dangerous")))
+    pages.open(path_of(request_of(plan)))
+    assert 'id="direct"' not in pages.html and offers_of_the_plan(pages) == {"open", "skip", "refuse"}
+    call = create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada))
+    pages.open(path_of(request_of(work_off(Plan.objects.get(public_id=call.plan_ref)))))
+    assert 'id="direct"' in pages.html and offers_of_the_plan(pages) == set()

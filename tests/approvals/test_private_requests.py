@@ -11,7 +11,8 @@ from catalog.models import Call
 from catalog.privacy import MARK, WORDS
 from catalog.tools import Preview
 from plans.fragments import _draw_inbox
-from tests.builders import act, make_plan, request_of, step, work_off
+from plans.models import Plan
+from tests.builders import act, approve, make_plan, request_of, step, work_off
 from tests.pages import Pages
 from tests.rest import Rest
 
@@ -50,6 +51,21 @@ def test_onlookers_see_masks(held, vera, ben):
             assert SECRET not in rest.get(path).content.decode()
         for more in ("", "&view=json"):
             assert SECRET not in pages.open(f"/approvals/?item={held.public_id}{more}")
+
+
+def test_a_private_result_is_shown_on_no_request(stage, held, rosa, ada, vera):
+    """Its values are revealed one by one, on its step's page; nor does a message repeat it to who only looks on."""
+    plan = Plan.objects.get(public_id=held.plan_ref)
+    approve(plan, rosa, 2)
+    ready, result = work_off(plan), f"/approvals/{held.public_id}/result/"
+    assert ready.status == "completed"
+    for viewer in (rosa, ada, vera):
+        pages = Pages(viewer)
+        pages.open(result)
+        assert "result-text" not in pages.html and SECRET not in pages.html
+    Call.objects.filter(approval=held).update(status="failed", message=f"No mail for {SECRET}")
+    for viewer, sees in ((rosa, True), (vera, False)):
+        assert (SECRET in Pages(viewer).open(result)) is sees
 
 
 @pytest.fixture
