@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from approvals.arguments import as_lines, as_text
@@ -28,9 +29,10 @@ class Drifted:
 
 @dataclass(frozen=True, slots=True)
 class Revised:
-    """What reviewers made of the arguments: who, and `rows` that compare what was asked for with what is now."""
+    """What reviewers made of the arguments: who, when last, and `rows` that compare what was asked for with that."""
 
     who: str
+    at: datetime
     rows: diffs.Change
 
 
@@ -55,7 +57,7 @@ def revised(request: ApprovalRequest) -> Revised | None:
         return None
     editors = dict.fromkeys(name_of(each.editor) for each in rounds if each.editor and each.number <= now.number)
     rows = diffs.diff_texts(as_lines(first.arguments_json), as_lines(now.arguments_json))
-    return Revised(" and ".join(editors), rows)
+    return Revised(" and ".join(editors), now.created_at, rows)
 
 
 def effect_lines(preview: Mapping[str, Any] | None) -> str:

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from approvals import eligibility
 from approvals.desk_serializers import OverlaySerializer
 from approvals.listing import ORDERS, STATUSES
-from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.models import ApprovalRequest, PolicyRevision, Round
 from approvals.precedent import precedents_for
 from approvals.private import mask_preview
 from approvals.selectors import current_round
@@ -174,10 +174,38 @@ class ApprovalSerializer(OverlaySerializer):
         return judged[request.pk]
 
 
-class ApprovalDetailSerializer(ApprovalSerializer):
-    """A request with how earlier ones like it were answered."""
+class RoundSerializer(serializers.Serializer[Any]):
+    """What was asked for in one round; the first is what the requester asked for, each other an edit."""
 
+    number = serializers.IntegerField()
+    arguments = serializers.DictField(help_text="Redacted as those of the request.")
+    digest = serializers.CharField()
+    editor = serializers.CharField(allow_null=True, help_text="Who edited; null where it is as it was asked for.")
+    at = serializers.DateTimeField()
+
+
+class ApprovalDetailSerializer(ApprovalSerializer):
+    """A request with its rounds, and how earlier ones like it were answered."""
+
+    rounds = serializers.SerializerMethodField(help_text="Oldest first; more than one after an edit.")
     precedent = serializers.SerializerMethodField()
+
+    @extend_schema_field(RoundSerializer(many=True))
+    def get_rounds(self, request: ApprovalRequest) -> Any:
+        """Return what was asked for, round by round, masked as the arguments of the request are."""
+        rounds = sorted(request.rounds.all(), key=lambda each: each.number)
+        return [self._round(each, self._hidden(request)) for each in rounds]
+
+    def _round(self, round_: Round, hidden: Hidden | None) -> Any:
+        arguments = round_.arguments_json
+        shown = {
+            "number": round_.number,
+            "arguments": hidden.mask_arguments(arguments) if hidden else arguments,
+            "digest": round_.digest,
+            "editor": round_.editor.get_username() if round_.editor else None,
+            "at": round_.created_at,
+        }
+        return RoundSerializer(shown).data
 
     @extend_schema_field(PrecedentSerializer(many=True))
     def get_precedent(self, request: ApprovalRequest) -> Any:

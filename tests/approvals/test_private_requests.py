@@ -53,6 +53,14 @@ def test_onlookers_see_masks(held, vera, ben):
             assert SECRET not in pages.open(f"/approvals/?item={held.public_id}{more}")
 
 
+def test_onlookers_see_masks_in_every_round(held, rosa, vera):
+    """What a reviewer made of private arguments is as private as they were."""
+    arguments = {"value": {"to": "ada@example.org"}}
+    decide(held, by=rosa, decision=Decision(Verdict.APPROVE, held.digest, arguments=arguments))
+    rounds = Rest(vera).get(f"approvals/{held.public_id}/").json()["rounds"]
+    assert [each["arguments"] for each in rounds] == [{"value": TOLD}, {"value": TOLD}]
+
+
 def test_a_private_result_is_shown_on_no_request(stage, held, rosa, ada, vera):
     """Its values are revealed one by one, on its step's page; nor does a message repeat it to who only looks on."""
     plan = Plan.objects.get(public_id=held.plan_ref)

@@ -75,6 +75,20 @@ def test_what_a_reviewer_changed_is_shown_to_the_next(plan, tomas, rosa):
     assert all(part in changed for part in ("Tomas", "asked", "edited"))
 
 
+def test_a_decided_request_shows_what_was_edited(plan, rosa, vera):
+    """Over REST round by round, with who edited and when; on its page both beside each other."""
+    decided = edit(plan, rosa, "edited")
+    shown = Rest(vera).get(f"approvals/{decided.public_id}/").json()
+    told = [(each["number"], each["arguments"], each["editor"]) for each in shown["rounds"]]
+    assert told == [(1, {"value": "asked"}, None), (2, {"value": "edited"}, "rosa")]
+    assert [each["digest"] for each in shown["rounds"]] == [each.digest for each in decided.rounds.order_by("number")]
+    assert shown["rounds"][0]["at"] <= shown["rounds"][1]["at"]
+    pages = Pages(vera)
+    pages.open(path_of(decided))
+    changed = pages.html.partition('id="revised"')[2].partition("</section>")[0]
+    assert all(part in changed for part in ("Rosa", "<time", "asked", "edited"))
+
+
 @pytest.mark.parametrize("kind", ["agent", "personal", ""])
 def test_what_is_edited_is_named_by_who_asked_for_it(plan, ada, rosa, kind):
     """An agent's arguments are called so; what a person asked for, with a token of theirs or without, is not."""
