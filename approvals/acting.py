@@ -69,6 +69,8 @@ def _delegate(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
     person = person_named(username) if username else None
     if username and person is None:
         raise refused("to", "invalid", "There is nobody of this name with an account in use.")
+    if person is None and by.pk not in {each.by_id for each in request.delegations.all()}:
+        raise refused("to", "required", "Choose who is to answer in your place.")
     desk.delegate(request, by=by, to=person)
     return f"{name_of(person)} may answer in your place now." if person else "Nobody answers in your place any more."
 

@@ -4,10 +4,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.contrib.auth import get_user_model
-
 from approvals.desk import holder_of, why_not_extended
-from approvals.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke
+from approvals.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke, others_who_may
 from approvals.grants import GRANTED_FROM, may_make_from
 from approvals.models import ApprovalRequest, Review
 from approvals.states import RequestStatus, Verdict
@@ -20,7 +18,6 @@ from catalog.words import say_left
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-MOST_PEOPLE = 200
 REASONS_KEPT = 3
 LOOKED_AT = 20
 MORNING = 9
@@ -163,11 +160,9 @@ class Bar:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """To whom the viewer may hand it: people with an account in use who did not ask for it."""
-        asked = [each.user_id for each in self.request.call.requesters.all()]
-        people = get_user_model().objects.filter(is_active=True).exclude(pk__in=[*asked, self.viewer.pk])
-        some = people.order_by("first_name", "username")[:MOST_PEOPLE]
-        return [Candidate(person.get_username(), name_of(person)) for person in some]
+        """The people to whom the viewer may hand it: everyone else who may decide it."""
+        people = others_who_may(self.request, self.viewer)
+        return [Candidate(person.get_username(), name_of(person)) for person in people]
 
     @cached_property
     def handed_to(self) -> str:

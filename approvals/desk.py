@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.db.models import Q
 
-from approvals.eligibility import decided_for, may_decide
+from approvals.eligibility import decided_for, may_decide, who_may
 from approvals.expiry import expire_if_due
 from approvals.models import ApprovalRequest, Comment, Delegation, Snooze
+from approvals.policy import rule_for
 from approvals.requests import locked
 from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
@@ -161,9 +162,9 @@ def wake(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
 
 
 def delegate(request: ApprovalRequest, *, by: "User", to: "User | None") -> ApprovalRequest:
-    """Let someone answer one request in one's place, as long as one might oneself; None or oneself takes that back.
+    """Ask someone who may decide a request to answer it in one's place; None or oneself takes that back.
 
-    Raises NotAllowed for who may not decide it by their own right, ParameterError for someone who cannot answer it,
+    Raises NotAllowed for who may not decide it by their own right, ParameterError for someone who may not decide it,
     Conflict when it is answered, or there is nothing to take back.
     """
     refuse_to_begin()
@@ -179,23 +180,18 @@ def _delegate(request: ApprovalRequest, by: "User", to: "User") -> ApprovalReque
         giver = decided_for(current, by)
         if giver is not None:
             raise NotAllowed(f"You may decide this in the place of {name_of(giver)}, who alone can hand it on.")
-        Delegation.objects.update_or_create(request=current, by=by, defaults={"to": to, "at": clock.now()})
         _see_that_it_helps(current, to)
+        Delegation.objects.update_or_create(request=current, by=by, defaults={"to": to, "at": clock.now()})
         _rows(current).filter(claimed_by=by).update(claimed_by=None, claimed_until=None)
         record("approval.delegated", call=current.call, by=by, approval=current.public_id, to=to.get_username())
         return _as_it_is(current)
 
 
 def _see_that_it_helps(current: ApprovalRequest, to: "User") -> None:
-    """Raise ParameterError when this person could not answer it in anybody's place."""
-    why_not = may_decide(ApprovalRequest.objects.get(pk=current.pk), to)
-    if why_not is not None:
-        raise refused(
-            "to",
-            "invalid",
-            f"{name_of(to)} cannot answer this in your place: nobody who asked for a call, changed it "
-            "or has no account in use may decide it. Name someone else.",
-        )
+    """Raise ParameterError when this person may not decide it: a delegation hands on work, never a right."""
+    if may_decide(current, to) is not None:
+        may = who_may(rule_for(current))
+        raise refused("to", "invalid", f"{name_of(to)} may not decide this request. {may} Name someone who may.")
 
 
 @retried

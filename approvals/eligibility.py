@@ -7,18 +7,22 @@ from collections.abc import Collection, Iterable
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.auth import get_user_model
 from django.db.models import Q
 
 from approvals import stages
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policy import Rule, rule_for
 from approvals.states import Verdict
-from catalog.access import ADMINISTRATOR, REVIEWER, agent_token_of, name_of
+from catalog.access import ADMINISTRATOR, REVIEWER, agent_token_of, name_of, read_groups
 from catalog.models import CallRequester
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
     from django.db.models import QuerySet
+
+MOST_PEOPLE = 200
+"""How many people are looked at who might decide one request."""
 
 
 def may_decide(request: ApprovalRequest, user: "User", rule: Rule | None = None) -> str | None:
@@ -139,6 +143,16 @@ def may_answer(people: "QuerySet[User]", request: ApprovalRequest) -> "QuerySet[
     if rule.allow_self_review:
         return members
     return members.exclude(pk__in=CallRequester.objects.filter(call=request.call_id).values("user_id"))
+
+
+def others_who_may(request: ApprovalRequest, user: "User") -> "list[User]":
+    """Return who else may decide a request, by name; two queries, more where the rule asks how long a role is held."""
+    rule = rule_for(request)
+    groups = Q(groups__name__in=[*rule.groups, ADMINISTRATOR]) | Q(is_superuser=True)
+    people = get_user_model().objects.filter(groups, is_active=True).exclude(pk=user.pk).distinct()
+    some = list(people.order_by("first_name", "username")[:MOST_PEOPLE])
+    read_groups(some)
+    return [each for each in some if may_decide(request, each, rule) is None]
 
 
 def _has_right(user: "User", rule: Rule) -> bool:

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 
 from approvals.decisions import Decision
 from approvals.digests import Binding
-from approvals.models import ApprovalRequest, Policy, PolicyRevision
+from approvals.models import ApprovalRequest, Delegation, Policy, PolicyRevision
 from approvals.policy import rule_of
 from approvals.requests import open_request
 from approvals.states import Verdict
@@ -85,6 +85,12 @@ def add_policy(order: int, **terms: object) -> PolicyRevision:
 def ask(by: User, tool: Tool | None = None, preview: Preview | None = PREVIEW) -> ApprovalRequest:
     """Return a pending request about a call that `by` asked for, held by the default policy as it is now."""
     return open_request(held_call(by, tool), rule=rule_of(set_rule()), preview=preview, now=clock.now())
+
+
+def hand(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
+    """Let someone answer in another's place, whatever their role is by now; return the request."""
+    Delegation.objects.create(request=request, by=by, to=to, at=clock.now())
+    return request
 
 
 def approval(request: ApprovalRequest, comment: str = "", channel: str = "rest") -> Decision:

@@ -102,7 +102,7 @@ for _name in ("batch", "comments"):
 @pytest.fixture
 def cast(db: None) -> dict[str, User]:
     """Someone of every role."""
-    cast = {role: person(role.replace(" ", "_")) for role in ("nobody", "spare")}
+    cast = {"nobody": person("nobody"), "spare": person("spare", "reviewer")}
     groups = {"asker": "operator", "decider": "reviewer", "asking reviewer": "reviewer", "delegate": "viewer"}
     for role in ROLES[1:]:
         cast[role] = person(role.replace(" ", "_"), groups.get(role, role))

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group, User
 
+from approvals.bar import Bar
 from approvals.briefing import brief
 from approvals.decisions import decide
 from approvals.desk import CLAIM_SECONDS, MOST_EXTENSIONS, claim, comment, delegate, extend, release, snooze, wake
@@ -16,8 +17,8 @@ from approvals.verdicts import MAX_COMMENT
 from catalog import clock
 from catalog.access import NotAllowed, act_through, name_of
 from catalog.errors import Conflict, ParameterError
-from catalog.models import ApiToken, Call
-from tests.approvals.builders import approval, ask, refusal_at, rejection
+from catalog.models import ApiToken, Call, CallRequester
+from tests.approvals.builders import approval, ask, hand, refusal_at, rejection
 from tests.conftest import person
 
 
@@ -177,24 +178,45 @@ def test_who_extends_what_was_extended_meanwhile_adds_nothing_to_what_they_did_n
     assert request_.extensions == 1
 
 
-def test_someone_answers_in_anothers_place(request_, rosa, vera):
-    """A person who may not decide by themselves does so then; the audit log says who asked them."""
-    assert may_decide(request_, vera) is not None
+def test_a_request_is_handed_to_someone_who_may_decide_it(request_, rosa, tomas):
+    """The claim goes with it; the audit log says who asked them."""
     claim(request_, by=rosa)
-    given = delegate(request_, by=rosa, to=vera)
+    given = delegate(request_, by=rosa, to=tomas)
     assert given.claimed_by is None
+    entry = AuditEntry.objects.get(action="approval.delegated")
+    assert (entry.actor, entry.details_json["to"]) == (rosa, "tomas")
+    assert decide(given, by=tomas, decision=approval(given)).status == "approved"
+
+
+def test_who_lost_their_role_answers_in_anothers_place(request_, rosa, vera):
+    """As long as the other might."""
+    assert may_decide(request_, vera) is not None
+    hand(request_, rosa, vera)
     handed = request_for(vera, request_.public_id)
     assert (may_decide(handed, vera), decided_for(handed, vera)) == (None, rosa)
-    entry = AuditEntry.objects.get(action="approval.delegated")
-    assert (entry.actor, entry.details_json["to"]) == (rosa, "vera")
     assert decide(handed, by=vera, decision=approval(handed)).status == "approved"
+
+
+@pytest.mark.usefixtures("tomas", "admin")
+def test_a_request_is_handed_to_nobody_who_may_not_decide_it(request_, ada, rosa, vera, ben):
+    """Only those who may are offered: neither the requester, nor other roles, nor who has no account in use."""
+    gone = person("gone", "reviewer")
+    User.objects.filter(pk=gone.pk).update(is_active=False)
+    asking = person("asking", "reviewer")
+    CallRequester.objects.create(call=request_.call, user=asking)
+    offered = Bar(request_for(rosa, request_.public_id), rosa).candidates
+    assert {each.username for each in offered} == {"tomas", "admin"}
+    for somebody in (ada, vera, ben, again(gone), asking, person("guest")):
+        with refusal_at("to", "invalid"):
+            delegate(request_, by=rosa, to=somebody)
+    assert not Delegation.objects.exists()
 
 
 def test_a_page_names_all_who_may_answer(request_, rosa, tomas, vera, admin):
     """Members, those of the group that was asked when nobody answered, and delegates while who asked them might."""
     ApprovalRequest.objects.filter(pk=request_.pk).update(escalated_to="administrator")
-    delegate(request_, by=rosa, to=vera)
-    delegate(request_, by=tomas, to=person("guest"))
+    hand(request_, rosa, vera)
+    hand(request_, tomas, person("guest"))
     tomas.groups.clear()
     shown = brief(request_for(vera, request_.public_id), vera).who_may
     assert shown == sorted(name_of(each) for each in (admin, rosa, vera))
@@ -205,13 +227,13 @@ def test_who_has_no_role_sees_what_is_handed_to_them(request_, rosa):
     guest = person("guest")
     with pytest.raises(ApprovalRequest.DoesNotExist):
         request_for(guest, request_.public_id)
-    delegate(request_, by=rosa, to=guest)
+    hand(request_, rosa, guest)
     assert may_decide(request_for(guest, request_.public_id), guest) is None
 
 
 def test_a_delegation_ends_with_the_right_behind_it(request_, rosa, vera):
     """By losing the role, or by being taken back."""
-    delegate(request_, by=rosa, to=vera)
+    hand(request_, rosa, vera)
     rosa.groups.clear()
     assert may_decide(request_for(vera, request_.public_id), vera) is not None
     rosa.groups.add(Group.objects.get(name="reviewer"))
@@ -222,30 +244,20 @@ def test_a_delegation_ends_with_the_right_behind_it(request_, rosa, vera):
         delegate(request_, by=rosa, to=rosa)
 
 
-def test_one_delegate_at_a_time(request_, rosa, vera, tomas):
+def test_one_delegate_at_a_time(request_, rosa, admin, tomas):
     """A second one takes the first one's place."""
-    delegate(request_, by=rosa, to=vera)
+    delegate(request_, by=rosa, to=admin)
     delegate(request_, by=rosa, to=tomas)
     assert [(each.by, each.to) for each in Delegation.objects.all()] == [(rosa, tomas)]
 
 
-def test_nobody_is_handed_what_they_asked_for(request_, ada, rosa, ben):
-    """Nor who has no account in use."""
-    ben.is_active = False
-    ben.save()
-    for somebody in (ada, ben):
-        with refusal_at("to", "invalid"):
-            delegate(request_, by=rosa, to=somebody)
-    assert not Delegation.objects.exists()
-
-
-def test_a_delegate_hands_nothing_on(request_, rosa, vera, ben):
+def test_a_delegate_hands_nothing_on(request_, rosa, tomas, vera):
     """Only who has the right may; and nobody hands on what they may not decide."""
     with pytest.raises(NotAllowed):
-        delegate(request_, by=vera, to=ben)
-    delegate(request_, by=rosa, to=vera)
+        delegate(request_, by=vera, to=tomas)
+    hand(request_, rosa, vera)
     with pytest.raises(NotAllowed):
-        delegate(request_for(vera, request_.public_id), by=vera, to=ben)
+        delegate(request_for(vera, request_.public_id), by=vera, to=tomas)
     assert [(each.by, each.to) for each in Delegation.objects.all()] == [(rosa, vera)]
 
 

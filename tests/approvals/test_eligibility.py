@@ -9,14 +9,14 @@ from django.contrib.auth.models import Group, User
 from approvals.decisions import decide
 from approvals.eligibility import decided_for, may_decide, missing
 from approvals.errors import Drift, Invalidated
-from approvals.models import ApprovalRequest, AuditEntry, Delegation
+from approvals.models import ApprovalRequest, AuditEntry
 from approvals.selectors import request_for
 from approvals.starts import consume
 from catalog import clock
 from catalog.access import NotAllowed, act_through
 from catalog.errors import Conflict
 from catalog.models import ApiToken, CallRequester
-from tests.approvals.builders import approval, ask, binding_of, rejection, set_rule
+from tests.approvals.builders import approval, ask, binding_of, hand, rejection, set_rule
 from tests.conftest import person
 
 TWO_STAGES = [{"group": "reviewer", "count": 1}, {"group": "finance", "count": 1}]
@@ -35,11 +35,6 @@ def fay(db) -> User:
 def fresh(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request as it is now."""
     return ApprovalRequest.objects.get(pk=request.pk)
-
-
-def delegate(request: ApprovalRequest, by: User, to: User) -> None:
-    """Let someone answer in another's place."""
-    Delegation.objects.create(request=request, by=by, to=to, at=clock.now())
 
 
 def approve(request: ApprovalRequest, by: User) -> str:
@@ -89,7 +84,7 @@ def test_a_delegate_decides_as_long_as_both_may(ada, ben, rosa, who):
     """In the stage of who gave it; neither asked for the call, and who gave it still has the role."""
     request = ask(ada)
     assert may_decide(request, ben) is not None
-    delegate(request, rosa, ben)
+    hand(request, rosa, ben)
     assert may_decide(fresh(request), ben) is None
     assert decided_for(fresh(request), ben) == rosa
     if who == "by":
@@ -103,7 +98,7 @@ def test_a_delegate_decides_as_long_as_both_may(ada, ben, rosa, who):
 def test_a_requester_cannot_delegate_what_they_may_not_decide(rosa, ben):
     """Four eyes hold on this path, too."""
     request = ask(rosa)
-    delegate(request, rosa, ben)
+    hand(request, rosa, ben)
     assert may_decide(fresh(request), ben) is not None
 
 
@@ -111,7 +106,7 @@ def test_who_delegated_and_who_answered_have_one_vote(ada, ben, rosa, tomas):
     """A delegation makes nobody count twice."""
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
-    delegate(request, rosa, ben)
+    hand(request, rosa, ben)
     assert approve(request, ben) == approve(request, rosa) == "pending"
     assert approve(request, tomas) == "approved"
     told = AuditEntry.objects.filter(action="approval.reviewed", actor=ben).get().details_json
@@ -121,7 +116,7 @@ def test_who_delegated_and_who_answered_have_one_vote(ada, ben, rosa, tomas):
 def test_a_delegated_approval_starts_nothing_once_it_was_lost(ada, ben, rosa):
     """Who gave it lost the role between the approval and the start."""
     request = ask(ada)
-    delegate(request, rosa, ben)
+    hand(request, rosa, ben)
     assert approve(request, ben) == "approved"
     rosa.groups.clear()
     with pytest.raises(Invalidated) as refused:
@@ -132,7 +127,7 @@ def test_a_delegated_approval_starts_nothing_once_it_was_lost(ada, ben, rosa):
 def test_agents_tokens_are_no_delegates(ada, ben, rosa):
     """Whoever gave it."""
     request = ask(ada)
-    delegate(request, rosa, ben)
+    hand(request, rosa, ben)
     token = ApiToken.objects.create(name="a", user=ben, kind="agent", secret_digest="a", expires_at=clock.now())
     with pytest.raises(NotAllowed):
         decide(fresh(request), by=act_through(token), decision=approval(request))

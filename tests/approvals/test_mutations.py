@@ -14,7 +14,6 @@ from django.db import connection, models, transaction
 
 from approvals import grant_uses
 from approvals.decisions import decide
-from approvals.desk import delegate
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.models import ApprovalRequest, Delegation, Grant, Instance, PolicyRevision, Review, Round
 from approvals.policy import rule_of
@@ -26,7 +25,7 @@ from catalog.models import Call, Implementation, Tool, ToolVersion
 from plans import granted, starting
 from plans.work import facts_of
 from tests import counts
-from tests.approvals.builders import approval, ask, binding_of
+from tests.approvals.builders import approval, ask, binding_of, hand
 from tests.approvals.granting import grant, let_be_granted
 from tests.builders import act, make_plan
 
@@ -106,7 +105,7 @@ def approved(ada, rosa, read_anew) -> ApprovalRequest:
 @pytest.fixture
 def handed(ada, rosa, vera, read_anew) -> ApprovalRequest:
     """A request that Vera approved in Rosa's place, and whose call is ready."""
-    request = delegate(ask(ada), by=rosa, to=vera)
+    request = hand(ask(ada), rosa, vera)
     return decide(request_for(vera, request.public_id), by=vera, decision=approval(request))
 
 

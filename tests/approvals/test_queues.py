@@ -23,7 +23,7 @@ from catalog.errors import ToolgateError
 from catalog.models import CallRequester
 from catalog.pages import PageAt
 from tests import counts
-from tests.approvals.builders import approval, ask, held_call, make_tool, rejection, set_rule
+from tests.approvals.builders import approval, ask, hand, held_call, make_tool, rejection, set_rule
 from tests.conftest import person
 
 pytestmark = pytest.mark.db
@@ -80,7 +80,7 @@ def test_what_was_escalated_or_delegated_needs_those_who_were_asked(ada, rosa, v
     escalated, handed = ask(ada), ask(ada)
     ben.groups.add(Group.objects.create(name="directors"))
     ApprovalRequest.objects.filter(pk=escalated.pk).update(escalated_to="directors", escalated_at=clock.now())
-    delegate(handed, by=rosa, to=vera)
+    hand(handed, rosa, vera)
     assert views_of(ben)["needs_me"] == [escalated]
     assert views_of(vera)["needs_me"] == [handed]
 

@@ -202,7 +202,7 @@ def test_every_action_of_the_desk_is_done_and_confirmed(ada, rosa, tomas):
     assert request.status == "pending"
 
 
-def test_no_form_breaks_an_action(ada, rosa):
+def test_no_form_breaks_an_action(ada, rosa, vera):
     """The field that is wrong is named."""
     request, pages = ask(ada), Pages(rosa)
     pages.open(page_of(request))
@@ -210,6 +210,8 @@ def test_no_form_breaks_an_action(ada, rosa):
         ("snooze", "until", "x"),
         ("snooze", "until", "2026-13-45T00:00:00Z"),
         ("delegate", "to", "nobody\x00"),
+        ("delegate", "to", "vera"),
+        ("delegate", "to", ""),
         ("comment", "comment", " "),
     ):
         pages.send(page_of(request, action), {field: value}, status=422)

@@ -41,14 +41,14 @@ def watcher(db) -> Watcher:
     return Watcher()
 
 
-def test_all_that_is_laid_over_a_request_is_a_change(watcher, ada, rosa, vera):
+def test_all_that_is_laid_over_a_request_is_a_change(watcher, ada, rosa, tomas, vera):
     """Claims, delegations, remarks, escalation; not what is one person's own."""
     request = ask(ada)
     assert watcher.news() == (["opened"], 1)
     for act in (
         lambda: claim(request, by=rosa),
         lambda: release(request, by=rosa),
-        lambda: delegate(request, by=rosa, to=vera),
+        lambda: delegate(request, by=rosa, to=tomas),
         lambda: delegate(request, by=rosa, to=None),
         lambda: comment(request, by=vera, text="Why?"),
         lambda: ApprovalRequest.objects.update(escalated_at=clock.now(), escalated_to="administrator"),

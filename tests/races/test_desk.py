@@ -14,7 +14,7 @@ from catalog import clock
 from catalog.access import NotAllowed
 from catalog.errors import Conflict
 from tests import counts
-from tests.approvals.builders import approval, ask
+from tests.approvals.builders import approval, ask, hand
 from tests.races.acts import audited
 from tests.racing import Act, rounds_at_once
 
@@ -73,7 +73,7 @@ def test_a_release_against_another_claim(transactional_db, ada, rosa, tomas):
 
 def test_a_delegate_answers_while_it_is_taken_back(transactional_db, ada, rosa, vera):
     """Either the delegate answers on behalf of Rosa, or the answer comes too late and is refused."""
-    requests = [delegate(ask(ada), by=rosa, to=vera) for _ in range(ROUNDS)]
+    requests = [hand(ask(ada), rosa, vera) for _ in range(ROUNDS)]
     races = [
         [partial(delegate, request, by=rosa, to=None), partial(decide, request, by=vera, decision=approval(request))]
         for request in requests
@@ -89,14 +89,14 @@ def test_a_delegate_answers_while_it_is_taken_back(transactional_db, ada, rosa, 
             assert (review, Delegation.objects.filter(request=request).exists()) == (None, False)
 
 
-def test_the_same_person_in_two_tabs(transactional_db, ada, rosa, vera, ben):
+def test_the_same_person_in_two_tabs(transactional_db, ada, rosa, tomas, admin):
     """One delegate and one snooze, though both tabs set them."""
     requests = [ask(ada) for _ in range(FEWER_ROUNDS)]
     until = clock.now() + (requests[0].expires_at - requests[0].opened_at) / 2
     races = [
         [
-            partial(delegate, request, by=rosa, to=vera),
-            partial(delegate, request, by=again(rosa), to=ben),
+            partial(delegate, request, by=rosa, to=tomas),
+            partial(delegate, request, by=again(rosa), to=admin),
             partial(snooze, request, by=rosa, until=until),
             partial(snooze, request, by=again(rosa), until=until),
         ]
