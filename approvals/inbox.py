@@ -7,7 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery, prefetch_related_objects
 from django.db.models.functions import Left
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
@@ -17,12 +17,13 @@ from approvals.answers import told
 from approvals.briefing import Briefing, brief
 from approvals.expiry import seen_by
 from approvals.models import ApprovalRequest, Review, Round
+from approvals.private import hidden_from
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
 from approvals.selectors import answered_by, last_review, requests_for
 from approvals.states import UNDOABLE, RequestStatus
 from catalog import clock
 from catalog.pages import Cursor, Page, PageAt, page_of
-from catalog.privacy import private_in, sees_private
+from catalog.privacy import sees_private
 from catalog.secrets import in_words
 
 if TYPE_CHECKING:
@@ -277,8 +278,8 @@ LISTED = (
         "decided_at",
         "effective_at",
     ),
-    *("call__tool_name", "call__plan_ref", "call__step_ref"),
-    *("tool_version__reversibility", "tool_version__tool__returns_private_data"),
+    *("call__tool_name", "call__plan_ref", "call__step_ref", "call__token", "call__requested_by"),
+    "tool_version__reversibility",
     *("claimed_until", "claimed_by__username", "claimed_by__first_name", "claimed_by__last_name"),
 )
 """What a list shows of a request: never the arguments, the results and the texts of previews."""
@@ -289,26 +290,21 @@ def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
     """Load what a list shows, who answered what was decided aside."""
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
     start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_ROOM)
-    listed = requests.select_related("call", "tool_version__tool", "claimed_by").only(*LISTED)
+    listed = requests.select_related("call", "tool_version", "claimed_by").only(*LISTED)
     return listed.annotate(preview_start=start)
 
 
 def _with_summaries(viewer: "User", requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
-    """Name in a list what each call would do, as far as the viewer may know; of private tools it names nothing."""
+    """Name in a list what each call would do, as the page of its request does for this viewer."""
     listed = list(requests)
-    private = private_in([request.call for request in listed]) if listed else {}
-    judges = sees_private(viewer)
+    if not sees_private(viewer):
+        prefetch_related_objects(listed, "call__requesters", "delegations")
+    hidden = hidden_from(viewer, listed) if listed else {}
     for request in listed:
-        hidden = private.get(request.call_id)
-        is_named = hidden is None or (judges and hidden.is_wording and not _is_of_private_tool(request))
-        summary = summary_at(request.preview_start) if is_named else ""  # type: ignore[attr-defined] # see _lean
+        summary = "" if request.call_id in hidden else summary_at(request.preview_start)  # type: ignore[attr-defined] # see _lean
         request.summary = in_words(summary) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
         request.answered_by = answered_by(request)  # type: ignore[attr-defined] # for pages
     return listed
-
-
-def _is_of_private_tool(request: ApprovalRequest) -> bool:
-    return request.tool_version.tool.returns_private_data
 
 
 def summary_at(start: str) -> str:

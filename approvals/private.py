@@ -1,7 +1,7 @@
 """What of a request its readers must not see: private arguments, and the preview and the reason that may repeat them.
 
 Reviewers and administrators judge what they see, so they see it all; so do those who asked, or answer for another.
-Lists name no private value, but what agents want to do to those who judge it.
+Lists name of a request what its page does.
 """
 
 from collections.abc import Iterable, Mapping

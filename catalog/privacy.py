@@ -34,14 +34,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What of one call is private beside its response: the arguments named here, or all of them.
-
-    `is_wording` when only because a model wrote them: those who judge read of such a call in lists too.
-    """
+    """What of one call is private beside its response: the arguments named here, or all of them."""
 
     names: frozenset[str] = frozenset()
     everything: bool = False
-    is_wording: bool = False
 
     def mask_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with the private ones masked."""

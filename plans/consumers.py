@@ -4,13 +4,11 @@ from typing import Any
 
 from approvals.selectors import requests_for, waiting_count
 from plans import door
-from plans.door import TurnedAway, Visitor
+from plans.door import TRY_AGAIN, TurnedAway, Visitor
 from plans.models import Plan
 from plans.request_changes import Change, Changes, request_changes
 from plans.selectors import plan_for
 from plans.sockets import Socket
-
-TRY_AGAIN = 1013
 
 
 class NowhereSocket(Socket):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 MALFORMED, SIGNED_OUT, NO_RIGHT, NOT_FOUND = 4400, 4401, 4403, 4404
+TRY_AGAIN = 1013
+"""Clients connect again after it."""
 MAX_NUMBER = 2**53 - 1
 MAX_DIGITS = 16
 

@@ -10,6 +10,7 @@ from django.template.loader import render_to_string
 from approvals.inbox import queue_of
 from approvals.queues import WAITING, Queues
 from approvals.selectors import waiting_count
+from catalog.privacy import sees_private
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows
 from plans.documents import removed_from
@@ -46,9 +47,9 @@ def plans_subject(visitor: Visitor) -> Subject:
 
 
 def inbox_subject(visitor: Visitor, view: str) -> Subject:
-    """The requests in one view of what waits; all that waits is the same for everyone who sees everyone's things."""
-    if view == WAITING:
-        return _for_viewer("inbox", visitor, partial(_draw_inbox, view))
+    """The requests in one view of what waits; all that waits is the same for everyone who sees private data."""
+    if view == WAITING and sees_private(visitor.user):
+        return Subject(("inbox", None), partial(_draw_inbox, view, visitor.user), Feed.listen_to_all, SHELL_RESTS)
     return _for_one("inbox", visitor, view, partial(_draw_inbox, view))
 
 

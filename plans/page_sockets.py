@@ -7,10 +7,11 @@ from contextlib import ExitStack
 
 from approvals.audit_selectors import requests_told_of_since
 from approvals.queues import OPEN_VIEWS, WAITING
+from catalog.privacy import sees_private
 from plans import door
 from plans.boards import Subject, View, looking_at
 from plans.consumers import enter_plan, own_part, plan_ref_of
-from plans.door import Visitor
+from plans.door import TurnedAway, Visitor
 from plans.fragments import (
     agent_text,
     inbox_subject,
@@ -72,6 +73,16 @@ class InboxSocket(PageSocket):
     What was answered leaves at once; the list that is drawn without it follows. The request that the page shows was
     drawn at a number of the audit log: what is told after it is news to the page, however long it was away.
     """
+
+    _sees_private = False
+
+    def enter(self) -> Visitor:
+        """Let in who has signed in; who no longer sees private data connects again, to a list without it."""
+        visitor = super().enter()
+        saw, self._sees_private = self._sees_private, sees_private(visitor.user)
+        if saw and not self._sees_private:
+            raise TurnedAway(door.TRY_AGAIN, "Your roles have changed; connect again.")
+        return visitor
 
     def subjects(self, visitor: Visitor) -> Sequence[Subject]:
         """Return the list and the counts of the views beside what is on every page."""

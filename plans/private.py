@@ -136,8 +136,7 @@ def _follow(sources: Iterable[int], flow: _Flow) -> PrivateParts:
 
     What an agent is given was written by whoever wrote the plan, and is private only where it refers to what is.
     """
-    by_agents = flow.by_agents
-    steps = {each: Hidden(everything=each not in flow.agents, is_wording=each in by_agents) for each in sources}
+    steps = {each: Hidden(everything=each not in flow.agents) for each in sources}
     open_ones = flow.wants.keys() - (steps.keys() - flow.agents)
     private: set[str] = set()
     while found := {key for number in steps for key in flow.keys[number]} - private:

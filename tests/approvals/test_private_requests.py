@@ -10,7 +10,8 @@ from catalog.changes import change_tool
 from catalog.models import Call
 from catalog.privacy import MARK, WORDS
 from catalog.tools import Preview
-from plans.fragments import _draw_inbox
+from plans.door import Visitor
+from plans.fragments import inbox_subject
 from plans.models import Plan
 from tests.builders import act, approve, make_plan, request_of, step, work_off
 from tests.pages import Pages
@@ -99,11 +100,13 @@ def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, ada, rosa, a
             assert (SECRET in text) is sees
 
 
-def test_the_list_names_no_private_value(held, rosa):
-    """It is drawn once for everyone who may see it."""
-    drawn = "".join(_draw_inbox(WAITING, rosa).fragments.values())
-    assert "Run dangerous" in drawn
-    assert SECRET not in drawn
+def test_a_row_names_what_its_page_does(held, ada, rosa, vera, ben):
+    """To who may read it, on the page and live; to everyone else it names the tool."""
+    for viewer, sees in ((ada, True), (rosa, True), (vera, False), (ben, False)):
+        board = inbox_subject(Visitor(viewer, None, sees_all=True), WAITING)
+        listed = Pages(viewer).open("/approvals/").partition("Answer together")[0]
+        for drawn in ("".join(board.draw().fragments.values()), listed):
+            assert (SECRET in drawn, "Run dangerous" in drawn) == (sees, not sees), viewer
 
 
 def test_other_requests_are_listed_as_their_tools_say(held, ada, vera):

@@ -1,7 +1,7 @@
 """Who may open a socket, and how everyone else is told."""
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 
 from catalog.models import ApiToken
@@ -120,6 +120,18 @@ async def test_who_loses_the_right_is_turned_away(plan: Plan, ben: User, change:
         await apart(lose, ben, change)
         message = await caller.receive_output(timeout=60)
     assert (message["type"], message["code"]) == ("websocket.close", code)
+
+
+async def test_who_no_longer_sees_private_data_connects_again(plan: Plan, rosa: User) -> None:
+    """The list of what waits names it: whoever only looks on is sent another."""
+    async with opened("/ws/pages/inbox/", await apart(by_session, rosa)) as caller:
+        await caller.receive_json_from(timeout=60)
+        viewers, _ = await apart(lambda: Group.objects.get_or_create(name="viewer"))
+        await apart(rosa.groups.set, [viewers])
+        message = await caller.receive_output(timeout=60)
+        while message["type"] != "websocket.close":
+            message = await caller.receive_output(timeout=60)
+    assert message["code"] == 1013
 
 
 def lose(user: User, change: str) -> None:
