@@ -148,6 +148,11 @@ class Queues:
         return [each.pk for each in found], [each.pk for each in found if may_decide(each, self._viewer) is None]
 
 
+def needed_count(user: "User") -> int:
+    """Return how many requests the user can answer now: the length of the view *Needs me*, which every page counts."""
+    return Queues(user).of(NEEDS_ME).count()
+
+
 def _rules_of(revisions: Iterable[int]) -> dict[int, Rule]:
     found = PolicyRevision.objects.filter(pk__in=revisions).select_related("policy")
     return {revision.pk: rule_of(revision) for revision in found}

@@ -10,10 +10,10 @@ from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from approvals.selectors import waiting_count
+from approvals.queues import needed_count
 from approvals.witness import last_fault
 from catalog import clock
-from catalog.access import ADMINISTRATOR, name_of, roles_of
+from catalog.access import ADMINISTRATOR, OPERATOR, name_of, roles_of
 from catalog.words import say_initials
 from plans.selectors import running_plans
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shell:
-    """The frame's facts. `waiting` is None for who may not see requests; `now` sets the page's clock.
+    """The frame's facts. `waiting` counts the requests that the person can answer; `now` sets the page's clock.
 
     `restored` says to administrators that the database was set back.
     """
@@ -39,6 +39,11 @@ class Shell:
     undo_seconds: int = 0
     restored: str = ""
 
+    @property
+    def may_plan(self) -> bool:
+        """Whether the person may ask for plans, and write them."""
+        return not self.roles.isdisjoint({OPERATOR, ADMINISTRATOR})
+
 
 def shell(request: HttpRequest) -> dict[str, Any]:
     """Give every template the frame's facts, at no cost to those that draw no frame."""
@@ -53,7 +58,7 @@ def shell_for(user: "User | AnonymousUser") -> Shell:
     roles, name = roles_of(user), name_of(user)
     return Shell(
         signed_in=True,
-        waiting=waiting_count(user),
+        waiting=needed_count(user),
         running_plans=running_plans(user),
         roles=roles,
         reads_audit=ADMINISTRATOR in roles,

@@ -8,8 +8,7 @@ from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 
 from approvals.inbox import queue_of
-from approvals.queues import WAITING, Queues
-from approvals.selectors import waiting_count
+from approvals.queues import WAITING, Queues, needed_count
 from catalog.privacy import sees_private
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows
@@ -37,8 +36,9 @@ def plan_subject(plan_ref: str) -> Subject:
 
 
 def shell_subject(visitor: Visitor) -> Subject:
-    """What is on every page: how many requests wait, which plans run."""
-    return _for_viewer("shell", visitor, _draw_shell)
+    """What is on every page: how many requests the visitor can answer, which plans run."""
+    key = ("shell", visitor.user.pk)
+    return Subject(key, partial(_draw_shell, visitor.user), Feed.listen_to_all, SHELL_RESTS)
 
 
 def plans_subject(visitor: Visitor) -> Subject:
@@ -164,11 +164,11 @@ def agent_text(number: int, text: str) -> str:
 
 
 def _draw_shell(viewer: User) -> Drawn:
-    waiting = waiting_count(viewer)
+    waiting = needed_count(viewer)
     shell = {"waiting": waiting, "running_plans": running_plans(viewer)}
     fragments = {place: _render("_waiting.html", shell=shell, place=place) for place in ("side", "tab", "list")}
     fragments["running"] = _render("_running.html", shell=shell)
-    says = "1 request is waiting" if waiting == 1 else f"{waiting or 'No'} requests are waiting"
+    says = "1 request needs you" if waiting == 1 else f"{waiting or 'No'} requests need you"
     return Drawn(fragments, says=says)
 
 

@@ -104,7 +104,7 @@ class InboxSocket(PageSocket):
             found = await queue.get()
             seen = found if visitor.sees_all else await self.feed.run(own_part, found, visitor)
             for change in seen.changes:
-                await self.say({"fragments": [*gone_from_lists(change, seen.waiting), look_at_request(change)]})
+                await self.say({"fragments": [*gone_from_lists(change), look_at_request(change)]})
 
 
 def _missed(visitor: Visitor, after: int) -> list[str]:

@@ -14,7 +14,7 @@ from approvals.eligibility import may_decide
 from approvals.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
 from approvals.listing import RequestFilters, listed_for, page_for
 from approvals.models import ApprovalRequest, Snooze
-from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins
+from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins, needed_count
 from approvals.requests import withdraw
 from approvals.selectors import pending_for, queue_for, waiting_count, whole
 from catalog import clock
@@ -22,6 +22,7 @@ from catalog.canonical import canonical_text
 from catalog.errors import ToolgateError
 from catalog.models import CallRequester
 from catalog.pages import PageAt
+from config.shell import shell_for
 from tests import counts
 from tests.approvals.builders import approval, ask, hand, held_call, make_tool, rejection, set_rule
 from tests.conftest import person
@@ -235,6 +236,7 @@ def _agree(viewer: User) -> None:
     told = inbox.counts
     assert lengths == {view: getattr(told, view) for view in OPEN_VIEWS}
     api = len(page_for(viewer, RequestFilters(status="pending"), PageAt(100_000)).rows)
+    assert shell_for(viewer).waiting == needed_count(viewer) == lengths["needs_me"]
     assert waiting_count(viewer) == len(queue_for(viewer)) == api == lengths["waiting"] == inbox.waiting
     now = clock.now()
     put_off = set(Snooze.objects.filter(person=viewer, until__gt=now).values_list("request", flat=True))

@@ -42,6 +42,14 @@ def test_empty_list_of_plans_leads_on(ada):
     assert plans_on(pages) == [] and 'href="/plans/new/"' in pages.html
 
 
+def test_plans_are_asked_for_and_written_by_who_may(ada, rosa, vera, admin):
+    """Nobody else is offered to."""
+    for viewer, may in ((ada, True), (admin, True), (rosa, False), (vera, False)):
+        pages = Pages(viewer)
+        pages.open("/plans/")
+        assert [f'href="{path}"' in pages.html for path in ("/ask/", "/plans/new/")] == [may, may], viewer
+
+
 def plans_on(pages: Pages) -> list[str]:
     """Return the plans to which the open page leads."""
     return re.findall(r'href="/plans/(plan_[^/"]+)/"', pages.html)
