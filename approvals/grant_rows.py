@@ -32,13 +32,13 @@ def check_grant_rows(rows: object, path: str = "arguments") -> list[dict[str, An
 
 def covers(rows: list[dict[str, Any]], arguments: Mapping[str, Any]) -> bool:
     """Say whether every row holds of the arguments, and every argument is spoken of by some row."""
-    if not compile_rows(rows).matches(arguments) or any(_leads_out(row, arguments) for row in rows):
+    if not compile_rows(rows).matches(arguments) or any(leads_out(row, arguments) for row in rows):
         return False
     named = {tuple(row["path"].split(".")) for row in rows}
     return all(any(leaf[:length] in named for length in range(1, len(leaf) + 1)) for leaf in leaves(arguments))
 
 
-def _leads_out(row: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
+def leads_out(row: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
     """Say whether a text that begins as the row asks leads elsewhere: reports/../secrets, https://example.com.evil."""
     if row["operator"] != "starts_with":
         return False

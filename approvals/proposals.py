@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q
 
-from approvals.grant_rows import Path, check_grant_rows, covers, leaf_at, leaves
+from approvals.conditions import MAX_ROWS
+from approvals.grant_rows import Path, check_grant_rows, covers, leads_out, leaf_at, leaves
 from approvals.grants import by_scope, scopes_of
 from approvals.models import ApprovalRequest, Grant
 from approvals.states import RequestStatus
@@ -126,7 +127,7 @@ def propose(request: ApprovalRequest, by: "User") -> Proposal:
     mine = _arguments(request.call.arguments)
     alike = [request, *_approved_like(request, mine)]
     texts = [_arguments(each.call.arguments) for each in alike]
-    parts = tuple(_part(path, texts) for path in leaves(mine))
+    parts = tuple(_part(path, texts) for path in _named_paths(mine))
     scopes, scope = scopes_of(request), default_scope(request)
     by_you = sum(any(each.person_id == by.pk for each in one.reviews.all()) for one in alike)
     rows = [part.row or {"path": part.path, "operator": "exists"} for part in parts]
@@ -156,11 +157,31 @@ def _arguments(text: str) -> dict[str, Any]:
     return arguments
 
 
+def _named_paths(arguments: Mapping[str, Any]) -> list[Path]:
+    """Return the paths of the rows that speak of every argument: of the values inside as far as rows can name them."""
+    paths = dict.fromkeys(_named(path) for path in leaves(arguments))
+    if len(paths) > MAX_ROWS:
+        paths = dict.fromkeys(path[:1] for path in paths)
+    return [path for path in paths if not any(path[:length] in paths for length in range(1, len(path)))]
+
+
+def _named(path: Path) -> Path:
+    """Return the longest beginning of a path that a row can name: no name with a dot in it, and none too deep."""
+    for length in range(len(path), 1, -1):
+        begin = path[:length]
+        if not any("." in step for step in begin) and _row(".".join(begin), [None]) is not None:
+            return begin
+    return path[:1]
+
+
 def _part(path: Path, all_arguments: Sequence[Mapping[str, Any]]) -> Part:
     values = [leaf_at(arguments, path) for arguments in all_arguments]
     distinct = {canonical_text(value): value for value in values}
     seen = tuple(distinct.values())
-    return Part(".".join(path), values[0], seen[:MOST_SEEN], _row(".".join(path), seen))
+    row = _row(".".join(path), seen)
+    if row is not None and any(leads_out(row, arguments) for arguments in all_arguments):
+        row = None
+    return Part(".".join(path), values[0], seen[:MOST_SEEN], row)
 
 
 def _row(path: str, seen: Sequence[Any]) -> Row | None:

@@ -11,8 +11,9 @@ from approvals import epochs, gate
 from approvals.decisions import revoke as revoke_approval
 from approvals.errors import GrantRefused
 from approvals.grant_rows import covers
-from approvals.grants import make, revoke
+from approvals.grants import Terms, make, revoke
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
+from approvals.proposals import propose
 from catalog import clock
 from catalog.access import NotAllowed
 from catalog.changes import change_tool
@@ -21,7 +22,7 @@ from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester
 from tests.approvals.granting import allow, dangerous, grant, let_be_granted, run, standing, terms_from
-from tests.builders import act, approve, call_of, events_of, make_plan, reject, work_off
+from tests.builders import act, approve, call_of, events_of, make_plan, reject, request_of, work_off
 from tests.invariants import assert_invariants
 
 
@@ -289,3 +290,42 @@ def test_taking_the_setting_back_ends_it(grantable, ada, admin):
     allow(admin)
     assert standing(made) == "ended"
     assert run(ada).status == "in_progress"
+
+
+SHAPES: dict[str, object] = {
+    "text": "x",
+    "number": 1.5,
+    "boolean": False,
+    "null": None,
+    "empty list": [],
+    "empty object": {},
+    "list": [1, ["a", {"b": None}]],
+    "object": {"a": {"b": [True]}, "c": ""},
+    "name with a dot": {"a.b": 1, "c": 2},
+    "name without letters": {"": 1},
+    "many values": list(range(40)),
+    "a place far back": [0] * 99 + [{"a": 1}] * 2,
+    "deep": {
+        "a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": {"j": {"k": {"l": {"m": {"n": {"o": {"p": 1}}}}}}}}}}}}}}}
+    },
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_proposal_covers_the_request_that_it_is_made_from(grantable, ada, rosa, shape):
+    """Whatever its arguments hold: the rows are taken, and cover them."""
+    value = SHAPES[shape]
+    plan = run(ada, value)
+    approve(plan, rosa)
+    asked = request_of(plan)
+    terms = Terms(tool="dangerous", rows=propose(asked, rosa).rows, scope="plan", scope_ref=plan.public_id)
+    made = make(terms, by=rosa, created_from=asked)
+    assert covers(made.conditions, {"value": value})
+
+
+def test_a_beginning_that_leads_out_is_not_proposed(grantable, ada, rosa):
+    """It would cover nothing: a person chooses."""
+    for name in ("a", "b"):
+        plan = run(ada, f"reports/../{name}")
+        approve(plan, rosa)
+    assert [part.row for part in propose(request_of(plan), rosa).parts] == [None]
