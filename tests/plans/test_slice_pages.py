@@ -119,3 +119,11 @@ def test_the_page_is_linked_from_the_plan_and_from_a_request(plan, rosa):
     address = f"/plans/{plan.public_id}/slice/"
     assert address in text(page_for(rosa).get(f"/plans/{plan.public_id}/"))
     assert address in text(page_for(rosa).get(f"/approvals/?item={request_of(plan).public_id}"))
+
+
+def test_who_may_not_approve_has_no_box(plan, rosa, vera):
+    """The steps are shown to them all the same."""
+    waiting = f'id="item-{request_of(plan, 1).public_id}"'
+    for viewer, may in ((rosa, True), (vera, False)):
+        shown = text(page_for(viewer).get(f"/plans/{plan.public_id}/slice/"))
+        assert (waiting in shown, 'name="item"' in shown) == (True, may)
