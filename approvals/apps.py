@@ -18,6 +18,7 @@ class ApprovalsConfig(AppConfig):
 
         from approvals import grant_uses, notify, outdated, roles, sign_ins, witness  # noqa: PLC0415 (as above)
         from approvals.audit import on_fact  # noqa: PLC0415 (as above)
+        from catalog import sign_in  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="approvals.audit")
         fact.connect(witness.on_fact, dispatch_uid="approvals.witness")
@@ -27,6 +28,7 @@ class ApprovalsConfig(AppConfig):
         signals.user_logged_in.connect(sign_ins.on_sign_in, dispatch_uid="approvals.sign_ins")
         signals.user_logged_out.connect(sign_ins.on_sign_out, dispatch_uid="approvals.sign_ins")
         signals.user_login_failed.connect(sign_ins.on_failure, dispatch_uid="approvals.sign_ins")
+        sign_in.refused.connect(sign_ins.on_refusal, dispatch_uid="approvals.sign_ins")
         m2m_changed.connect(roles.on_groups, User.groups.through, dispatch_uid="approvals.roles")
         pre_save.connect(roles.before_save, User, dispatch_uid="approvals.roles")
         post_save.connect(roles.after_save, User, dispatch_uid="approvals.roles")

@@ -71,6 +71,7 @@ ACTIONS = {
     "sign_in.succeeded": Word("Signed in", "human", "idle"),
     "sign_in.ended": Word("Signed out", "out", "idle"),
     "sign_in.failed": Word("Sign-in failed", "fail", "danger"),
+    "sign_in.refused": Word("Sign-in refused: too many wrong passwords", "lock", "danger"),
 }
 VERDICTS = {
     "approve": Word("Approved", "check", "ok"),

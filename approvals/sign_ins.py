@@ -1,4 +1,4 @@
-"""Who signed in and out, and who failed to, in the audit log."""
+"""Sign-ins, sign-outs, and failed and refused attempts to sign in, in the audit log."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from approvals.audit import Line, append
 from catalog import clock
 from catalog.doors import SIGNED_IN
+from catalog.sign_in import client_address
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -30,12 +31,21 @@ def on_failure(
     sender: object, *, credentials: Mapping[str, Any], request: HttpRequest | None = None, **kwargs: Any
 ) -> None:
     """Keep that someone failed to sign in; the name only if it is one, as people type passwords there too."""
-    user = get_user_model().objects.filter(username=str(credentials.get("username", ""))).first()
+    _append_for("sign_in.failed", str(credentials.get("username", "")), _origin(request))
+
+
+def on_refusal(sender: object, *, request: HttpRequest, username: str, retry_after: int, **kwargs: Any) -> None:
+    """Keep that attempts to sign in are refused for a while, once for each wait."""
+    _append_for("sign_in.refused", username, {**_origin(request), "retry_after": retry_after})
+
+
+def _append_for(action: str, username: str, details: Mapping[str, Any]) -> None:
+    user = get_user_model().objects.filter(username=username).first()
     line = Line(
-        action="sign_in.failed",
+        action=action,
         actor_name=user.get_username() if user else "unknown",
         object_ref=_ref(user) if user else "",
-        details=_origin(request),
+        details=details,
     )
     append(line)
 
@@ -45,4 +55,4 @@ def _ref(user: "User") -> str:
 
 
 def _origin(request: HttpRequest | None) -> dict[str, str]:
-    return {"address": str(request.META.get("REMOTE_ADDR") or "")} if request is not None else {}
+    return {"address": client_address(request)} if request is not None else {}

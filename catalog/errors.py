@@ -20,6 +20,7 @@ Exception
     ├── VisibilityExpansionRequired    the caller must show the model more first
     ├── MalformedJSON                  .code, .path, .line, .column                    → 400
     ├── TooLarge                       .size, .limit (bytes)                           → 413
+    ├── SignInThrottled                .retry_after: too many wrong passwords          → 429 on the page
     ├── Conflict                       a conditional UPDATE found no row to change     → 409
     │   └── RestoredDatabase           the database was set back: nothing starts on it → 503
     └── ToolDefinitionError            a tool that cannot be registered (a ValueError)
@@ -148,6 +149,20 @@ class RateLimited(ToolError):
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message, {"retry_after": retry_after})
+        self.retry_after = retry_after
+
+
+class SignInThrottled(ToolgateError):
+    """Too many wrong passwords for an account or from an address; `retry_after` in seconds."""
+
+    def __init__(self, retry_after: int) -> None:
+        minutes = -(-retry_after // 60)
+        wait = (
+            f"{retry_after} second{'s' * (retry_after != 1)}"
+            if retry_after < 60
+            else f"{minutes} minute{'s' * (minutes != 1)}"
+        )
+        super().__init__(f"Too many wrong passwords. Try again in {wait}.")
         self.retry_after = retry_after
 
 

@@ -192,6 +192,19 @@ class RateBucket(models.Model):
         return f"{self.owner} used {self.group} {self.used} times"
 
 
+class SignInCount(models.Model):
+    """The attempts to sign in to one account, or from one address, since the last right password."""
+
+    key = models.CharField(max_length=64, unique=True, help_text="HMAC-SHA256 of the name or the address.")
+    attempts = models.PositiveIntegerField(default=0)
+    last_at = models.DateTimeField(db_index=True)
+    waits_until = models.DateTimeField(null=True, help_text="No password is checked before.")
+    refusal_kept = models.BooleanField(default=False, help_text="The audit log has a refusal of this wait.")
+
+    def __str__(self) -> str:
+        return f"{self.attempts} attempts to sign in"
+
+
 class CatalogState(models.Model):
     """One row whose revision tells every process that tools changed."""
 

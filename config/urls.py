@@ -6,7 +6,7 @@ from django.urls import include, path
 
 from config.health import healthz, readyz
 from config.metrics import metrics
-from config.views import SignIn, home
+from config.views import SignIn, admin_sign_in, home
 
 handler500 = "config.views.broken"
 
@@ -25,5 +25,6 @@ urlpatterns = [
     path("agents/", include("plans.agents.urls")),
     path("sessions/", include("plans.session_urls")),
     path("api/v1/", include("config.api")),
+    path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),
 ]

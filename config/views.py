@@ -1,29 +1,72 @@
 """The front door: where signing in leads, and what is shown when nothing else can be."""
 
 import sys
+from typing import Any
 
-from django.contrib.auth.views import LoginView
+from django.contrib import admin
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.views import LoginView, redirect_to_login
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.views.defaults import server_error
 
 from approvals.selectors import waiting_count
+from catalog import sign_in
 from catalog.access import ADMINISTRATOR, REVIEWER, has_role
 from catalog.doors import PageRequest, signed_in
+from catalog.errors import SignInThrottled
 from catalog.problems import AWAY
 from catalog.retries import is_away
+
+
+class SignInForm(AuthenticationForm):
+    """Username and password, checked by the service that throttles; `retry_after` is set when it refused."""
+
+    retry_after: int | None = None
+
+    def clean(self) -> dict[str, Any]:
+        """Sign in with what was typed."""
+        username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
+        if username is None or not password or self.request is None:
+            return self.cleaned_data
+        try:
+            self.user_cache = sign_in.authenticate(self.request, username=username, password=password)
+        except SignInThrottled as refusal:
+            self.retry_after = refusal.retry_after
+            raise ValidationError(refusal.message, code="throttled") from None
+        if self.user_cache is None:
+            raise self.get_invalid_login_error()
+        self.confirm_login_allowed(self.user_cache)
+        return self.cleaned_data
 
 
 class SignIn(LoginView):
     """Lets people in; who is in already goes on, unless they are `again` to sign in, as a policy may ask."""
 
     template_name = "registration/sign_in.html"
+    form_class = SignInForm
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """Show the form again; with 429 when too many passwords were wrong."""
+        response = super().form_invalid(form)
+        retry_after = getattr(form, "retry_after", None)
+        if retry_after is not None:
+            response.status_code, response["Retry-After"] = 429, str(retry_after)
+        return response
 
     @property
     def redirect_authenticated_user(self) -> bool:  # type: ignore[override] # Django's is an attribute
         """Say whether who is signed in is sent on."""
         return "again" not in self.request.GET
+
+
+def admin_sign_in(request: HttpRequest) -> HttpResponse:
+    """Lead from the sign-in page of Django's admin to the one there is: passwords are taken at one place."""
+    if request.user.is_authenticated and not admin.site.has_permission(request):
+        raise PermissionDenied("Only staff use the Django admin.")
+    return redirect_to_login(request.GET.get("next") or "/admin/")
 
 
 @signed_in

@@ -21,6 +21,7 @@ from catalog.idempotency import clear_keys
 from catalog.keyed import free_ended
 from catalog.problems import log_unexpected
 from catalog.rates import MOST_CLEARED, clear_buckets
+from catalog.sign_in import clear_sign_in_counts
 from plans import carriers, drift, executors, looks, measures, recovery, sweeping
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
@@ -194,7 +195,8 @@ class Ticker:
             return
         carriers.clear_lost()
         now = clock.now()
-        cleared = clear_buckets(now=now), clear_keys(now=now), clear_deliveries(now=now)
+        clears = (clear_buckets, clear_sign_in_counts, clear_keys, clear_deliveries)
+        cleared = [clear(now=now) for clear in clears]
         if max(cleared) < MOST_CLEARED:
             self._cleared_at = monotonic()
 

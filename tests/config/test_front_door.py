@@ -1,12 +1,15 @@
 """Signing in and out, and where the front door leads."""
 
+import json
 import re
 
 import pytest
 from django.conf import settings
 
+from approvals.models import AuditEntry
 from tests.approvals.builders import ask
 from tests.pages import Pages
+from tests.rest import agent
 
 pytestmark = pytest.mark.django_db
 
@@ -45,6 +48,28 @@ def test_a_failure_does_not_say_which_field(rosa, fields):
     page = response.content.decode()
     assert 'role="alert"' in page or "required" in page
     assert fields.get("password", "") == "" or f'value="{fields["password"]}"' not in page
+
+
+def test_a_refused_sign_in_says_how_long_to_wait_and_is_kept_once(rosa):
+    """The right password is refused, too; tokens are not counted."""
+    pages = Pages()
+    fields = {"username": "rosa", "password": "wrong"}
+    assert [sign_in(pages, **fields).status_code for _ in range(10)] == [200] * 10
+    for _ in range(2):
+        response = sign_in(pages, 429, username="rosa", password="secret-rosa")
+        assert 0 < int(response["Retry-After"]) <= 60
+        assert 'role="alert"' in response.content.decode()
+    (entry,) = AuditEntry.objects.filter(action="sign_in.refused")
+    assert (entry.actor_name, entry.object_ref) == ("rosa", f"user_{rosa.pk}")
+    assert set(json.loads(entry.details)) == {"address", "retry_after"}
+    assert agent(rosa).get("approvals/").status_code == 200
+
+
+def test_the_admin_takes_no_passwords_of_its_own(rosa, admin):
+    """Whoever guesses passwords there is led to the page that counts."""
+    assert Pages().client.get("/admin/login/?next=/admin/auth/")["Location"] == "/sign-in/?next=/admin/auth/"
+    assert Pages().client.post("/admin/login/", {"username": "admin"}).status_code in (302, 403)
+    Pages(rosa).open("/admin/login/?next=/admin/", 403)
 
 
 def test_signing_out_takes_a_form(rosa):
