@@ -117,8 +117,8 @@ def _count_one(counted: Counted, now: datetime) -> None:
         refusal_kept=False,
     )
     if not taken:
-        left = rows.values_list("waits_until", flat=True).get() - clock.now()
-        raise SignInThrottled(max(1, ceil(left.total_seconds())))
+        ends = rows.values_list("waits_until", flat=True).get() or now
+        raise SignInThrottled(max(1, ceil((ends - clock.now()).total_seconds())))
 
 
 @retried

@@ -13,6 +13,7 @@ from time import perf_counter
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.template.loader import render_to_string
 
 from catalog import tracing
@@ -24,6 +25,13 @@ SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 QUIET = frozenset({"healthz", "readyz", "metrics", "static"})
 """What asks so often, and says so little, that its lines are for DEBUG."""
+
+LEAST_COMPRESSED = 1000
+"""Bytes; less fits into one packet anyway."""
+COMPRESSED_TYPES = re.compile(
+    r"text/.+|application/((.+\+)?json|x-ndjson|javascript|yaml|(.+\+)?xml)|.+\+(json|xml|yaml)"
+)
+PARTIAL_CONTENT = 206
 
 REFUSED_BODY = "toolgate.refused_body"
 """Key of a request's ASGI scope under which the handler notes the status with which it stopped reading the body."""
@@ -83,6 +91,24 @@ def asker_of(request: HttpRequest) -> dict[str, int]:
         return {"token": token.pk, "user": token.user_id}
     user = request.__dict__.get("_cached_user")
     return {"user": user.pk} if user is not None and user.pk else {}
+
+
+class Compressed(GZipMiddleware):
+    """Compresses texts for clients that take gzip, with padding of random length against BREACH.
+
+    Left alone: short answers, content that is compressed already, parts of files, and streams of events, which must
+    arrive piece by piece.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        """Compress the response where that is worth it."""
+        is_short = isinstance(response, HttpResponse) and len(response.content) < LEAST_COMPRESSED
+        if is_short or response.status_code == PARTIAL_CONTENT or request.method == "HEAD":
+            return response
+        media_type = response.get("Content-Type", "").partition(";")[0].strip().lower()
+        if not COMPRESSED_TYPES.fullmatch(media_type) or media_type == "text/event-stream":
+            return response
+        return super().process_response(request, response)
 
 
 class RefuseBodies:

@@ -13,6 +13,7 @@ from config import database, logs, safety
 from config.keys import check_secret_keys, load_or_make
 from config.limits import read_tool_limits
 from config.mail import read_email_url
+from config.static_files import digest_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
@@ -155,9 +156,10 @@ PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
 MIDDLEWARE = [
     "config.middleware.Told",
     "catalog.middleware.ApiProblems",
+    "config.middleware.Compressed",
     "django.middleware.security.SecurityMiddleware",
     "config.middleware.RefuseBodies",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.static_files.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -199,7 +201,10 @@ LANGUAGE_CODE = "en-us"
 USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
-STATIC_URL = "static/"
+STATIC_DIGEST = digest_of(BASE_DIR / "static")
+# With DEBUG files change while they are served.
+STATIC_URL = "static/" if DEBUG else f"static/{STATIC_DIGEST}/"
+WHITENOISE_IMMUTABLE_FILE_TEST = rf"^/static/{STATIC_DIGEST}/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = None
 # Served straight from the source folders, so that `serve` needs no collectstatic.

@@ -11,6 +11,7 @@ from django.conf import settings as configured
 from django.contrib.auth.models import User
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
+from django.templatetags.static import static
 from django.urls import path
 
 from config.handler import Handler
@@ -120,7 +121,7 @@ async def test_who_sends_slowly_keeps_no_thread(handler: Handler) -> None:
 async def test_a_file_is_sent_whole(handler: Handler) -> None:
     """It streams: its pieces are read in threads."""
     source = configured.BASE_DIR / "static" / "app.js"
-    client = asking(handler, "GET", "/static/app.js")
+    client = asking(handler, "GET", static("app.js"))
     await client.send_input({"type": "http.request", "body": b""})
     start, body = await client.receive_output(timeout=60), await client.receive_output(timeout=60)
     assert (start["status"], body["body"]) == (200, source.read_bytes())

@@ -1,13 +1,17 @@
 """One line for each HTTP request, and the id by which its other lines are found."""
 
+import gzip
 import json
 import logging
 import re
 
 import pytest
-from django.test import Client
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.test import Client, RequestFactory
 from django.urls import path
 
+from config.middleware import Compressed
 from config.urls import urlpatterns as real
 from tests.config.test_logs import CANARY, Captured, fail, lines
 from tests.rest import Rest
@@ -96,3 +100,36 @@ def test_a_trace_that_comes_in_is_named(client, lines):
     client.get("/healthz", headers={"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"})
     client.get("/healthz", headers={"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01\n{CANARY}"})
     assert [line.get("trace_id") for line in requests(lines)] == [trace_id, None]
+
+
+def compressed(response: HttpResponseBase, **headers: str) -> HttpResponseBase:
+    """Return what becomes of a response to a client that takes gzip."""
+    request = RequestFactory().get("/", headers={"Accept-Encoding": "gzip", **headers})
+    return Compressed(lambda request: response).process_response(request, response)
+
+
+def test_long_texts_are_compressed_with_padding_of_random_length() -> None:
+    """Pages, JSON, and what streams in pieces such as static files."""
+    text = "a" * 5000
+    for media_type in ("text/html; charset=utf-8", "application/json", "application/problem+json", "text/css"):
+        for response in (HttpResponse(text, media_type), StreamingHttpResponse([text], content_type=media_type)):
+            answer = compressed(response)
+            assert answer["Content-Encoding"] == "gzip"
+            assert "Accept-Encoding" in answer["Vary"]
+            assert gzip.decompress(b"".join(answer)).decode() == text
+    assert len({len(b"".join(compressed(HttpResponse(text)))) for _ in range(20)}) > 1
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        HttpResponse("a" * 100),
+        HttpResponse("a" * 5000, "application/zip"),
+        HttpResponse("a" * 5000, "image/png"),
+        HttpResponse("a" * 5000, "text/plain", status=206),
+        StreamingHttpResponse(["data: a\n\n"], content_type="text/event-stream"),
+    ],
+)
+def test_what_gains_nothing_or_must_not_wait_is_not_compressed(response: HttpResponseBase) -> None:
+    """Short answers, other content, parts of files, streams of events."""
+    assert "Content-Encoding" not in compressed(response)

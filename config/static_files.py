@@ -1,0 +1,49 @@
+"""Static files under addresses that change with their content, so that browsers keep them for a year.
+
+One digest of all static files stands in their addresses (`/static/<digest>/app.js`): relative imports and URLs inside
+of them lead to the same place, nothing is collected or rewritten, and each process finds the digest by itself.
+"""
+
+import re
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import cast
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-untyped]
+
+DIGEST_LETTERS = 12
+PACKAGES = ("django", "django-htmx", "djangorestframework", "drf-spectacular-sidecar")
+"""Packages whose static files are served beside our own: their content changes with their version."""
+OTHER_DIGEST = re.compile(rf"/static/[0-9a-f]{{{DIGEST_LETTERS}}}/")
+
+
+def digest_of(folder: Path) -> str:
+    """Return a digest of the files in a folder, by name and content, and of the packages' versions."""
+    digest = sha256(" ".join(version(package) for package in PACKAGES).encode())
+    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        content = path.read_bytes()
+        digest.update(f"\n{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:DIGEST_LETTERS]
+
+
+class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc] # it has no types
+    """Serves static files: as immutable under the present digest, to be asked for again under another one.
+
+    While processes of two versions serve side by side, the page of one leads to the files of the other.
+    """
+
+    FOREVER = 365 * 24 * 3600
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Serve a static file, or pass the request on."""
+        path, other = request.path_info, OTHER_DIGEST.match(request.path_info)
+        if other is None or path.startswith(self.static_prefix):
+            return cast("HttpResponseBase", super().__call__(request))
+        file = self.files.get(self.static_prefix + path[other.end() :])
+        response: HttpResponseBase = self.get_response(request) if file is None else self.serve(file, request)
+        if file is not None:
+            response["Cache-Control"] = "no-cache"
+        return response
