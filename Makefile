@@ -27,7 +27,7 @@ NIGHTLY := env TOOLGATE_NIGHTLY=1 TOOLGATE_REQUIRE_BROWSER=1 $(PYTEST) -q
 SIDE_BY_SIDE := $(SPREAD) -m "not (slow or nightly)"
 ONE_BY_ONE := -m "slow or nightly"
 
-# More for pytest or the benchmarks, such as: make test ARGS="tests/plans -x"
+# More for the demo, pytest or the benchmarks, such as: make test ARGS="tests/plans -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -36,8 +36,8 @@ ARGS ?=
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-demo: migrate ## set up, fill with demo people, tools and plans, serve on 127.0.0.1:8000
-	$(MANAGE) demo
+demo: migrate ## set up, fill with demo people, tools and plans, serve on 127.0.0.1:8000 (ARGS="--port 8001")
+	$(MANAGE) demo $(ARGS)
 
 migrate: $(VENV)/runtime.stamp ## set up and bring the database up to date
 	$(MANAGE) migrate --verbosity 0

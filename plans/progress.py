@@ -3,6 +3,7 @@
 What stands here is text for people; everything that came from outside is shown without hidden characters.
 """
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,16 +95,21 @@ def _rows(line: str) -> int:
 
 def page_of(picture: Picture) -> str:
     """Return the address of the plan's page."""
-    return f"{settings.TOOLGATE_URL}/plans/{picture.plan.public_id}/"
+    return _address(f"/plans/{picture.plan.public_id}/")
 
 
 def waits_at(step: StepPicture) -> str:
     """Return the address at which people end the step's wait for them; empty when it does not wait for people."""
     if step.step.waiting_for == "approval" and step.step.call is not None:
-        return f"{settings.TOOLGATE_URL}/approvals/?item={step.step.call.approval.public_id}"
+        return _address(f"/approvals/?item={step.step.call.approval.public_id}")
     if step.step.waiting_for and step.word.hue == "human" and step.step.call is not None:
-        return f"{settings.TOOLGATE_URL}/plans/{step.step.call.plan_ref}/?step={step.number}"
+        return _address(f"/plans/{step.step.call.plan_ref}/?step={step.number}")
     return ""
+
+
+def _address(path: str) -> str:
+    """Return the address of a page; only its path while nothing says where the pages are served."""
+    return f"{settings.TOOLGATE_URL}{path}" if "TOOLGATE_URL" in os.environ else path
 
 
 def plain(text: str) -> str:

@@ -1,6 +1,7 @@
 """`manage.py demo`: its plans run for real and come to rest where they should, and a second run renews the keys."""
 
 import json
+import re
 import socket
 from io import StringIO
 from pathlib import Path
@@ -31,6 +32,14 @@ from tests.conftest import person
 BRIEF = "reports/aapl-msft-fy2022.md"
 
 pytestmark = pytest.mark.usefixtures("transactional_db", "catalog", "workspace")
+
+
+@pytest.fixture(autouse=True)
+def without_an_address(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """Let the command find its address by itself, and take it back afterwards."""
+    monkeypatch.setenv("TOOLGATE_URL", "")
+    monkeypatch.delenv("TOOLGATE_URL")
+    settings.TOOLGATE_URL = "http://127.0.0.1:1"
 
 
 def run(*flags: str) -> str:
@@ -154,16 +163,23 @@ def test_the_documents_have_no_problems(catalog: None) -> None:
         assert {each.code for each in problems} <= {"waits_for_approval"}
 
 
-def test_a_taken_port_is_said_before_anything_is_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A demo that is being served keeps its passwords."""
+def test_a_taken_port_is_said_before_anything_is_reset() -> None:
+    """A demo that is being served keeps its passwords; the port that is advised is free."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        monkeypatch.setattr(demo, "PORT", taken.getsockname()[1])
-        with pytest.raises(CommandError):
-            call_command("demo")
+        with pytest.raises(CommandError) as refusal:
+            call_command("demo", port=taken.getsockname()[1])
+        advised = re.findall(r"demo --port (\d+)", str(refusal.value))
+        assert [demo.is_free(int(port)) for port in advised] == [True]
     assert not User.objects.exists()
     assert not Step.objects.exists()
+
+
+def test_the_address_is_that_of_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is served at once or later."""
+    monkeypatch.setattr(demo, "play", lambda token: None)
+    assert json.loads(run("--json", "--port", "8123"))["url"] == "http://127.0.0.1:8123"
 
 
 @pytest.mark.slow

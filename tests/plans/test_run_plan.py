@@ -56,12 +56,17 @@ def file_of(folder: Path, text: str | dict[str, Any], name: str = "plan.json") -
 
 
 @pytest.mark.usefixtures("installation")
-def test_a_plan_runs_to_its_end(tmp_path):
-    """The goal and its address, a line for each step, a summary; 0."""
+@pytest.mark.parametrize("address", ["", "https://tools.example"])
+def test_a_plan_runs_to_its_end(tmp_path, monkeypatch, settings, address):
+    """The goal and its address as far as that is known, a line for each step, a summary; 0."""
+    monkeypatch.setenv("TOOLGATE_URL", address)
+    if not address:
+        monkeypatch.delenv("TOOLGATE_URL")
+    settings.TOOLGATE_URL = address or "http://127.0.0.1:8000"
     code, out, _ = run(file_of(tmp_path, GOOD, "plan.yaml"))
     assert (code, Plan.objects.get().status) == (0, "completed")
     lines = out.splitlines()
-    assert lines[0] == "Say hello" and lines[1].endswith(f"/plans/{Plan.objects.get().public_id}/")
+    assert lines[:2] == ["Say hello", f"{address}/plans/{Plan.objects.get().public_id}/"]
     assert any("Done" in line and line.endswith("Compose it") for line in lines)
 
 

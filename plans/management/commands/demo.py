@@ -1,6 +1,5 @@
 """`manage.py demo`: fill the database with people, files and plans to look at, then serve them."""
 
-import errno
 import json
 import socket
 from argparse import ArgumentParser
@@ -20,9 +19,10 @@ from plans.demo.agents import make_agents
 from plans.demo.people import SignIn, reset_people, reset_tokens
 from plans.demo.policies import make_policies
 from plans.demo.scenes import play
-from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
+from plans.management.commands.serve import link_to, refuse_a_restored_database, refuse_without_migrations
 
 HOST, PORT = "127.0.0.1", 8000
+HIGHEST_PORT = 65535
 
 Tokens = Mapping[str, tuple[ApiToken, str]]
 
@@ -30,19 +30,24 @@ Tokens = Mapping[str, tuple[ApiToken, str]]
 class Command(BaseCommand):
     """Make the demo and serve it."""
 
-    help = "Fill the database with demo people, tools and plans, print the sign-ins, and serve on 127.0.0.1:8000."
+    help = "Fill the database with demo people, tools and plans, print the sign-ins, and serve on 127.0.0.1."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take --json and --no-serve."""
+        """Take --port, --json and --no-serve."""
+        parser.add_argument("--port", default=PORT, type=int, help=f"the port to serve on ({PORT})")
         parser.add_argument("--json", action="store_true", help="print the URL, sign-ins and tokens as one JSON object")
         parser.add_argument("--no-serve", action="store_true", help="stop when the plans have ended or wait")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make people, tokens and plans, say who can sign in, serve."""
+        port, serves = options["port"], not options["no_serve"]
+        if not 1 <= port <= HIGHEST_PORT:
+            raise CommandError(f"--port takes 1 to {HIGHEST_PORT}.")
         refuse_without_migrations()
         refuse_a_restored_database()
-        if not options["no_serve"]:
-            refuse_a_taken_port()
+        if serves:
+            refuse_a_taken_port(port)
+        link_to(HOST, port)
         sync_tools()
         try:
             people, tokens = reset_people(), reset_tokens()
@@ -51,25 +56,33 @@ class Command(BaseCommand):
             play(tokens["agent"][0])
         except (Conflict, TimeoutError) as problem:
             raise CommandError(str(problem)) from None
-        self.stdout.write(as_json(people, tokens) if options["json"] else in_words(people, tokens))
+        command = "" if serves else f"python manage.py serve --port {port}"
+        self.stdout.write(as_json(people, tokens) if options["json"] else in_words(people, tokens, command))
         self.stdout.flush()
-        if not options["no_serve"]:
-            call_command("serve", host=HOST, port=PORT, stdout=self.stderr)
+        if serves:
+            call_command("serve", host=HOST, port=port, stdout=self.stderr)
 
 
-def refuse_a_taken_port() -> None:
+def refuse_a_taken_port(port: int) -> None:
     """Raise CommandError when something listens where the demo is to be served, before anything is reset."""
+    if is_free(port):
+        return
+    free = next((each for each in range(port + 1, HIGHEST_PORT + 1) if is_free(each)), PORT)
+    raise CommandError(
+        f"Port {port} is taken. Stop what listens on it, or take another: `python manage.py demo --port {free}`, "
+        f'or `make demo ARGS="--port {free}"`.'
+    )
+
+
+def is_free(port: int) -> bool:
+    """Say whether the port can be listened on."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, PORT))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise CommandError(
-                f"Port {PORT} is taken. Stop what listens on it, or run `manage.py demo --no-serve` and then "
-                "`manage.py serve --port 8001`."
-            ) from None
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def as_json(people: list[SignIn], tokens: Tokens) -> str:
@@ -89,12 +102,13 @@ def as_json(people: list[SignIn], tokens: Tokens) -> str:
     )
 
 
-def in_words(people: list[SignIn], tokens: Tokens) -> str:
-    """Return what was made, for people."""
+def in_words(people: list[SignIn], tokens: Tokens, command: str) -> str:
+    """Return what was made, for people, and with which command it is still to be served, if it is."""
+    serving = f"Serve it with `{command}` on" if command else "The demo is ready:"
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING).count()
     return "\n".join(
         [
-            f"\nThe demo is ready: {settings.TOOLGATE_URL}/",
+            f"\n{serving} {settings.TOOLGATE_URL}/",
             f"Requests that wait for a reviewer: {waiting}.\n",
             "Sign in as",
             *(f"  {each.person.username:<6} {each.password}   {each.person.role}" for each in people),

@@ -19,6 +19,7 @@ from plans.measures import shared_with_children
 
 APPLICATION = "config.asgi:application"
 WITHOUT_EXECUTOR = "config.asgi:application_without_executor"
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (a name, nothing is bound)
 REQUESTS_END_SECONDS = 5
 SOCKET_BYTES = 4096
 """What a client may send over a socket; nothing it sends is read."""
@@ -136,5 +137,6 @@ def refuse_a_restored_database() -> None:
 
 
 def address(host: str, port: int) -> str:
-    """Return the URL of what listens there."""
+    """Return the URL of what listens there; of what listens everywhere, the one on this machine."""
+    host = EVERYWHERE.get(host, host)
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
