@@ -73,7 +73,7 @@ def copyable(value: str) -> str:
     """Draw an id that a press copies; the middle is cut, never the end."""
     short = value if len(value) <= 16 else f"{value[:10]}…{value[-4:]}"
     return format_html(
-        '<button class="id" type="button" data-copy="{0}" title="{0}" aria-label="Copy {0}">{1}{2}</button>',
+        '<button class="id" type="button" data-copy="{0}" title="{0}"><span class="sr">Copy </span>{1}{2}</button>',
         value,
         revealed(short),
         icon("copy"),
