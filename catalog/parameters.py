@@ -13,6 +13,8 @@ DEEPEST = 6
 NOT_A_LIMIT = ("anyOf", "oneOf", "default")
 MOST_ROWS = 300
 LONGEST_VALUE = 200
+LEAST_GROUPED = 10_000
+"""The first bound with separators: years have none."""
 EXACT = 2**53
 """Below it every whole number is one of JSON's, however it was written."""
 LIMITS = (
@@ -186,15 +188,17 @@ def _limits(schema: Schema, root: Schema) -> Iterator[str]:
 
 def _limit(words: str, limit: Any) -> str:
     """Say one limit; one of a thing is no plural."""
-    said = words.format(_said(limit))
+    said = words.format(_said(limit, grouped_from=0 if words.endswith("s") else LEAST_GROUPED))
     return said.removesuffix("s") if limit == 1 and words.endswith("s") else said
 
 
-def _said(limit: Any) -> Any:
+def _said(limit: Any, *, grouped_from: int) -> Any:
     """Write a number as people do: 1,000,000; the rest as it is."""
     if isinstance(limit, bool) or not isinstance(limit, int | float):
         return limit
-    return f"{int(limit):,}" if abs(limit) < EXACT and limit == int(limit) else limit
+    if abs(limit) >= EXACT or limit != int(limit):
+        return limit
+    return f"{int(limit):,}" if abs(limit) >= grouped_from else int(limit)
 
 
 def _json(value: Any) -> str:

@@ -90,8 +90,9 @@ class Field:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether leaving it blank and giving it empty are two things."""
-        return self.kind in ("text", "area") and not self.is_item
+        """Whether leaving it blank and giving it empty are two things; an empty text that fits is offered."""
+        is_offered = self.given or not self.shape.schema.get("minLength")
+        return self.kind in ("text", "area") and not self.is_item and is_offered
 
     @property
     def takes_more(self) -> bool:

@@ -198,6 +198,45 @@ EDIT_COLUMNS = """async () => {
         isBeside !== innerWidth >= 1280 && (isBeside ? "beside" : "below")].filter(Boolean);
 }"""
 
+LOST_LISTS = """async () => [...document.querySelectorAll("ul[role], ol[role]")]
+    .filter((list) => list.querySelector(":scope > li:not([role])") && list.getAttribute("role") !== "list")
+    .map((list) => list.outerHTML.slice(0, 120))"""
+"""Lists whose role is another one, so that their items belong to no list."""
+OTHER_NAMES = """async () => [...document.querySelectorAll(":is(a[href], button, [role=tab])[aria-label]")]
+    .map((part) => [part, part.innerText ?? part.textContent])
+    .map(([part, text]) => [part, text.trim().replace(/\\s+/g, " ").toLowerCase()])
+    .filter(([part, text]) => text.length > 1 && !part.ariaLabel.toLowerCase().includes(text))
+    .map(([part, text]) => `${text} is named ${part.ariaLabel}`)"""
+"""Controls whose name leaves out what they show, so that people who speak to their browser cannot press them."""
+ONLY_COLOURED = """async () => [...document.querySelectorAll("p a[href]")]
+    .filter((link) => link.checkVisibility() && getComputedStyle(link).display === "inline" && !link.closest(".sr"))
+    .filter((link) => link.closest("p").textContent.trim() !== link.textContent.trim())
+    .filter((link) => getComputedStyle(link).textDecorationLine !== "underline")
+    .map((link) => link.outerHTML.slice(0, 120))"""
+"""Links inside sentences that only their colour shows."""
+UNREACHABLE_SCROLLING = """async () => {
+    const stops = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
+    return [...document.querySelectorAll("body *")]
+        .filter((part) => part.scrollWidth > part.clientWidth + 1 || part.scrollHeight > part.clientHeight + 1)
+        .filter((part) => {
+            const { overflowX, overflowY } = getComputedStyle(part);
+            const scrolls = (way) => ["auto", "scroll"].includes(way);
+            return (scrolls(overflowX) && part.scrollWidth > part.clientWidth + 1)
+                || (scrolls(overflowY) && part.scrollHeight > part.clientHeight + 1);
+        })
+        .filter((part) => part.checkVisibility() && !part.matches(stops) && !part.querySelector(stops))
+        .map((part) => part.outerHTML.slice(0, 120));
+}"""
+"""Parts that scroll and that the keyboard does not reach."""
+NAMES_OF_NOTHING = """async () => {
+    const without = ":is(a:not([href]), div, span, p, b, code)[aria-label]:not([role])";
+    return [...document.querySelectorAll(without)].map((part) => part.outerHTML.slice(0, 120));
+}"""
+"""Names on elements that cannot have one: assistive technology leaves them out."""
+ROWS_WITHOUT_HEADERS = """async () => [...document.querySelectorAll("table.args")]
+    .filter((table) => table.rows.length && !table.querySelector("th, [colspan]"))
+    .map((table) => table.outerHTML.slice(0, 120))"""
+
 EVERYWHERE = {
     "sideways scroll": SIDEWAYS,
     "small target": SMALL_TARGETS,
@@ -207,6 +246,12 @@ EVERYWHERE = {
     "one heading": ONE_HEADING,
     "cut off": CUT_OFF,
     "moving": MOVING,
+    "lost list": LOST_LISTS,
+    "other name": OTHER_NAMES,
+    "only coloured": ONLY_COLOURED,
+    "unreachable scrolling": UNREACHABLE_SCROLLING,
+    "name of nothing": NAMES_OF_NOTHING,
+    "rows without headers": ROWS_WITHOUT_HEADERS,
 }
 
 

@@ -36,6 +36,7 @@ def test_a_tool_is_switched_off_and_on(admin):
     pages = Pages(admin)
     assert "Switched off." in change(pages, what="enabled", enabled="no")
     assert not tool().enabled and 'name="enabled" value="yes"' in pages.html
+    assert 'id="trying"' not in pages.html and "Nobody is asked" not in pages.html
     change(pages, what="enabled", enabled="yes")
     assert tool().enabled and AuditEntry.objects.filter(action="tool.disabled").exists()
 
@@ -45,7 +46,8 @@ def test_lowering_a_level_needs_a_reason(admin):
     pages = Pages(admin)
     change(pages, what="level", safety_level="dangerous")
     change(pages, 422, what="level", safety_level="safe")
-    assert 'id="refused-reason"' in pages.html and 'aria-describedby="refused-reason"' in pages.html
+    assert 'id="refused-reason"' in pages.html
+    assert pages.html.count('aria-invalid="true" autofocus aria-describedby="refused-reason"') == 1
     assert version().safety_level == "dangerous" and 'data-declared="safe"' in pages.html
     change(pages, what="level", safety_level="safe", reason="It only reads.")
     assert version().safety_level == "safe"

@@ -245,7 +245,7 @@ def test_schemas_are_what_the_api_sends(rosa, catalog, provider, mark):
     pages = Pages(rosa)
     page = pages.open(f"/tools/write_file/?schema={provider}")
     assert f'"{mark}"' in page
-    assert f'id="sp-{provider}" role="tabpanel" aria-labelledby="st-{provider}" tabindex="0">' in pages.html
+    assert f'id="sp-{provider}" role="tabpanel" aria-labelledby="st-{provider}">' in pages.html
 
 
 def test_the_choice_of_a_query_type_is_labelled(rosa, catalog):

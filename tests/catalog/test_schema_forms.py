@@ -35,6 +35,13 @@ def field_at(form: Field, path: str) -> Field:
     return next(each for each in form.every() if each.path == path)
 
 
+def test_an_empty_text_is_offered_where_it_fits():
+    """One that was given as JSON stays, although it does not fit."""
+    short = schema(a=TEXT | {"minLength": 1}, b=TEXT)
+    blank, given = form_of(short, FormFields({})), form_of(short, fields_of(short, {"a": ""}))
+    assert [field_at(form, path).may_be_empty for form in (blank, given) for path in "ab"] == [False, True, True, True]
+
+
 def test_a_form_spells_what_was_put_in():
     """Fitting or not: switching between form and JSON changes nothing."""
     cases = [

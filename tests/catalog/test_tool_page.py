@@ -76,6 +76,7 @@ def test_types_and_limits_in_words():
         ({"type": "string", "format": "date", "examples": ["x"]}, "string", "format date"),
         ({"anyOf": [TEXT, {"type": "null"}], "format": "date"}, "string or null", "format date"),
         ({"type": "array", "minItems": 1, "maxItems": 2, "multipleOf": 1}, "list", "multiple of 1|≥ 1 item|≤ 2 items"),
+        ({"type": "integer", "minimum": 1990, "maximum": 10000}, "integer", "≥ 1990|≤ 10,000"),
         ({"type": "number", "maximum": 1e6, "minimum": -0.5}, "number", "≥ -0.5|≤ 1,000,000"),
         ({"type": "number", "maximum": 1e300, "minLength": 1200}, "number", "≥ 1,200 chars|≤ 1e+300"),
         (True, "anything", ""),
@@ -125,8 +126,8 @@ def test_gram_is_text(rosa, catalog):
     """Not JSON about a text."""
     pages = Pages(rosa)
     pages.open("/tools/write_file/?schema=gram")
-    assert 'id="sp-gram" role="tabpanel" aria-labelledby="st-gram" tabindex="0">' in pages.html
-    shown = pages.html.split('id="sc-gram">')[1].split("</pre>")[0]
+    assert 'id="sp-gram" role="tabpanel" aria-labelledby="st-gram">' in pages.html
+    shown = pages.html.split('id="sc-gram" tabindex="0">')[1].split("</pre>")[0]
     assert "\\n" not in shown and "write_file" in shown
 
 
