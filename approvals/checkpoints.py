@@ -5,6 +5,7 @@ the key; a line kept elsewhere can. The file only grows: one JSON object a line,
 the log went on. Several processes, and several installations, may append to one file.
 """
 
+import errno
 import fcntl
 import hashlib
 import hmac
@@ -92,6 +93,31 @@ def append(checkpoint: Checkpoint) -> bool:
         file.flush()
         _sync(file)
     return True
+
+
+def check_writable() -> None:
+    """Look whether another line could be written, without writing one. Raises OSError when it could not."""
+    path = _path()
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
+    except FileNotFoundError:
+        _check_folder(next(folder for folder in path.absolute().parents if folder.exists()))
+        return
+    try:
+        _check_space(os.fstatvfs(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _check_folder(folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OSError(errno.EACCES, "its folder takes no files")
+    _check_space(os.statvfs(folder))
+
+
+def _check_space(disk: os.statvfs_result) -> None:
+    if disk.f_bavail * disk.f_frsize < BLOCK:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class _Together(threading.local):

@@ -26,6 +26,12 @@ class Invalidated(Conflict):
         self.what = what
 
 
+class AuditUnavailable(Conflict):
+    """The checkpoint of a dangerous start could not be written, so nothing dangerous starts until it can."""
+
+    code = "audit_unavailable"
+
+
 class ApprovalExpired(Conflict):
     """The run window of the approval has passed."""
 

@@ -19,7 +19,7 @@ from approvals.grants import by_scope, digests_in_use, end_all, in_force, matchi
 from approvals.models import Grant, GrantUse, Instance
 from approvals.policy import Rule
 from approvals.states import Verdict
-from approvals.witness import refuse_if_restored
+from approvals.witness import refuse_to_start
 from catalog import clock
 from catalog.access import ADMINISTRATOR, has_role, name_of
 from catalog.facts import Fact, record
@@ -56,9 +56,9 @@ def spend(wanted: Wanted, rule: Rule, *, now: datetime) -> Grant | None:
     """Count one use of a grant that covers the call; None where none does. The call must start in this transaction,
     whose time `now` is.
 
-    Raises RestoredDatabase. Of several calls that race for the last use, one gets it: the count is one conditional
-    UPDATE, and the audit log's head is locked before it. One that would cover it if the tool had not changed is ended,
-    where the rows say so too: this process may know an older tool.
+    Raises RestoredDatabase and AuditUnavailable. Of several calls that race for the last use, one gets it: the count is
+    one conditional UPDATE, and the audit log's head is locked before it. One that would cover it if the tool had not
+    changed is ended, where the rows say so too: this process may know an older tool.
     """
     for grant in _alike(wanted, rule, now):
         if not _is_bound_to(grant, wanted.target):
@@ -73,7 +73,7 @@ def spend(wanted: Wanted, rule: Rule, *, now: datetime) -> Grant | None:
 def still_holds(call: Call, wanted: Wanted, rule: Rule, *, now: datetime) -> bool:
     """Say whether the grant that a use was counted of for this call would let it start now; its uses may be spent.
 
-    Raises RestoredDatabase. It is not revoked meanwhile: the audit log's head is locked.
+    Raises RestoredDatabase and AuditUnavailable. It is not revoked meanwhile: the audit log's head is locked.
     """
     used = Grant.objects.filter(used__call=call, epoch=_epoch(), revoked_at=None, expires_at__gt=now)
     grant = used.select_related("created_by").first()
@@ -83,8 +83,8 @@ def still_holds(call: Call, wanted: Wanted, rule: Rule, *, now: datetime) -> boo
 
 
 def _epoch() -> int:
-    """Return the epoch, the audit log's head locked. Raises RestoredDatabase."""
-    refuse_if_restored()
+    """Return the epoch, the audit log's head locked. Raises RestoredDatabase and AuditUnavailable."""
+    refuse_to_start()
     epoch: int = Instance.objects.select_for_update().values_list("epoch", flat=True).get(pk=1)
     return epoch
 

@@ -244,7 +244,7 @@ class AuditEntrySerializer(serializers.Serializer[Any]):
 
 
 class VerificationSerializer(serializers.Serializer[Any]):
-    """Whether the log is what was written; `first_bad` is there when it is not."""
+    """Whether the log is what was written; `reason` is there when it is not, `first_bad` when an entry is wrong."""
 
     intact = serializers.BooleanField()
     entries = serializers.IntegerField()

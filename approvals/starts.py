@@ -16,7 +16,7 @@ from approvals.policy import Rule, rule_for, rule_of
 from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, status_sentence
 from approvals.states import RequestStatus
-from approvals.witness import refuse_if_restored
+from approvals.witness import refuse_to_start
 from catalog import clock
 from catalog.access import name_of
 from catalog.dispatch import Deny, Hold
@@ -38,9 +38,9 @@ def consume(call: Call, binding: Binding, *, now: datetime | None = None) -> Rou
     `now` is the database's time where it has been read: as it is measured, it may lie before the step became ready.
 
     Raises Invalidated when something differs from what was approved, ApprovalExpired when the run window has passed,
-    Conflict when the request is not approved (any more).
+    AuditUnavailable when the start could not be witnessed, Conflict when the request is not approved (any more).
     """
-    refuse_if_restored()
+    refuse_to_start()
     request = locked(ApprovalRequest.objects.select_related("call").get(call=call))
     now = now or clock.now()
     if request.status != RequestStatus.APPROVED or request.applied_at is None:
@@ -59,9 +59,9 @@ def consume(call: Call, binding: Binding, *, now: datetime | None = None) -> Rou
 def compare_used(call: Call, fingerprint: str, implementation_digest: str) -> None:
     """Compare a call whose approval was used, and that has not begun, with that approval; its target's state is not.
 
-    Raises Invalidated, ApprovalExpired and RestoredDatabase, as `consume` does.
+    Raises Invalidated, ApprovalExpired, AuditUnavailable and RestoredDatabase, as `consume` does.
     """
-    refuse_if_restored()
+    refuse_to_start()
     request = ApprovalRequest.objects.select_related("call").get(call=call)
     if request.not_after is None or request.not_after <= clock.now():
         raise ApprovalExpired("The approval was not used in time.")

@@ -19,9 +19,18 @@ from approvals import checkpoints
 from approvals.audit import COLUMNS, Row, entry_hash, hasher
 from approvals.models import AuditEntry, Instance
 from approvals.witness import EPOCH_BEGAN
+from catalog.definitions import SafetyLevel
 
 CHUNK = 5000
 ACTION, DETAILS, PREVIOUS = COLUMNS.index("action"), COLUMNS.index("details"), COLUMNS.index("prev_hash")
+
+
+DANGEROUS = f'"level":"{SafetyLevel.DANGEROUS}"'
+NO_CHECKPOINTS = (
+    "The checkpoint file is missing, or tells nothing of this installation, though the log has entries that were "
+    "witnessed: bring back the file that TOOLGATE_AUDIT_CHECKPOINTS names. Without it nobody can tell whether the log "
+    "was cut off or written anew."
+)
 
 
 class TimeText(Func):
@@ -46,7 +55,8 @@ class TimeText(Func):
 class Verification:
     """What a walk along the chain found; `first_bad` is the first number that is wrong or missing, `reason` says how.
 
-    `checkpoints` is how many of them the log was held against.
+    A log whose chain holds is not intact without its checkpoints; then no entry is bad. `checkpoints` is how many of
+    them the log was held against.
     """
 
     intact: bool
@@ -66,6 +76,8 @@ class _Walk:
     hashes: dict[int, str] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """Each epoch after the first, and the last entry before it that its checkpoints may be held against."""
+    was_witnessed: bool = False
+    """Whether it tells of a decision or a dangerous start, after each of which a checkpoint was written."""
 
     def go(self, instance: Instance) -> bool:
         """Walk up to the head as `instance` has it; False where the chain breaks, after `last`."""
@@ -77,8 +89,11 @@ class _Walk:
             last, previous = row[0], found
             if last in wanted:
                 hashes[last] = found
-            if row[ACTION] == EPOCH_BEGAN:
+            action = row[ACTION]
+            if action == EPOCH_BEGAN:
                 self._note_epoch(str(row[DETAILS]))
+            elif action == "approval.decided" or (action == "call.started" and DANGEROUS in str(row[DETAILS])):
+                self.was_witnessed = True
         self.last, self.previous = last, previous
         return (last, previous) == (instance.audit_seq, instance.audit_head)
 
@@ -102,6 +117,8 @@ def verify() -> Verification:
     stray = _first_beyond_the_head()
     if stray is not None:
         return _broken(stray - 1, "An entry stands behind the head of the log.")
+    if walk.was_witnessed and not lines and next(checkpoints.read(name), None) is None:
+        return Verification(intact=False, entries=walk.last, reason=NO_CHECKPOINTS)
     bad = _against_checkpoints(walk, lines, instance)
     return bad or Verification(intact=True, entries=walk.last, checkpoints=len(lines))
 

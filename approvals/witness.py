@@ -6,6 +6,7 @@ back: nothing more may start on it, for what was approved then may have run sinc
 """
 
 import logging
+from contextlib import suppress
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
@@ -15,12 +16,14 @@ from django.db import transaction
 from approvals import checkpoint_webhook, checkpoints
 from approvals.audit import entry_hash
 from approvals.checkpoints import Checkpoint
+from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
 from catalog import clock
 from catalog.canonical import time_text
 from catalog.definitions import SafetyLevel
 from catalog.errors import RestoredDatabase
 from catalog.facts import Fact
+from catalog.models import Call
 from catalog.problems import log_unexpected
 
 log = logging.getLogger("toolgate.audit")
@@ -34,7 +37,14 @@ HOW_TO_GO_ON = (
 )
 START_AGAIN = "This server was started while the database was set back, and executes nothing: start it again."
 
+UNREADABLE = "The audit checkpoints cannot be read ({}): TOOLGATE_AUDIT_CHECKPOINTS names their file."
+UNWRITABLE = (
+    "The audit checkpoints cannot be written ({}): let the file that TOOLGATE_AUDIT_CHECKPOINTS names be written, or "
+    "free space on its disk. No dangerous call starts until then."
+)
+
 _last_fault = ""
+_write_fault = ""
 _stays_shut = False
 
 
@@ -50,27 +60,63 @@ def _is_dangerous(fact: Fact) -> bool:
 
 
 def restored() -> str:
-    """Return in words what shows that the database was set back; empty when nothing does.
+    """Return in words what shows that the database was set back, or why nobody can tell; empty when nothing does."""
+    try:
+        return set_back()
+    except OSError as error:
+        return UNREADABLE.format(error.strerror)
+
+
+def set_back() -> str:
+    """Return in words what shows that the database was set back; empty when nothing does. Raises OSError.
 
     Reads the end of a file and two rows. Not for use inside a transaction that has read already.
     """
     instance = Instance.objects.filter(pk=1).first()
     if instance is None:
         return ""
-    try:
-        known = checkpoints.newest(instance.name)
-    except OSError as error:
-        return f"The audit checkpoints cannot be read ({error.strerror}): TOOLGATE_AUDIT_CHECKPOINTS names their file."
+    known = checkpoints.newest(instance.name)
     # Read again: what was committed since the first look may have been witnessed since.
     instance.refresh_from_db()
     fault = contradiction(instance, known)
     return f"{fault} {HOW_TO_GO_ON}" if fault else ""
 
 
-def refuse_if_restored() -> None:
-    """Raise RestoredDatabase when the database was set back."""
-    if fault := restored():
+def refuse_to_start() -> None:
+    """Raise RestoredDatabase when the database was set back, AuditUnavailable when a start could not be witnessed."""
+    try:
+        fault = set_back()
+    except OSError as error:
+        raise AuditUnavailable(UNREADABLE.format(error.strerror)) from error
+    if fault:
         raise RestoredDatabase(fault)
+    if fault := unwritable():
+        raise AuditUnavailable(fault)
+
+
+def unwritable() -> str:
+    """Return why the next checkpoint could not be written, as far as can be known without writing one; else empty."""
+    try:
+        checkpoints.check_writable()
+    except OSError as error:
+        return UNWRITABLE.format(error.strerror)
+    return _write_fault
+
+
+def witnesses_start(call: Call) -> bool:
+    """Say whether a checkpoint on the disk tells of this call's start; writes one where none does."""
+    entries = AuditEntry.objects.filter(object_ref=call.public_id, action="call.started").order_by("-seq")
+    started = entries.values_list("seq", flat=True).first()
+    return started is not None and (_reaches(started) or (note() and _reaches(started)))
+
+
+def _reaches(seq: int) -> bool:
+    instance = Instance.objects.get(pk=1)
+    try:
+        known = checkpoints.newest(instance.name)
+    except OSError:
+        return False
+    return known is not None and known.place >= (instance.epoch, seq)
 
 
 def refuse_to_begin() -> None:
@@ -107,12 +153,19 @@ def _began(instance: Instance) -> bool:
 
 def note() -> bool:
     """Write down where the log stands, unless that is known; say whether it was written. What fails is logged."""
+    global _write_fault
     try:
-        return _note()
+        written = _note()
     except Exception as error:  # noqa: BLE001 - who decided or started something has done so; the ticker tries again
-        log.error("a checkpoint of the audit log could not be written")
-        log_unexpected(error)
+        was_known = bool(_write_fault)
+        if isinstance(error, OSError):
+            _write_fault = UNWRITABLE.format(error.strerror)
+        if not was_known:
+            log.error("a checkpoint of the audit log could not be written")
+            log_unexpected(error)
         return False
+    _write_fault = ""
+    return written
 
 
 def _note() -> bool:
@@ -141,9 +194,13 @@ def last_fault() -> str:
 
 
 def look() -> str:
-    """Return what `restored` does, and let this process's doors and pages know it."""
+    """Return what shows that the database was set back, and let this process's doors and pages know it.
+
+    Checkpoints that cannot be read now show nothing: what was known stands, and no dangerous call starts meanwhile.
+    """
     global _last_fault
-    _last_fault = restored() or shut()
+    with suppress(OSError):
+        _last_fault = set_back() or shut()
     return _last_fault
 
 
@@ -179,11 +236,16 @@ class Watch:
 
 
 def _is_due(now: datetime) -> bool:
-    """Say whether something is to be witnessed: a minute or a thousand entries after the last."""
+    """Say whether a checkpoint is to be written: where one failed, or a minute or a thousand entries after the last."""
+    if _write_fault:
+        return True
     instance = Instance.objects.filter(pk=1).first()
     if instance is None or not instance.audit_seq:
         return False
-    known = checkpoints.newest(instance.name)
+    try:
+        known = checkpoints.newest(instance.name)
+    except OSError:
+        return True  # to be tried, and said
     if known is None:
         return True
     missing = instance.audit_seq - known.seq

@@ -12,7 +12,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from approvals.verification import head_fault
-from approvals.witness import restored, shut
+from approvals.witness import restored, shut, unwritable
 from catalog import clock, snapshot
 from catalog.tracing import told
 from config.fresh import Fresh
@@ -120,7 +120,7 @@ def _audit() -> str:
     fault = head_fault()
     if fault:
         return f"{fault}: start nothing dangerous, keep the database as it is, run manage.py verify_audit"
-    return restored() or shut() or GOOD
+    return restored() or shut() or unwritable() or GOOD
 
 
 def _clock() -> str:

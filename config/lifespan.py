@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from approvals.witness import look, stay_shut
+from approvals.witness import look, restored, stay_shut
 from catalog.registry import initialize_tools
 from catalog.sync import sync_tools
 from plans.executing import collect_rarely, living
@@ -51,7 +51,7 @@ def _prepare(*, executes: bool) -> bool:
     A database that was set back is still read, with the tools that there are: people see what happened and what to do.
     """
     try:
-        if fault := look():
+        if fault := look() or restored():
             log.error(fault)
             initialize_tools()
             if executes:

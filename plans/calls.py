@@ -12,7 +12,7 @@ from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from approvals.policy import Rule
 from approvals.verdicts import refused
-from approvals.witness import refuse_to_begin
+from approvals.witness import refuse_to_begin, unwritable
 from catalog import dispatch
 from catalog.access import NotAllowed
 from catalog.errors import Conflict, ToolError
@@ -198,7 +198,9 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
         if admission.first is not None:
             return starting.refuse_again(Start(batch, facts, claimed), order, admission.first)
         return _hold(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
-    desk = carriers.desk() if caps.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1) else None
+    waits = is_granted and unwritable()
+    may_start = not waits and caps.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1)
+    desk = carriers.desk() if may_start else None
     if desk is not None:
         return (_start_granted if is_granted else _start_here)(batch, facts, admission, step, desk)
     call = new_call(facts, step_id, order, status=CallStatus.CREATED)

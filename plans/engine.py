@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 
-from approvals import edits, expiry, requests, starts
+from approvals import edits, expiry, requests, starts, witness
 from approvals.digests import Binding
-from approvals.errors import ApprovalExpired, Invalidated
+from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from catalog import dispatch, snapshot
+from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
@@ -38,6 +39,7 @@ from plans import (
     recovery,
     reports,
     starting,
+    unwitnessed,
 )
 from plans.answers import found_again, patiently
 from plans.claims import LeaseLost, Parking
@@ -134,9 +136,20 @@ def _advance(work: Work, turn: Turn) -> Work | None:
         return _resume(work, turn)
     if isinstance(work, Renewal):
         return _ask_again(work, turn)
+    if work.order.level == SafetyLevel.DANGEROUS and not witness.witnesses_start(work.call):
+        return _put_back(work, turn)
     outcome = perform(work)
     turn.back()
     return patiently(lambda: end(work, outcome, turn))
+
+
+@found_again
+@retried_patiently
+def _put_back(run: Run, turn: Turn) -> Work | None:
+    """Let a call wait whose start no checkpoint tells of: a database set back would know nothing of it."""
+    with recording(run.plan.pk, run.plan.ref) as batch:
+        unwitnessed.put_off_started(batch, run)
+        return _next(batch, run.plan, turn)
 
 
 def perform(run: Run) -> dispatch.Outcome:
@@ -219,6 +232,8 @@ def _hold(hold: Hold, turn: Turn) -> Work | None:
     """Compute the preview, then store the held call with its request: from here on only the database waits."""
     try:
         return _store_hold(hold, _preview(hold, hold.order, turn), turn)
+    except AuditUnavailable:
+        return _put_off(hold, turn)
     except ToolError as error:
         return _refuse(hold, error, turn)
 
@@ -280,11 +295,22 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
         return _leave(resume, error, turn)
     except ToolError as error:
         return _refuse(resume, error, turn)
+    except AuditUnavailable:
+        return _put_off(resume, turn)
     except ApprovalExpired:
         return _expire(resume, turn)
     except Invalidated as change:
         snapshot.forget()
         return Renewal(resume.step, resume.plan, call, str(change), change.what)
+
+
+@found_again
+@retried_patiently
+def _put_off(work: Hold | Resume, turn: Turn) -> Work | None:
+    """Let a step wait whose start could not be witnessed."""
+    with recording(work.plan.pk, work.plan.ref) as batch:
+        unwitnessed.put_off(batch, work.step)
+        return _next(batch, work.plan, turn)
 
 
 @found_again

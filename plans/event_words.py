@@ -74,6 +74,7 @@ WHY_TRIED_AGAIN = {
     "worker_lost": ("retry", "lost its worker and is tried again"),
     "rate_limited": ("clock", "waits {seconds} s: its tool may not be used more often"),
     "definition_changed": ("retry", "is asked about again: its tool has changed"),
+    "audit_unavailable": ("clock", "waits: the checkpoint of its start cannot be written"),
     "drifted": ("retry", "is left to a process that has loaded the current version of its tool"),
 }
 TRIED_AGAIN = ("retry", "failed and is tried again in {seconds} s ({attempt} of {of})")

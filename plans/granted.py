@@ -32,7 +32,7 @@ def may_start(plan: PlanFacts, order: Order, rule: Rule, step_pk: int | None = N
 def still_lets_start(hold: Hold, call: Call, *, now: datetime) -> bool:
     """Say whether the grant that let a call start lets it start again: it was handed back before its handler began.
 
-    `now` is the time of the transaction that would start it. Raises RestoredDatabase.
+    `now` is the time of the transaction that would start it. Raises RestoredDatabase and AuditUnavailable.
     """
     people = people_of(hold.plan, hold.order, hold.step.pk)
     return grant_uses.still_holds(call, wanted(hold.plan, hold.order, people), hold.rule, now=now)

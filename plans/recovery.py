@@ -17,6 +17,7 @@ from plans import budgets, carriers, claims, endings, finishing, lost_leases, re
 from plans.claims import Claimed, Parking
 from plans.events import Recording, recording
 from plans.models import Step
+from plans.unwitnessed import WORKER_STOPPED, put_back
 from plans.work import PlanFacts, Run, Work, plan_facts
 
 BATCH = 100
@@ -88,12 +89,7 @@ def hand_back(run: Run) -> None:
 @retried
 def _hand_back(run: Run) -> None:
     with recording(run.plan.pk, run.plan.ref) as batch:
-        parking = Parking("", run.call.pk, batch.now, ready_at=batch.now)
-        if claims.park_step(batch.cursor, run.step, parking):
-            started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
-            try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1)
-            told = {"call": run.call.public_id, "attempt": run.call.attempt, "error": "worker_stopped"}
-            batch.add("step.retrying", run.step.step_id, **told)
+        put_back(batch, run, Parking("", run.call.pk, batch.now, ready_at=batch.now), error=WORKER_STOPPED)
         carriers.hint(batch.plan_pk)
 
 
@@ -102,7 +98,7 @@ def let_go(work: Work) -> None:
     """Let another worker have a claimed step of which nothing has run."""
     with recording(work.plan.pk, work.plan.ref) as batch:
         if claims.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now)):
-            batch.add("step.retrying", work.step.step_id, attempt=work.step.attempt, error="worker_stopped")
+            batch.add("step.retrying", work.step.step_id, attempt=work.step.attempt, error=WORKER_STOPPED)
         carriers.hint(batch.plan_pk)
 
 

@@ -14,7 +14,7 @@ from django.db import DatabaseError
 
 from approvals import refusals, starts
 from approvals.edits import edited_by_people
-from approvals.errors import ApprovalExpired, Invalidated
+from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from catalog import dispatch, snapshot, vault
@@ -39,6 +39,7 @@ from plans import (
     limits,
     questions,
     references,
+    unwitnessed,
 )
 from plans.budgets import BudgetExceeded
 from plans.claims import Claimed, Lease
@@ -93,6 +94,8 @@ def _begin(start: Start) -> Work | None:
         if not (isinstance(error, ToolDrifted) and drift.leave(start.batch, step)):
             finishing.refuse(start.batch, step, error)
             agent_steps.give_up(start.batch, step)
+    except AuditUnavailable:
+        unwitnessed.put_off(start.batch, step)
     except (Conflict, DatabaseError):
         raise
     except Exception as error:  # noqa: BLE001 - raised again it would undo the claim, to be tried for ever

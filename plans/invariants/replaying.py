@@ -17,6 +17,7 @@ from catalog.states import CallStatus
 from catalog.transitions import Moves
 from plans.invariants.base import Finding, Shelf, World, invariant, rows
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus
+from plans.unwitnessed import PUT_BACK
 
 PLANS = "SELECT id, public_id, status FROM plans_plan ORDER BY id"
 EVENTS = "SELECT plan_id, seq, type, step_id, data FROM plans_event ORDER BY plan_id, seq"
@@ -128,7 +129,7 @@ class Replay:
         if kind == "step.retrying":
             if before != CallStatus.RUNNING:  # of a step whose call ended otherwise: the step is tried again
                 return True
-            self.starts[call] -= data.get("error") == "worker_stopped"  # it had not begun
+            self.starts[call] -= data.get("error") in PUT_BACK  # it had not begun
         elif kind == "call.started":
             self.starts[call] += 1
         self.calls[call] = to

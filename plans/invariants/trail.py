@@ -10,6 +10,7 @@ from catalog.definitions import SafetyLevel
 from catalog.states import CallStatus
 from plans.invariants.base import Finding, World, each, invariant, rows
 from plans.invariants.granting import what_the_log_tells_of_grants
+from plans.unwitnessed import PUT_BACK
 
 OPENED = """
     SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest WHERE NOT is_early UNION ALL
@@ -109,7 +110,7 @@ def _chain() -> Iterator[Finding]:
     except Instance.DoesNotExist:
         yield Finding("instance", "The row with the head of the chain is missing.")
         return
-    if not found.intact:
+    if found.first_bad is not None:
         yield Finding(f"audit#{found.first_bad}", "This entry is the first that is wrong or missing.")
 
 
@@ -118,7 +119,7 @@ def _starts() -> Iterator[Finding]:
     for call, difference in rows(STARTED, str(SafetyLevel.SAFE)):
         if difference < 0:
             told = (json.loads(data) for (data,) in rows(HANDED_BACK, call))
-            difference += sum(data.get("call") == call and data.get("error") == "worker_stopped" for data in told)
+            difference += sum(data.get("call") == call and data.get("error") in PUT_BACK for data in told)
         if difference:
             yield Finding(call, "The starts of this call are not those that the log tells of.")
 

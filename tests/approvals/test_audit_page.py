@@ -10,6 +10,7 @@ from approvals.audit import Line, append
 from approvals.audit_words import action_word
 from approvals.decisions import decide
 from approvals.models import AuditEntry
+from approvals.witness import note
 from approvals.states import Verdict
 from tests.approvals.builders import approval, ask, rejection
 from tests.pages import Pages
@@ -129,6 +130,7 @@ def test_a_plan_and_an_object_are_followed(admin, db):
 
 def test_the_chain_is_checked_on_request(admin, told):
     """Intact, with the number of entries."""
+    note()
     pages = Pages(admin)
     pages.open("/audit/")
     pages.send("/audit/")

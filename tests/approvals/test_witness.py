@@ -12,10 +12,11 @@ from approvals import witness
 from approvals.audit import Line, append
 from approvals.checkpoints import newest
 from approvals.decisions import decide
+from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
 from approvals.starts import consume
 from approvals.verification import verify
-from approvals.witness import Watch, note, restored
+from approvals.witness import Watch, note, refuse_to_start, restored, unwritable
 from catalog import clock
 from catalog.errors import RestoredDatabase
 from catalog.facts import record
@@ -165,10 +166,33 @@ def test_an_epoch_that_nobody_began_is_found(log):
 
 
 def test_a_file_that_cannot_be_read_says_so(log, checkpoints):
-    """Nothing dangerous starts while nobody can tell."""
+    """Nothing dangerous starts while nobody can tell; that is over once it can be read."""
     checkpoints.unlink()
     checkpoints.mkdir()
-    assert restored() != ""
+    assert restored() != "" and unwritable() != "" and Watch().look() == ""
+    with pytest.raises(AuditUnavailable):
+        refuse_to_start()
+    checkpoints.rmdir()
+    assert Watch().look() == restored() == unwritable() == ""
+    refuse_to_start()
+
+
+@pytest.mark.parametrize(
+    ("action", "details", "must"),
+    [
+        ("approval.decided", {}, True),
+        ("call.started", {"level": "dangerous"}, True),
+        ("call.started", {"level": "cautious"}, False),
+    ],
+)
+def test_missing_checkpoints_are_reported(log, checkpoints, action, details, must):
+    """A log that tells of what is witnessed at once has some; of any other there need not be one yet."""
+    append(Line(action=action, details=details))
+    assert verify().intact
+    checkpoints.unlink()
+    found = verify()
+    assert (found.intact, found.first_bad) == (not must, None)
+    assert bool(found.reason) == must
 
 
 def test_nothing_that_was_approved_starts_on_a_database_that_was_set_back(log, ada, rosa):

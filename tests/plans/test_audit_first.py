@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from plans.models import Plan
-from tests.builders import act, approve, call_of, make_plan, work_off
+from approvals.witness import Watch, note
+from catalog import clock
+from plans import engine
+from plans.engine import Turn
+from plans.models import Plan, Step
+from plans.work import Run
+from tests.builders import act, approve, call_of, make_plan, step_of, work_off
+from tests.invariants import assert_invariants
 
 pytestmark = pytest.mark.db
 
@@ -85,3 +92,57 @@ def test_safe_calls_go_on(stage, ada):
     with no_room():
         assert work_off(plan).status == "completed"
     assert stage.values("safe") == ["x", "y"]
+
+
+def full_disk(checkpoints: Path) -> None:
+    """Let nothing more be written to the file of checkpoints, whose disk is full."""
+    checkpoints.unlink(missing_ok=True)
+    checkpoints.symlink_to("/dev/full")
+
+
+def closed(checkpoints: Path) -> None:
+    """Let the file of checkpoints be one that cannot be opened."""
+    checkpoints.unlink(missing_ok=True)
+    checkpoints.mkdir()
+
+
+def space_again(checkpoints: Path) -> None:
+    """Let the file of checkpoints be written again, and look as the ticker does."""
+    (checkpoints.rmdir if checkpoints.is_dir() else checkpoints.unlink)()
+    Watch().look()
+    Step.objects.exclude(ready_at=None).update(ready_at=clock.now())
+
+
+@pytest.mark.parametrize("spoil", [full_disk, closed])
+def test_no_dangerous_call_starts_unwitnessed(stage, ada, rosa, checkpoints, spoil):
+    """It waits, others of its plan go on, and it starts by itself by the same approval."""
+    plan = make_plan(ada, act(1, "x", "dangerous"), act(2, "y"))
+    work_off(plan)
+    approve(plan, rosa)
+    spoil(checkpoints)
+    note()
+    assert work_off(plan).status == "in_progress"
+    assert (stage.values("dangerous"), stage.values("safe")) == ([], ["y"])
+    assert (step_of(plan).waiting_for, call_of(plan).status) == ("retry", "ready")
+    space_again(checkpoints)
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == ["x"]
+    assert_invariants()
+
+
+def test_a_started_call_whose_checkpoint_fails_is_put_back(stage, ada, rosa, checkpoints):
+    """Its disk became full at that moment; the start does not count as an attempt."""
+    plan = make_plan(ada, act(1, "x", "dangerous"))
+    work_off(plan)
+    approve(plan, rosa)
+    resume = engine.claim(plan.pk, owner="tests")
+    assert resume is not None
+    run = engine.advance(resume, Turn("tests"))
+    assert isinstance(run, Run)
+    full_disk(checkpoints)
+    assert engine.advance(run, Turn("tests")) is None
+    assert (stage.played, call_of(plan).status, call_of(plan).attempt) == ([], "ready", 0)
+    space_again(checkpoints)
+    assert work_off(plan).status == "completed"
+    assert stage.values("dangerous") == ["x"]
+    assert_invariants()

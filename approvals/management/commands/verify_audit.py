@@ -31,7 +31,7 @@ class Command(BaseCommand):
         elif found.intact:
             self.stdout.write(f"intact: {found.entries:,} entries, held against {found.checkpoints:,} checkpoints")
         else:
-            said = f"not intact: entry {found.first_bad} is the first that is wrong or missing"
-            self.stdout.write(f"{said}. {found.reason}")
+            bad = f"entry {found.first_bad} is the first that is wrong or missing. " if found.first_bad else ""
+            self.stdout.write(f"not intact: {bad}{found.reason}")
         if not found.intact:
             sys.exit(1)
