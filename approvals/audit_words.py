@@ -58,6 +58,7 @@ ACTIONS = {
     "grant.created": Word("Granted calls like this", "check", "warn"),
     "grant.used": Word("Ran on a grant", "play", "run"),
     "grant.revoked": Word("Ended a grant", "stop", "warn"),
+    "policy.refused": Word("A policy refused a call", "fail", "danger"),
     "policy.created": Word("Made a policy", "edit", "warn"),
     "policy.changed": Word("Changed a policy", "edit", "warn"),
     "policy.ended": Word("Ended a policy", "stop", "warn"),

@@ -116,9 +116,10 @@ class Clause:
         if rule.effect == Effect.ALLOW:
             return None if level == SafetyLevel.DANGEROUS else Allow()
         if rule.effect == Effect.DENY:
-            return Deny(rule.message or f"The policy “{rule.policy}” refuses {level} calls.")
+            said = rule.message or f"The policy “{rule.policy}” refuses {level} calls."
+            return Deny(said, rule.policy, rule.sentence)
         if rule.quorum < 1:
-            return Deny(NAMES_NOBODY.format(policy=rule.policy))
+            return Deny(NAMES_NOBODY.format(policy=rule.policy), rule.policy, rule.sentence)
         return Hold(rule)
 
 

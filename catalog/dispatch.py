@@ -65,9 +65,11 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """The call is refused with this message."""
+    """The call is refused with this message; `policy` and `rule` name what refuses it, where a policy does."""
 
     message: str
+    policy: str = field(default="", compare=False)
+    rule: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

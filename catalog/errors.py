@@ -8,6 +8,7 @@ Exception
     │   ├── QueryTypeUnsupported       a query type the tool does not have             → 422
     │   ├── ToolValidationError        a handler refuses what the schema let through
     │   ├── UnknownTool                no tool of that name                            → 422
+    │   ├── PolicyRefusal              .policy, .rule: a policy refuses the call       → 403
     │   ├── ToolDisabled               switched off by an administrator                → 409
     │   ├── NoImplementation           nothing serves the tool                         → 409
     │   ├── RateLimited                .retry_after: used as often as one caller may       → 429
@@ -121,6 +122,21 @@ class UnknownTool(ToolError):
         if nearest:
             message += f". Did you mean {' or '.join(nearest)}?"
         super().__init__(message, {"tool": name, "nearest": list(nearest)})
+
+
+class PolicyRefusal(ToolError):
+    """A policy refuses the call; `policy` is its name, `rule` says it in words; both are empty where none fits."""
+
+    kind = "refused"
+
+    def __init__(self, message: str, *, policy: str = "", rule: str = "") -> None:
+        super().__init__(message, {"policy": policy, "rule": rule})
+        self.policy = policy
+        self.rule = rule
+
+    def user_message(self) -> str:
+        """Return the policy's message, with its name."""
+        return self.message if self.policy in self.message else f"{self.message} (Policy: {self.policy})"
 
 
 class ToolDisabled(ToolError):

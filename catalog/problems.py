@@ -31,13 +31,17 @@ log = logging.getLogger("toolgate.api")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a client is told: `errors` have path, code and message; `headers` go with the answer."""
+    """What a client is told: `errors` have path, code and message; `headers` go with the answer.
+
+    `policy` is the name and the rule of the policy that refuses a call.
+    """
 
     status: int
     detail: str
     code: str = ""
     errors: Sequence[Mapping[str, Any]] = ()
     headers: Mapping[str, str] | None = None
+    policy: Mapping[str, str] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the document."""
@@ -48,6 +52,7 @@ class Problem:
             "status": self.status,
             "detail": self.detail,
             "errors": list(self.errors)[:MAX_ERRORS],
+            **({"policy": self.policy} if self.policy else {}),
         }
 
     def response(self) -> Response:
@@ -63,14 +68,22 @@ class FieldErrorSerializer(serializers.Serializer[Any]):
     message = serializers.CharField()
 
 
+class RefusingPolicySerializer(serializers.Serializer[Any]):
+    """The policy that refuses a call, by its name and its rule in words."""
+
+    name = serializers.CharField()
+    rule = serializers.CharField()
+
+
 class ProblemSerializer(serializers.Serializer[Any]):
-    """A refusal (RFC 9457); `errors` lists the wrong fields."""
+    """A refusal (RFC 9457); `errors` lists the wrong fields, `policy` is what refuses a call (`urn:toolgate:refused`)."""
 
     type = serializers.CharField()
     title = serializers.CharField()
     status = serializers.IntegerField()
     detail = serializers.CharField()
     errors: Any = FieldErrorSerializer(many=True)
+    policy = RefusingPolicySerializer(required=False)
 
 
 def refusals(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
@@ -135,6 +148,11 @@ def _refused(code: str, field: str = "") -> Callable[[Any], Problem]:
     return tell
 
 
+def _refused_by_policy(error: errors.PolicyRefusal) -> Problem:
+    named = {"name": error.policy, "rule": error.rule} if error.policy else None
+    return Problem(403, error.message, error.kind, policy=named)
+
+
 def _malformed(error: errors.MalformedJSON) -> Problem:
     place = {"path": error.path, "code": error.code, "message": error.message}
     return Problem(400, error.message, "malformed_json", [place])
@@ -187,6 +205,7 @@ TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
     (errors.TooLarge, _told(413, "too_large")),
     (errors.RestoredDatabase, _told(503, "restored")),
     (errors.Conflict, _told(409, "conflict")),
+    (errors.PolicyRefusal, _refused_by_policy),
     (errors.ToolDisabled, _told(409, "tool_disabled")),
     (errors.ToolDrifted, _told(409, "drifted")),
     (errors.NoImplementation, _told(409, "no_implementation")),

@@ -15,7 +15,7 @@ from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin, unwritable
 from catalog import dispatch
 from catalog.access import NotAllowed
-from catalog.errors import Conflict, ToolError
+from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
 from catalog.results import Preview
 from catalog.retries import retried
@@ -25,6 +25,7 @@ from plans import budgets, caps, carriers, claims, engine, granted, granted_star
 from plans.answers import found_again
 from plans.carriers import Desk
 from plans.claims import Claimed
+from plans.denials import denial
 from plans.documents import removed_from
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
@@ -59,9 +60,9 @@ class CallOrder:
 def create_call(order: CallOrder, *, by: Requester) -> Call:
     """Store a direct call as a plan of one step, or as one more step of a plan, and let it start or wait.
 
-    Raises UnknownTool, ToolDisabled, ParameterError, QueryTypeUnsupported and RateLimited before anything is stored,
-    Conflict when the plan takes no more steps, Plan.DoesNotExist when the requester may not see it, and NotAllowed
-    when it is not theirs to control. Raises RestoredDatabase before anything else, as every door does.
+    Raises UnknownTool, ToolDisabled, ParameterError, QueryTypeUnsupported, PolicyRefusal and RateLimited before
+    anything is stored, Conflict when the plan takes no more steps, Plan.DoesNotExist when the requester may not see it,
+    and NotAllowed when it is not theirs to control. Raises RestoredDatabase before anything else, as every door does.
     """
     refuse_to_begin()
     asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
@@ -168,8 +169,7 @@ class _Admission:
 def _admit(plan: Plan, order: Order) -> _Admission:
     verdict = gate(starting.facts_for(order, facts_of(plan)))
     if isinstance(verdict, dispatch.Deny):
-        granted.end_denied(facts_of(plan), order)
-        raise ToolError(verdict.message)
+        raise denial(verdict, facts_of(plan), order)
     if isinstance(verdict, dispatch.Hold):
         first = starting.refused_before(plan.public_id, order) if plan.pk else None
         if first is not None:

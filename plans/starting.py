@@ -43,6 +43,7 @@ from plans import (
 )
 from plans.budgets import BudgetExceeded
 from plans.claims import Claimed, Lease
+from plans.denials import denial
 from plans.events import Recording, tell
 from plans.models import Step
 from plans.new_calls import new_call
@@ -141,7 +142,7 @@ def _ask(start: Start, order: Order) -> None:
     """Let the step wait for the answer to its question. Raises ToolError where policies do not let it be asked."""
     verdict = gate(facts_for(order, start.plan))
     if isinstance(verdict, dispatch.Deny):
-        raise ToolError(verdict.message)
+        raise denial(verdict, start.plan, order, start.step.step_id)
     if isinstance(verdict, dispatch.Hold):
         raise ToolError("A rule holds questions for approval, which they do not wait for. Let it allow or deny them.")
     questions.ask(start.batch, start.step, str(order.shown["question"]))
@@ -256,8 +257,7 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
     """Ask the gate: start the call, hand it to people, or refuse it with its step; one not `counted` yet comes back."""
     verdict = gate(facts_for(order, start.plan))
     if isinstance(verdict, dispatch.Deny):
-        granted.end_denied(start.plan, order)
-        finishing.refuse(start.batch, start.step, ToolError(verdict.message))
+        finishing.refuse(start.batch, start.step, denial(verdict, start.plan, order, start.step.step_id))
         return None
     hold = Hold(start.step, start.plan, order, verdict.terms) if isinstance(verdict, dispatch.Hold) else None
     if hold is not None and (_was_refused(start, order) or (not counted and lacks_room(start.batch, hold))):
@@ -381,7 +381,7 @@ def _judge_again(start: Start, call: Call, order: Order) -> Hold | None:
     elif isinstance(verdict, dispatch.Allow):
         return None
     else:
-        granted.end_denied(start.plan, order)
+        raise denial(verdict, start.plan, order, start.step.step_id)
     raise ToolError("The policies have changed since this was asked for; ask for it again.")
 
 

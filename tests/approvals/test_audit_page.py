@@ -10,8 +10,8 @@ from approvals.audit import Line, append
 from approvals.audit_words import action_word
 from approvals.decisions import decide
 from approvals.models import AuditEntry
-from approvals.witness import note
 from approvals.states import Verdict
+from approvals.witness import note
 from tests.approvals.builders import approval, ask, rejection
 from tests.pages import Pages
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from approvals.models import ApprovalRequest
+from approvals import gate
+from approvals.models import ApprovalRequest, Policy, PolicyRevision
 from approvals.requests import withdraw
 from catalog.models import Call, Tool
 from catalog.snapshot import forget
@@ -119,6 +120,16 @@ def test_a_call_that_does_not_fit_is_422_and_not_stored(catalog, ada):
     assert [(path, answer.content) for path, answer in answers if path not in wrong_paths(answer)] == []
     assert {answer.status_code for _, answer in answers} == {422}
     assert not Call.objects.exists()
+
+
+def test_a_call_that_a_policy_refuses_is_403_and_names_it(catalog, ada):
+    policy = Policy.objects.get(revision__safety_level="dangerous")
+    PolicyRevision.objects.filter(policy=policy).update(effect="deny", message="Not today.")
+    gate.forget()
+    response = agent(ada).post("calls/", WRITE)
+    problem = response.json()
+    assert (response.status_code, problem["type"], problem["detail"]) == (403, "urn:toolgate:refused", "Not today.")
+    assert (problem["policy"]["name"], Call.objects.exists()) == (policy.name, False)
 
 
 def test_arguments_over_256_kib_are_422(catalog, ada):

@@ -4,15 +4,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.models import PolicyRevision
+from approvals.models import AuditEntry, Policy, PolicyRevision
 from catalog.access import NotAllowed
 from catalog.errors import (
     Conflict,
     ParameterError,
+    PolicyRefusal,
     QueryTypeUnsupported,
     ToolDisabled,
     ToolDrifted,
-    ToolError,
     UnknownTool,
 )
 from catalog.models import Call, CatalogState, Implementation, Tool
@@ -113,11 +113,23 @@ def deny(level: str) -> None:
 
 
 def test_what_a_policy_refuses_is_not_stored(stage, ada):
-    """The caller is told its message."""
+    """The caller is told its message and the policy's name; the audit log keeps it."""
     deny("cautious")
-    with pytest.raises(ToolError, match=r"Not today\."):
+    with pytest.raises(PolicyRefusal, match=r"Not today\.") as refused:
         create_call(CallOrder("cautious", {}), by=Requester(ada))
+    assert refused.value.policy == Policy.objects.get(revision__safety_level="cautious").name
     assert not Plan.objects.exists()
+    [entry] = AuditEntry.objects.filter(action="policy.refused")
+    assert (entry.actor, entry.tool_name, entry.details_json["policy"]) == (ada, "cautious", refused.value.policy)
+
+
+def test_step_that_a_policy_refuses_leaves_an_audit_entry(stage, ada):
+    """As a direct call does, and under its plan."""
+    deny("cautious")
+    plan = work_off(make_plan(ada, act(1, "x", "cautious")))
+    [entry] = AuditEntry.objects.filter(action="policy.refused")
+    assert (plan.status, entry.actor, entry.plan_ref, entry.details_json["step"]) == ("failed", ada, plan.public_id, 1)
+    assert entry.details_json["policy"] in step_of(plan).error
 
 
 def test_a_policy_that_changed_before_the_start_counts(stage, ada):

@@ -1,0 +1,31 @@
+"""Calls that a policy refuses: an audit entry for each, and the error that whoever asked is answered with."""
+
+from django.contrib.auth.models import User
+
+from approvals.audit import Line, append
+from catalog.dispatch import Deny
+from catalog.errors import PolicyRefusal
+from plans import granted
+from plans.work import Order, PlanFacts
+
+ACTION = "policy.refused"
+
+
+def denial(verdict: Deny, plan: PlanFacts, order: Order, step_id: int | None = None) -> PolicyRefusal:
+    """Keep that a call was refused, end the grants that cover it, and return the error to raise or to fail with.
+
+    In a transaction the entry is kept with it; a direct call, which is not stored, has no `step_id`.
+    """
+    granted.end_denied(plan, order)
+    asker = order.asker or plan.asker
+    where = {"step": step_id} if step_id is not None else {}
+    append(
+        Line(
+            action=ACTION,
+            by=User.objects.filter(pk=asker.user_id).first(),
+            tool_name=order.target.tool.name,
+            plan_ref=plan.ref if plan.pk else "",
+            details={"policy": verdict.policy, "reason": verdict.message, "via": asker.via, **where},
+        )
+    )
+    return PolicyRefusal(verdict.message, policy=verdict.policy, rule=verdict.rule)
