@@ -14,7 +14,7 @@ from approvals.bar import Bar
 from approvals.drifting import Drifted, Revised, drifted, revised
 from approvals.editing import Editing, begin
 from approvals.edits import Edit, part_of, progress_of
-from approvals.eligibility import may_answer, may_decide
+from approvals.eligibility import is_input_author, may_answer, may_decide, why_one_more
 from approvals.friction import Friction, Given, Matter, Terms, friction_of
 from approvals.models import ApprovalRequest, Review
 from approvals.policy import Rule, rule_for
@@ -248,7 +248,15 @@ class Briefing:
     @property
     def lacking(self) -> int:
         """How many people's approvals are missing, the viewer's among them."""
-        return sum(stage.count for stage in self.standing_votes.lacking)
+        asked = sum(stage.count for stage in self.standing_votes.lacking)
+        if not self.one_more:
+            return asked
+        return max(asked, 1 if self.bar.has_answered or not is_input_author(self.request, self.viewer) else 2)
+
+    @cached_property
+    def one_more(self) -> str:
+        """Why one more person must approve than the policy asks for; empty where none must."""
+        return why_one_more(self.request, self.viewer) if self.is_open else ""
 
     @property
     def is_irreversible(self) -> bool:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 MOST_PEOPLE = 200
 """How many people are looked at who might decide one request."""
+ONE_MORE = (
+    "This call takes values from a step that its approver changed or answered, so one more person must approve it."
+)
 
 
 def may_decide(request: ApprovalRequest, user: "User", rule: Rule | None = None) -> str | None:
@@ -82,7 +85,30 @@ def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule 
     """Say whether these approvals, people loaded, satisfy the rule: those of people who may still decide count."""
     rule = rule or rule_for(request)
     counting = [each for each in approvals if may_decide(request, each.person, rule) is None]
-    return stages.is_satisfied(rule, voters(each for each in counting if _was_handed(request, each)))
+    counting = [each for each in counting if _was_handed(request, each)]
+    if not stages.is_satisfied(rule, voters(counting)):
+        return False
+    return _has_other_eyes(request, {each.person_id for each in counting}, rule)
+
+
+def why_one_more(request: ApprovalRequest, viewer: "User") -> str:
+    """Say why one more person must approve a request, loaded whole, than its rule asks for; empty where none must.
+
+    Asked of the approvals there are, or else of the viewer's own.
+    """
+    given = {review.person_id for review in _approvals_of(request)}
+    people = given or {viewer.pk}
+    return "" if _has_other_eyes(request, people, rule_for(request)) else ONE_MORE
+
+
+def is_input_author(request: ApprovalRequest, user: "User") -> bool:
+    """Say whether the user changed or answered an earlier step that the call takes values from."""
+    return user.pk in request.input_authors
+
+
+def _has_other_eyes(request: ApprovalRequest, people: Collection[int], rule: Rule) -> bool:
+    """Say whether anyone among these people did not make what the call takes values from."""
+    return rule.allow_self_review or not request.input_authors or not set(request.input_authors).issuperset(people)
 
 
 def _was_handed(request: ApprovalRequest, review: Review) -> bool:
@@ -95,13 +121,16 @@ def _was_handed(request: ApprovalRequest, review: Review) -> bool:
 
 def missing(request: ApprovalRequest) -> list[stages.Stage]:
     """Return which people are still missing for the round that stands, of a request that was loaded whole."""
+    return stages.missing_of(rule_for(request), voters(_approvals_of(request)))
+
+
+def _approvals_of(request: ApprovalRequest) -> list[Review]:
     round_ = request.round_number
-    given = [
+    return [
         review
         for review in request.reviews.all()
         if review.verdict == Verdict.APPROVE and review.undone_at is None and review.round.number == round_
     ]
-    return stages.missing_of(rule_for(request), voters(given))
 
 
 def voters(reviews: Iterable[Review]) -> "list[User]":
@@ -110,8 +139,10 @@ def voters(reviews: Iterable[Review]) -> "list[User]":
 
 
 def remarks_on(review: Review) -> dict[str, Any]:
-    """Return what the audit log says of a review beside who gave it: one's own request, or in whose place."""
+    """Return what the audit log says of a review beside who gave it: one's own request or input, or in whose place."""
     told: dict[str, Any] = {"on_behalf_of": name_of(review.on_behalf_of)} if review.on_behalf_of else {}
+    if is_input_author(review.request, review.person):
+        told["input_author"] = True
     return told | {"self_review": True} if is_requester(review.request, review.person) else told
 
 

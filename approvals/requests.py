@@ -4,6 +4,7 @@ Lock order: `announce` lets the plan be locked first, then the request, then the
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -48,13 +49,25 @@ WRITTEN_ONCE = {"tool_version": "tool_version", "policy_revision": "policy_revis
 """Rows of a request that never change, and what is read with them: one who has read them needs not read them again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Background:
+    """How a request came about: who asks for it before its step is ready, and by whose work its call came by values.
+
+    Those are the keys of `input_authors`, who are not the only ones to approve it.
+    """
+
+    early_by: "User | None" = None
+    input_authors: Collection[int] = ()
+
+
 def open_request(
-    call: Call, *, rule: Rule, preview: Preview | None, now: datetime, early_by: "User | None" = None
+    call: Call, *, rule: Rule, preview: Preview | None, now: datetime, background: Background = Background()
 ) -> ApprovalRequest:
     """Ask people about a held call, on the rule's terms, in the caller's transaction, whose time is `now`.
 
     One that a person has asked early, before its step is ready, is in no list and reminds nobody until `ask_now`.
     """
+    early_by = background.early_by
     announce(call)
     binding = _binding(call, preview)
     request = ApprovalRequest.objects.create(
@@ -69,6 +82,7 @@ def open_request(
         expires_at=now + timedelta(seconds=rule.expires_seconds),
         remind_at=None if early_by else first_reminder(now, rule),
         is_early=early_by is not None,
+        input_authors=sorted(background.input_authors),
     )
     _first_round(request, binding, rule, preview)
     if early_by is not None:

@@ -125,7 +125,13 @@ class ApprovalSerializer(OverlaySerializer):
     effective_at = serializers.DateTimeField(allow_null=True)
     may_decide = serializers.SerializerMethodField()
     why_not = serializers.SerializerMethodField()
+    one_more = serializers.SerializerMethodField()
     superseded_by = serializers.CharField(source="superseded_by.public_id", allow_null=True)
+
+    def get_one_more(self, request: ApprovalRequest) -> str | None:
+        """Say why one more person must approve than the policy asks for."""
+        is_pending = request.status == RequestStatus.PENDING
+        return (eligibility.why_one_more(request, self.context["viewer"]) or None) if is_pending else None
 
     def get_arguments(self, request: ApprovalRequest) -> dict[str, Any]:
         """Return what the call would run with."""

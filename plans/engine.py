@@ -19,6 +19,7 @@ from approvals import edits, expiry, requests, starts, witness
 from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
+from approvals.requests import Background
 from catalog import dispatch, snapshot
 from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
@@ -46,6 +47,7 @@ from plans.claims import LeaseLost, Parking
 from plans.events import Recording, recording, tell
 from plans.finishing import Ready
 from plans.granted import people_of
+from plans.input_authors import input_authors_of
 from plans.late import come_back
 from plans.room import lacks_room
 from plans.starting import Start
@@ -279,7 +281,8 @@ def ask_people(
         people.add(call.requested_by_id)
     rows = [CallRequester(call=call, user_id=person) for person in people]
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant that let it start before has kept some
-    request = requests.open_request(call, rule=hold.rule, preview=shown, early_by=early_by, now=batch.now)
+    background = Background(early_by, input_authors_of(hold.step))
+    request = requests.open_request(call, rule=hold.rule, preview=shown, now=batch.now, background=background)
     if hold.order.replaces is not None:
         requests.supersede(hold.order.replaces, request)
     return request

@@ -11,6 +11,7 @@ from approvals.policy import Rule
 from catalog.definitions import SafetyLevel
 from catalog.models import Call
 from plans.askers import askers_of
+from plans.input_authors import input_authors_of
 from plans.models import Plan
 from plans.work import Hold, Order, PlanFacts
 
@@ -34,7 +35,7 @@ def still_lets_start(hold: Hold, call: Call, *, now: datetime) -> bool:
 
     `now` is the time of the transaction that would start it. Raises RestoredDatabase and AuditUnavailable.
     """
-    people = people_of(hold.plan, hold.order, hold.step.pk)
+    people = people_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
     return grant_uses.still_holds(call, wanted(hold.plan, hold.order, people), hold.rule, now=now)
 
 

@@ -14,6 +14,7 @@ from catalog.transitions import move
 from plans import budgets, claims, starting
 from plans.events import Recording, tell
 from plans.granted import people_of, still_lets_start, wanted
+from plans.input_authors import input_authors_of
 from plans.new_calls import new_call
 from plans.room import asking_of
 from plans.work import Hold, Run
@@ -38,7 +39,8 @@ def start(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
         call = _running(batch, hold)
     else:
         people = people_of(hold.plan, hold.order, hold.step.pk)
-        grant = grant_uses.spend(wanted(hold.plan, hold.order, people), hold.rule, now=batch.now)
+        barred = people | input_authors_of(hold.step)
+        grant = grant_uses.spend(wanted(hold.plan, hold.order, barred), hold.rule, now=batch.now)
         if grant is None:
             return None
         call = _running(batch, hold)

@@ -101,28 +101,38 @@ def parts_of(plan: Plan) -> PrivateParts:
 def parts_beyond(plan: Plan, first: Iterable[int]) -> PrivateParts:
     """Return what is private in a plan whose `first` steps call tools that return private data."""
     sources = list(first)
-    return _follow(sources, _flows([plan.pk])[plan.pk]) if sources else NOTHING
+    return _follow(sources, flow_of(plan.pk)) if sources else NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class _Flow:
-    """How values go through one plan: the keys that each step writes, and those that its arguments refer to."""
+class Flow:
+    """How values go through one plan: the keys that each step writes, those that its arguments refer to, and the steps
+    that agents' steps made.
+    """
 
     keys: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     wants: dict[int, Mapping[str, set[str]]] = field(default_factory=dict)
     agents: set[int] = field(default_factory=set)
+    children: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     by_agents: set[int] = field(default_factory=set)
 
 
-def _flows(plans: Collection[int]) -> Mapping[int, _Flow]:
+def flow_of(plan_pk: int) -> Flow:
+    """Return how values go through a plan, in two queries."""
+    return _flows([plan_pk])[plan_pk]
+
+
+def _flows(plans: Collection[int]) -> Mapping[int, Flow]:
     """Return the flows of plans by their keys, in two queries; a step writes what it says, and what it has written."""
-    flows: dict[int, _Flow] = defaultdict(_Flow)
+    flows: dict[int, Flow] = defaultdict(Flow)
     rows = Step.objects.filter(plan__in=plans)
-    fields = ("plan_id", "step_id", "expected_key", "parameters", "agent", "parent", "tool")
+    fields = ("plan_id", "step_id", "expected_key", "parameters", "agent", "parent__step_id", "tool")
     for plan, number, key, parameters, agent, parent, tool in rows.values_list(*fields):
         flows[plan].keys[number].update({key} if key else ())
         flows[plan].agents.update({number} if agent else ())
         flows[plan].by_agents.update({number} if parent and tool != AGENT_TURN else ())
+        if parent is not None:
+            flows[plan].children[parent].add(number)
         if "${" in parameters:
             flows[plan].wants[number] = _wanted(parameters)
     values = MemoryItem.objects.filter(plan__in=plans, type=MemoryItem.Type.VALUE, step_id__isnull=False)
@@ -131,7 +141,7 @@ def _flows(plans: Collection[int]) -> Mapping[int, _Flow]:
     return flows
 
 
-def _follow(sources: Iterable[int], flow: _Flow) -> PrivateParts:
+def _follow(sources: Iterable[int], flow: Flow) -> PrivateParts:
     """Return what is private where the values of these steps are, and came to be.
 
     What an agent is given was written by whoever wrote the plan, and is private only where it refers to what is.

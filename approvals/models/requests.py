@@ -55,6 +55,9 @@ class ApprovalRequest(models.Model):
     reminders = models.PositiveSmallIntegerField(default=0)
     remind_at = models.DateTimeField(null=True, help_text="When those who may answer are reminded; None for never.")
     extensions = models.PositiveSmallIntegerField(default=0, help_text="How often somebody gave it more time.")
+    input_authors = models.JSONField(
+        default=list, help_text="Keys of the people who changed or answered what the call takes values from."
+    )
     superseded_by = models.OneToOneField("self", models.PROTECT, null=True, related_name="supersedes")
 
     class Meta:

@@ -4,15 +4,17 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from approvals.decisions import decide
-from approvals.eligibility import may_decide
+from approvals.eligibility import ONE_MORE, may_decide, why_one_more
 from approvals.errors import Drift, Invalidated
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, AuditEntry
 from approvals.selectors import request_for
 from approvals.starts import consume
 from catalog import clock
 from catalog.access import NotAllowed, act_through
 from catalog.models import ApiToken, CallRequester
 from tests.approvals.builders import approval, ask, binding_of, rejection, set_rule
+from tests.approvals.deciding import edit, respond
+from tests.builders import act, approve, make_plan, request_of, work_off
 from tests.conftest import person
 
 
@@ -124,3 +126,46 @@ def test_why_not_costs_no_query_on_a_page(ada, rosa, django_assert_num_queries):
     request = request_for(rosa, ask(ada).public_id)
     with django_assert_num_queries(0):
         assert may_decide(request, rosa) is None
+
+
+def test_input_author_alone_is_not_enough(ada, rosa, tomas):
+    """Who made what a call takes values from approves it with someone else, and is told so."""
+    request = ask(ada)
+    ApprovalRequest.objects.update(input_authors=[rosa.pk])
+    assert (why_one_more(whole(request, rosa), rosa), why_one_more(whole(request, tomas), tomas)) == (ONE_MORE, "")
+    assert decide(request, by=rosa, decision=approval(request)).status == "pending"
+    assert why_one_more(whole(request, tomas), tomas) == ONE_MORE
+    assert AuditEntry.objects.get(action="approval.reviewed").details_json["input_author"]
+    assert decide(request, by=tomas, decision=approval(request)).status == "approved"
+
+
+def test_single_person_may_approve_what_they_changed(ada, rosa):
+    """A policy that lets people review themselves lets them do this, too."""
+    set_rule(allow_self_review=True)
+    request = ask(ada)
+    ApprovalRequest.objects.update(input_authors=[rosa.pk])
+    assert decide(request, by=rosa, decision=approval(request)).status == "approved"
+
+
+def whole(request, viewer) -> ApprovalRequest:
+    """Return the request as its page loads it."""
+    return request_for(viewer, request.public_id)
+
+
+@pytest.mark.usefixtures("stage")
+@pytest.mark.parametrize("say", [edit, respond])
+def test_who_made_an_earlier_value_does_not_approve_alone(ada, rosa, tomas, say):
+    """Through a step between, too; a call that takes no value from it is theirs to approve."""
+    plan = make_plan(
+        ada,
+        act(1, "x", "dangerous", expected_key="first"),
+        act(2, "${first}", expected_key="second", dependencies=[1]),
+        act(3, {"of": "${second}"}, "dangerous", dependencies=[2]),
+        act(4, "z", "dangerous", dependencies=[1]),
+    )
+    work_off(plan)
+    say(plan, rosa, "y")
+    work_off(plan)
+    assert (request_of(plan, 3).input_authors, request_of(plan, 4).input_authors) == ([rosa.pk], [])
+    assert [approve(plan, rosa, number).status for number in (3, 4)] == ["pending", "approved"]
+    assert approve(plan, tomas, 3).status == "approved"

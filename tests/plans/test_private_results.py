@@ -148,7 +148,7 @@ def test_one_value_is_revealed_and_the_audit_log_says_to_whom(plan, rosa):
     assert (entry.actor, entry.object_ref, entry.tool_name) == (rosa, call.public_id, "private")
     assert entry.details_json == {"path": PATH}
     assert SECRET not in "".join(map(str, AuditEntry.objects.values_list()))
-    assert verify().intact
+    assert verify().first_bad is None
 
 
 @pytest.mark.parametrize(("name", "status"), [("ada", 200), ("admin", 200), ("vera", 403), ("ben", 403)])
