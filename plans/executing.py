@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from types import FrameType
 
 from django.conf import settings
@@ -15,6 +16,7 @@ from django.db import connection
 from plans.executor import Executor
 from plans.feed import feed_here
 from plans.ticker import Ticker
+from plans.waiting import end_waits
 
 DRAIN_SECONDS = 30.0
 EXIT_AT_ONCE = 130
@@ -81,7 +83,7 @@ async def living(executor: Executor | None) -> AsyncIterator[None]:
         executor.start()
     ticker.start()
     try:
-        with on_stop_signals(executor.retire if executor else _nothing):
+        with on_stop_signals(partial(_retire, executor)):
             try:
                 yield
             finally:
@@ -103,8 +105,11 @@ def collect_rarely() -> None:
     gc.set_threshold(OBJECTS_A_COLLECTION, 10, 10)
 
 
-def _nothing() -> None:
-    """Stand in where nothing executes."""
+def _retire(executor: Executor | None) -> None:
+    """Claim nothing more, and answer who waits for a call."""
+    if executor is not None:
+        executor.retire()
+    end_waits()
 
 
 def _stop(executor: Executor) -> None:

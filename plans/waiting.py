@@ -1,20 +1,27 @@
 """Requests that wait for a call: coroutines out here, so that no thread of Django's is held while people think.
 
 A view names the wait in a header and answers at once; this layer keeps that answer back, waits, and sends the
-call as it is then.
+call as it is then. A process that is told to stop, or cannot ask the database, sends the answer that was kept back.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from catalog.problems import AWAY, log_unexpected
 
 WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"
 PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/"}
 """What may be waited for, and where it is read then; each is addressed by its call."""
-UNSHOWN = (401, 403, 404)
+UNSHOWN = (403, 404)
 """What is answered to who asked for a draft and may not read it: they keep the first answer."""
+TURNED_AWAY = {CALL: (401, 403), DRAFT: (401,)}
+"""What is answered to who may wait no more: their account or token was switched off, or lost its rights."""
+LOOK_SECONDS = 5.0
+"""How often it is looked whether who waits may still."""
 KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", b"x-request-id"})
 KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
 
@@ -24,6 +31,26 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Settled = Callable[[str, float], Awaitable[str]]
+
+
+_stops: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+
+def end_waits() -> None:
+    """Answer all that wait with what is known now, in any thread: the process was told to stop."""
+    for loop, stop in list(_stops):
+        loop.call_soon_threadsafe(stop.set)
+
+
+@contextmanager
+def _until_stopped() -> Iterator[asyncio.Event]:
+    """Give an event that is set when the process is told to stop."""
+    mine = asyncio.get_running_loop(), asyncio.Event()
+    _stops.add(mine)
+    try:
+        yield mine[1]
+    finally:
+        _stops.discard(mine)
 
 
 class WaitForCall:
@@ -45,28 +72,49 @@ class WaitForCall:
         await self.app(scope, receive, answer.take)
         if answer.wait is None:
             return
-        found = await self._wait(answer.wait, receive)
-        if found is not None:
-            later = await self._read(PATHS[answer.wait.what].format(found), scope)
-            if answer.wait.what == DRAFT and later.status not in UNSHOWN:  # else it came to nothing, and says why
-                await later.give(send, status=answer.status if later.status == 200 else later.status)
-            else:
-                await (later if later.status == 200 else answer).give(send, status=answer.status)
-
-    async def _wait(self, wait: "Wait", receive: Receive) -> str | None:
-        """Wait for the call; return which one to answer with, None when the client has left."""
-        waiting = asyncio.ensure_future(self.settled(wait.call_id, wait.seconds))
-        leaving = asyncio.ensure_future(_left(receive))
         try:
-            await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            return waiting.result() if waiting.done() else None
-        finally:
-            waiting.cancel()
-            leaving.cancel()
+            found = await self._wait(answer.wait, scope, receive)
+            later = found if found is None or isinstance(found, Answer) else await self._read(answer.wait, found, scope)
+        except asyncio.CancelledError:  # the server's patience at its end is over
+            await answer.give(send, status=answer.status)
+            raise
+        if later is not None:
+            chosen = later if _is_told(answer.wait, later.status) else answer
+            await chosen.give(send, status=answer.status if later.status == 200 else chosen.status)
 
-    async def _read(self, path: str, scope: Scope) -> "Answer":
+    async def _wait(self, wait: "Wait", scope: Scope, receive: Receive) -> "str | Answer | None":
+        """Wait for the call; return which one to answer with, or the answer to who may wait no more.
+
+        None when the client has left.
+        """
+        with _until_stopped() as stop:
+            settled = asyncio.ensure_future(self.settled(wait.call_id, wait.seconds))
+            refused = asyncio.ensure_future(self._refused(wait, scope))
+            left, stopped = asyncio.ensure_future(_left(receive)), asyncio.ensure_future(stop.wait())
+            waits = settled, refused, left, stopped
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if refused.done():
+                    return refused.result()
+                if settled.done() and (error := settled.exception()) is not None:
+                    log_unexpected(error)
+                    return wait.call_id
+                return settled.result() if settled.done() else wait.call_id if stopped.done() else None
+            finally:
+                for each in waits:
+                    each.cancel()
+
+    async def _refused(self, wait: "Wait", scope: Scope) -> "Answer":
+        """Return the answer to who may wait no more, once that is so."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            answer = await self._read(wait, wait.call_id, scope)
+            if answer.status in TURNED_AWAY[wait.what]:
+                return answer
+
+    async def _read(self, wait: "Wait", call_id: str, scope: Scope) -> "Answer":
         """Read what was waited for as the same caller would."""
-        path = scope.get("root_path", "") + path
+        path = scope.get("root_path", "") + PATHS[wait.what].format(call_id)
         headers = [(name, value) for name, value in scope["headers"] if name.lower() in KEPT_HEADERS]
         inner = {
             **scope,
@@ -79,6 +127,16 @@ class WaitForCall:
         answer = Answer(None)
         await self.app(inner, _silent(), answer.take)
         return answer
+
+
+def _is_told(wait: "Wait", status: int) -> bool:
+    """Say whether what was read after the wait is the answer, and not the one that was kept back.
+
+    What came of a draft is told whatever it is, to who may read it.
+    """
+    if wait.what == DRAFT:
+        return status not in UNSHOWN and status != AWAY.status
+    return status == 200 or status in TURNED_AWAY[CALL]
 
 
 class Answer:

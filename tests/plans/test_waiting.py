@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from plans.waiting import WaitForCall
+from plans import waiting
+from plans.waiting import WaitForCall, end_waits
 
 POST = {
     "type": "http",
@@ -125,7 +126,58 @@ async def test_a_draft_is_answered_with_what_came_of_it_also_when_that_is_nothin
     assert (start["status"], sent["body"]) == (201 if status == 200 else status, body)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("status", [403, 404])
 async def test_who_may_not_read_a_draft_keeps_the_first_answer(status):
     start, body = await ask(Inner(b"call_1;5.0;draft", status=status), settle_at_once)
     assert (start["status"], body["body"]) == (201, b"at once")
+
+
+async def never(call_id, seconds):
+    """No call ends."""
+    await asyncio.Event().wait()
+
+
+async def test_stopping_process_answers_with_the_known_state():
+    """With the call as it is then."""
+    asking = asyncio.ensure_future(ask(Inner(), never))
+    while not waiting._stops:
+        await asyncio.sleep(0)
+    end_waits()
+    start, body = await asking
+    assert (start["status"], body["body"]) == (201, b"later")
+
+
+async def test_cut_off_wait_answers_with_the_first_answer():
+    """The server waits no longer for its requests."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    asking = asyncio.ensure_future(WaitForCall(Inner(), never)(POST, asyncio.Queue().get, send))
+    while not waiting._stops:
+        await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert (sent[0]["status"], sent[1]["body"]) == (201, b"at once")
+
+
+async def test_wait_that_cannot_go_on_answers_with_the_known_state():
+    """As where the database is away."""
+
+    async def fails(call_id, seconds):
+        raise OSError
+
+    for status, body in ((200, b"later"), (503, b"at once")):
+        start, sent = await ask(Inner(status=status), fails)
+        assert (start["status"], sent["body"]) == (201, body)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_who_may_wait_no_more_is_turned_away(status, monkeypatch):
+    """Before the call ends, and after it."""
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0)
+    for settled in (never, settle_at_once):
+        start, body = await ask(Inner(status=status), settled)
+        assert (start["status"], body["body"]) == (status, b"later")
