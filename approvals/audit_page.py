@@ -14,7 +14,6 @@ from approvals.audit import NOBODY
 from approvals.audit_selectors import TEXTS, AuditFilters, AuditTexts, entries_for
 from approvals.audit_words import action_word
 from approvals.models import AuditEntry, Instance
-from catalog.access import name_of
 from catalog.words import Word
 
 if TYPE_CHECKING:
@@ -120,8 +119,8 @@ def _page_of(fitting: QuerySet[AuditEntry], query: AuditQuery) -> tuple[list[Aud
 
 def _line(entry: AuditEntry) -> AuditLine:
     word = action_word(entry.action, str(entry.details_json.get("verdict", "")))
-    who = name_of(entry.actor) if entry.actor else entry.actor_name
-    return AuditLine(entry, word, who, entry.actor is None and entry.actor_name == NOBODY)
+    # The name that the chain covers: the account may be called otherwise since, and nobody would notice.
+    return AuditLine(entry, word, entry.actor_name, entry.actor_id is None and entry.actor_name == NOBODY)
 
 
 def _choices(viewer: "User", query: AuditQuery) -> list[tuple[str, str, list[tuple[str, str]]]]:

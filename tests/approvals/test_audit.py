@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.db.models import F
@@ -71,6 +72,7 @@ TAMPERING: dict[str, tuple[Callable[[], object], int]] = {
         for field in ("action", "actor_name", "object_ref", "tool_name", "plan_ref", "digest", "details")
     },
     "character moved to the next field": (lambda: entries(3).update(object_ref="tool_", tool_name="2"), 3),
+    "actor exchanged": (lambda: entries(3).update(actor=User.objects.create(username="mallory")), 3),
     "actor removed": (lambda: entries(3).update(actor=None), 3),
     "time changed": (lambda: entries(3).update(at=entries(4).get().at), 3),
     "hash changed": (lambda: entries(3).update(hash="0" * 64), 3),

@@ -49,7 +49,7 @@ def test_entries_name_who_what_and_when(admin, told):
     """With the words of `audit_words` for what was done, and the reason."""
     page = Pages(admin).open("/audit/")
     asked, rejected = action_word("approval.opened").label, action_word("approval.reviewed", "reject").label
-    for said in (f"Ada {asked}", f"Rosa {rejected}", "Wrong folder", "write_note"):
+    for said in (f"ada {asked}", f"rosa {rejected}", "Wrong folder", "write_note"):
         assert said in page
     assert f"{AuditEntry.objects.get(seq=told).at:%A, }" in page
 
@@ -60,7 +60,7 @@ def test_what_was_decided_is_said(admin, ada, rosa, told):
     decide(request, by=rosa, decision=approval(request))
     page = Pages(admin).open("/audit/")
     for verdict in ("approve", "reject"):
-        assert f"Rosa {action_word('approval.decided', verdict).label}" in page
+        assert f"rosa {action_word('approval.decided', verdict).label}" in page
     for action in ("approval.reviewed", "approval.decided"):
         assert len({action_word(action, verdict) for verdict in ("", *Verdict.values)}) == 5
 
@@ -216,3 +216,13 @@ def test_filters_offer_what_the_newest_entries_name(admin, told, monkeypatch):
     monkeypatch.setattr(audit_page, "RECENT", 1)
     pages.open("/audit/")
     assert '<option value="write_note">' not in pages.html and '<option value="newest">' in pages.html
+
+
+def test_entries_show_the_name_that_the_chain_covers(admin, rosa):
+    """Whoever renames an account does not change who is said to have done something."""
+    append(Line(action="tool.changed", by=rosa))
+    rosa.username, rosa.first_name = "mallory", "Mallory"
+    rosa.save()
+    pages = Pages(admin)
+    pages.open("/audit/")
+    assert [line.who for line in pages.context["log"].lines if line.entry.actor_id == rosa.pk] == ["rosa"]
