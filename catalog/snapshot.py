@@ -51,6 +51,11 @@ class CallableTool:
     options: tuple["CallableTool", ...] = ()
     bounds: tuple[int, ...] = ()
 
+    @property
+    def is_other_code(self) -> bool:
+        """Whether only the code differs from the catalog's, so that calls are checked here as where they will run."""
+        return self.drifted and self.fingerprint == self.tool.fingerprint
+
     def chosen_for(self, plan_ref: str, kept: int | None = None) -> "CallableTool":
         """Return the tool with the implementation that serves a plan: `kept` while in use, else by weight.
 

@@ -67,7 +67,7 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     refuse_to_begin()
     asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     plan = _plan_of_one(order.tool, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
-    wanted = starting.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id)
+    wanted = starting.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
     old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
     admission = _admit(plan, replace(wanted, reason=scrub_words(order.reason), asker=asker, replaces=old))
     try:
@@ -171,6 +171,8 @@ def _admit(plan: Plan, order: Order) -> _Admission:
     if isinstance(verdict, dispatch.Deny):
         raise denial(verdict, facts_of(plan), order)
     if isinstance(verdict, dispatch.Hold):
+        if order.target.drifted:  # its preview is computed here
+            raise starting.other_code(order.target.tool.name)
         first = starting.refused_before(plan.public_id, order) if plan.pk else None
         if first is not None:
             return _Admission(order, verdict.terms, None, first)
@@ -198,7 +200,7 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
         if admission.first is not None:
             return starting.refuse_again(Start(batch, facts, claimed), order, admission.first)
         return _hold(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
-    waits = is_granted and unwritable()
+    waits = order.target.drifted or (is_granted and unwritable())
     may_start = not waits and caps.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1)
     desk = carriers.desk() if may_start else None
     if desk is not None:

@@ -186,9 +186,12 @@ def _given_to(step: Claimed, plan_ref: str) -> dict[str, Any] | None:
     return vault.restored(text, plan_ref) if text else None
 
 
-def order_for(tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None) -> Order:
+def order_for(
+    tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None, to_leave: bool = False
+) -> Order:
     """Look the tool up, choose what serves it and check the arguments; `kept` is the implementation of a stored call.
 
+    With `to_leave` the tool may be other code here: the call is stored, and run by a process with the right code.
     Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and the like.
     """
     target = snapshot.current(tool_name)
@@ -197,14 +200,19 @@ def order_for(tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "
     if not target.enabled:
         raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
     target = target.chosen_for(plan_ref, kept)
-    if target.drifted:
-        raise ToolDrifted(
-            f"The code of {tool_name} that is loaded here is not what the catalog has: restart this server, or run "
-            "sync_tools if its code is the newer one; then try again."
-        )
+    if target.drifted and not (to_leave and target.is_other_code):
+        raise other_code(tool_name)
     checked = dispatch.check(target.tool, arguments)
     sealed = vault.sealed(target.tool, checked)
     return Order(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
+
+
+def other_code(tool_name: str) -> ToolDrifted:
+    """Return the error of a call that cannot be begun here."""
+    return ToolDrifted(
+        f"The code of {tool_name} that is loaded here is not what the catalog has: restart this server, or run "
+        "sync_tools if its code is the newer one; then try again."
+    )
 
 
 def keep_secrets(order: Order, plan_ref: str, step_id: int) -> None:

@@ -15,7 +15,7 @@ from catalog.errors import (
     ToolDrifted,
     UnknownTool,
 )
-from catalog.models import Call, CatalogState, Implementation, Tool
+from catalog.models import Call, CatalogState, Implementation, Tool, ToolVersion
 from catalog.results import Preview
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
@@ -230,16 +230,42 @@ def test_a_plan_takes_as_many_calls_as_steps(stage, ada, monkeypatch):
 
 
 def test_code_that_is_not_the_current_version_does_not_run(stage, ada):
-    """Nor is anything stored; a call that was stored before is left to others, then fails and says so."""
-    stored = create_call(CallOrder("safe", {}), by=Requester(ada))
-    Implementation.objects.filter(tool__name="safe").update(digest="another")
-    CatalogState.objects.update(revision=1000)
-    forget_what_was_read()
-    with pytest.raises(ToolDrifted):
-        create_call(CallOrder("safe", {}), by=Requester(ada))
-    plan = plan_of(stored)
+    """A call of other code is left to others, then fails and says so; none of another definition is stored."""
+    let_catalog_differ(Implementation.objects.filter(tool__name="safe"), digest="another")
+    plan = plan_of(create_call(CallOrder("safe", {}), by=Requester(ada)))
     for _ in range(LEFT_AT_MOST):
         assert work_off(plan).status == "in_progress"
         hurry(plan)
     plan = work_off(plan)
     assert (plan.status, call_of(plan).error_kind, Plan.objects.count()) == ("failed", "drifted", 1)
+    let_catalog_differ(ToolVersion.objects.filter(tool__name="safe"), fingerprint="f" * 64)
+    with pytest.raises(ToolDrifted):
+        create_call(CallOrder("safe", {}), by=Requester(ada))
+    assert (Plan.objects.count(), stage.played) == (1, [])
+
+
+def let_catalog_differ(rows, **values) -> None:
+    """Let the catalog say something else of a tool than the code that is loaded here."""
+    rows.update(**values)
+    CatalogState.objects.update(revision=CatalogState.objects.get().revision + 1)
+    forget_what_was_read()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_direct_call_of_other_code_is_left_to_who_has_it(stage, ada, executor):
+    """The executor of this process does not begin it; whoever has the catalog's code does."""
+    mine = Implementation.objects.get(tool__name="safe").digest
+    let_catalog_differ(Implementation.objects.filter(tool__name="safe"), digest="another")
+    call = create_call(CallOrder("safe", {"value": "x"}), by=Requester(ada))
+    assert (call.status, stage.played) == ("created", [])
+    let_catalog_differ(Implementation.objects.filter(tool__name="safe"), digest=mine)
+    plan = plan_of(call)
+    eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed")
+    assert stage.values("safe") == ["x"]
+
+
+def test_held_call_of_other_code_is_refused(stage, ada):
+    """People would be shown what the wrong code says that it does."""
+    let_catalog_differ(Implementation.objects.filter(tool__name="dangerous"), digest="another")
+    with pytest.raises(ToolDrifted):
+        create_call(CallOrder("dangerous", {}), by=Requester(ada))
