@@ -115,8 +115,13 @@ def _check_folder(folder: Path) -> None:
     _check_space(os.statvfs(folder))
 
 
+def is_full(disk: os.statvfs_result) -> bool:
+    """Say whether a disk has no room for what is written next."""
+    return disk.f_bavail * disk.f_frsize < BLOCK
+
+
 def _check_space(disk: os.statvfs_result) -> None:
-    if disk.f_bavail * disk.f_frsize < BLOCK:
+    if is_full(disk):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -1,8 +1,10 @@
 """Is this process up, and may it be sent work? For load balancers and people: no secrets, no names, no sign-in."""
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from urllib.parse import quote
 
 from django.conf import settings
@@ -11,6 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
+from approvals.checkpoints import is_full
 from approvals.verification import head_fault
 from approvals.witness import restored, shut, unwritable
 from catalog import clock, snapshot
@@ -70,7 +73,17 @@ def _database() -> str:
         writable = _file_takes_writes() if settings.ON_SQLITE else _server_takes_writes()
     except DatabaseError:
         return "cannot be reached: see that it runs, and that DATABASE_URL names it"
-    return GOOD if writable else "takes no writes: it is read-only, or a standby"
+    if settings.ON_SQLITE and _disk_is_full():
+        return "takes no writes: the disk of its file is full; free space on it"
+    return GOOD if writable else "takes no writes: it is read-only, a standby, or its disk is full"
+
+
+def _disk_is_full() -> bool:
+    """Say whether the disk of the database's file is full: a write that is rolled back need not find out."""
+    try:
+        return is_full(os.statvfs(Path(connection.settings_dict["NAME"]).parent))
+    except OSError:
+        return False
 
 
 def _server_takes_writes() -> bool:

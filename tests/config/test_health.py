@@ -1,6 +1,7 @@
 """Probes: what they say of a process and of its database, in time, and to whom it is no secret."""
 
 import itertools
+import os
 import sqlite3
 import threading
 
@@ -9,6 +10,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from approvals import witness
+from approvals.audit import Line, append
 from approvals.models import Instance
 from catalog import clock, snapshot
 from catalog.models import Tool
@@ -118,6 +121,31 @@ def test_a_database_that_takes_no_writes_is_not_ready(client, monkeypatch):
 def test_the_real_database_is_found_writable():
     """And by the way that fits it."""
     assert health._file_takes_writes() if settings.ON_SQLITE else health._server_takes_writes()
+
+
+@pytest.mark.skipif(not settings.ON_SQLITE, reason="a server's disk is not this machine's")
+@pytest.mark.django_db(transaction=True)
+def test_full_disk_is_named(client, monkeypatch):
+    """Another fault than a file that is read-only, and with another remedy."""
+    monkeypatch.setattr(health, "_file_takes_writes", lambda: False)
+    said = checks(client)["database"]
+    full = os.statvfs_result((4096, 4096, 100, 0, 0, 100, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    for writable in (True, False):
+        monkeypatch.setattr(health, "_file_takes_writes", lambda writable=writable: writable)
+        assert checks(client)["database"] not in (health.GOOD, said)
+    assert client.get("/readyz").status_code == 503
+
+
+@pytest.mark.django_db(transaction=True)
+def test_checkpoints_that_cannot_be_written_are_named(client, checkpoints):
+    """No dangerous call starts meanwhile."""
+    append(Line(action="tool.changed"))
+    assert checks(client)["audit"] == health.GOOD
+    checkpoints.symlink_to("/dev/full")
+    witness.note()
+    assert checks(client)["audit"] != health.GOOD
+    assert client.get("/readyz").status_code == 503
 
 
 def test_file_takes_writes_unless_damaged_or_gone(tmp_path, monkeypatch):
