@@ -76,7 +76,7 @@ class RefusingPolicySerializer(serializers.Serializer[Any]):
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    """A refusal (RFC 9457); `errors` lists the wrong fields, `policy` is what refuses a call (`urn:toolgate:refused`)."""
+    """A refusal (RFC 9457); `errors` lists the wrong fields, `policy` names the one that refuses a call."""
 
     type = serializers.CharField()
     title = serializers.CharField()
