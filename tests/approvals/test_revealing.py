@@ -114,16 +114,16 @@ def test_a_secret_is_named_in_words_where_arguments_are_shown(plan, rosa, vera):
         assert ("$secret" in shown, shown.count('/reveal/" hx-post')) == (False, reveals)
         assert 'export KEY=<span class="was kept">' in shown
         assert "secret aws_access_key" in words(shown)
-        assert shown.count(">password</td>") == 1
+        assert shown.count(">password</th>") == 1
 
 
 def test_what_the_tool_says_names_a_secret_in_words(plan, rosa):
-    """In the title, in the list and in the rows; JSON, and clients, have it as it is stored."""
+    """In the title, in the list and on its box there, and in the rows; JSON, and clients, have it as it is stored."""
     held, pages = request_of(plan), Pages(rosa)
     pages.open(f"/approvals/?item={held.public_id}")
     page, _, json_view = pages.html.partition('id="v-j"')
     assert "$secret" not in page
-    assert words(page).count("Wipe db1 with secret password") == 2
+    assert words(page).count("Wipe db1 with secret password") == 3
     assert "</svg>secret password</span></td>" in page, "behind a lock, so that no words imitate it"
     assert "$secret" in json_view
     assert Rest(rosa).get(f"approvals/{held.public_id}/").json()["preview"]["rows"] == [

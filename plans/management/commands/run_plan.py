@@ -34,7 +34,7 @@ from plans.private import NOTHING
 from plans.problems import Problem, with_lines
 from plans.progress import Progress, page_of
 from plans.selectors import is_over
-from plans.serializers import PlanDetailSerializer, ProblemSerializer
+from plans.serializers import PlanDetailSerializer, PlanProblemSerializer
 from plans.services import PlanProblems, Requester, create_plan, problems_of
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
@@ -121,7 +121,7 @@ class Command(BaseCommand):
     def _refuse(self, problems: Sequence[Problem], *, as_json: bool) -> NoReturn:
         """Say what is wrong, and end."""
         if as_json:
-            found = ProblemSerializer(problems, many=True).data
+            found = PlanProblemSerializer(problems, many=True).data
             self.stdout.write(json.dumps({"valid": False, "problems": found}, ensure_ascii=False))
         for problem in [] if as_json else problems:
             place = f"line {problem.line}, {problem.path}" if problem.line else problem.path
