@@ -35,8 +35,11 @@ MOVING = """async () => document.getAnimations()
 """Asked for with reduced motion: only what ends at once may move."""
 
 CONTRAST = """async () => {
-    const fading = () => document.getAnimations().filter((each) => each instanceof CSSTransition);
-    while (fading().length) await Promise.allSettled(fading().map((each) => each.finished));
+    const fading = () => document.getAnimations()
+        .filter((each) => each instanceof CSSTransition && each.playState !== "finished");
+    const pause = () => new Promise((done) => setTimeout(done, 50));
+    for (let waits = 0; fading().length && waits < 20; waits++)
+        await Promise.race([Promise.allSettled(fading().map((each) => each.finished)), pause()]);
     const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     const known = new Map();
     const rgba = (colour) => {
@@ -102,7 +105,8 @@ FOCUS = """async () => {
         if (at.tabIndex < 0 || !at.checkVisibility({ visibilityProperty: true })) continue;
         at.focus();
         if (document.activeElement !== at) continue;
-        await Promise.allSettled(at.getAnimations().map((each) => each.finished));
+        const ended = Promise.allSettled(at.getAnimations().map((each) => each.finished));
+        await Promise.race([ended, new Promise((done) => setTimeout(done, 500))]);
         looked++;
         const fault = seen(at);
         if (fault) found.push(fault + at.outerHTML.slice(0, 120));

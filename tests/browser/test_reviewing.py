@@ -10,7 +10,6 @@ from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
 from approvals.states import Verdict
 from approvals.verdicts import Decision
-from catalog.models import Call
 from catalog.results import Preview
 from plans.models import Plan
 from tests.approvals.builders import ask, make_tool, rejection, set_rule
@@ -92,13 +91,11 @@ def test_an_answer_in_the_tools_place_is_sent_by_its_key(ada, rosa, page_as: Pag
 
 
 @pytest.mark.layout
-def test_u_revokes_and_p_opens_the_plan(ada, rosa, settings, page_as: PageAs):
+def test_u_revokes_and_p_opens_the_plan(held, rosa, settings, page_as: PageAs):
     """After an approval, as long as the call has not started."""
     settings.TOOLGATE_UNDO_SECONDS = 0
-    request, page = ask(ada), page_as(rosa)
-    ApprovalRequest.objects.update(plan_ref="plan_x")
-    Call.objects.update(step_ref="4")
-    open_inbox(page)
+    request, page = request_of(held, 2), page_as(rosa)
+    open_inbox(page, f"?item={request.public_id}")
     press_approve(page)
     becomes(request, "approved")
     open_inbox(page, f"?item={request.public_id}")
@@ -106,7 +103,7 @@ def test_u_revokes_and_p_opens_the_plan(ada, rosa, settings, page_as: PageAs):
     becomes(request, "revoked")
     open_inbox(page, f"?item={request.public_id}")
     page.keyboard.press("p")
-    page.wait_for_url("**/plans/plan_x/?step=4")
+    page.wait_for_url(f"**/plans/{held.public_id}/?step=2")
 
 
 @pytest.mark.layout
