@@ -398,7 +398,8 @@ PLANTED = """() => {
         <p data-css="color: #000; background: #fff">well</p>`;
     document.querySelector("main").insertAdjacentHTML("beforeend", `
         <ol role="log"><li>lost</li></ol> <button aria-label="Another">Planted</button>
-        <p>See <a href="/" data-css="text-decoration: none">this page</a> for more.</p> <div aria-label="nothing">x</div>
+        <p>See <a href="/" data-css="text-decoration: none">this page</a> for more.</p>
+        <div aria-label="nothing">x</div>
         <div data-css="height: 20px; overflow: auto"><div data-css="height: 90px"></div></div>
         <table class="args"><tr><td>path</td></tr></table>`);
     for (const part of document.querySelectorAll("[data-css]")) part.style.cssText = part.dataset.css;
