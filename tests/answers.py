@@ -5,6 +5,7 @@ test that shows it.
 """
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -22,9 +23,17 @@ NOT_DESCRIBED = frozenset({"/api/v1/schema/", "/api/v1/docs/"})
 PROBLEM = ("application/problem+json", {"$ref": "#/components/schemas/Problem"})
 
 
-@cache
+_making = threading.Lock()
+
+
 def document() -> dict[str, Any]:
     """Return the OpenAPI document, its objects closed: a field that it does not name is a fault of the answer."""
+    with _making:  # what makes it keeps state of its own, which several threads would spoil
+        return _document()
+
+
+@cache
+def _document() -> dict[str, Any]:
     made: dict[str, Any] = SchemaGenerator(urlconf="config.urls").get_schema(request=None, public=True)
     for each in _objects(made["components"]["schemas"]):
         each.setdefault("additionalProperties", False)
