@@ -29,7 +29,7 @@ class Drifted:
 
 @dataclass(frozen=True, slots=True)
 class Revised:
-    """What reviewers made of the arguments: who, when last, and `rows` that compare what was asked for with that."""
+    """Arguments as reviewers left them: by whom, when last, and `rows` that compare them with what was asked for."""
 
     who: str
     at: datetime

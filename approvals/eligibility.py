@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
 MOST_PEOPLE = 200
-"""How many people are looked at who might decide one request."""
+"""At most so many people are looked at who might decide one request."""
 ONE_MORE = (
     "This call takes values from a step that its approver changed or answered, so one more person must approve it."
 )

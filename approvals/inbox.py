@@ -107,7 +107,7 @@ class Inbox:
 
     @property
     def total(self) -> int:
-        """How many requests stand in the view, on all of its pages; of what was decided only this page is counted."""
+        """The number of requests in the view, on all of its pages; of what was decided only this page is counted."""
         if self.status == DECIDED:
             return len(self.requests)
         return self.waiting if self.status == WAITING else int(getattr(self.counts, self.status))

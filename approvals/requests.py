@@ -51,7 +51,7 @@ WRITTEN_ONCE = {"tool_version": "tool_version", "policy_revision": "policy_revis
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """How a request came about: who asks for it before its step is ready, and by whose work its call came by values.
+    """The origin of a request: who asks for it before its step is ready, and by whose work its call came by values.
 
     Those are the keys of `input_authors`, who are not the only ones to approve it.
     """
@@ -151,7 +151,7 @@ def locked(request: ApprovalRequest) -> ApprovalRequest:
     current = rows.get(pk=request.pk)
     _take_over(request, current, *WRITTEN_ONCE)
     _take_over(request.call, current.call, "requested_by")
-    # Who asked is written with the request and never changed: read once, however often four eyes are asked for.
+    # The askers are written with the request and never changed: read once, however often four eyes are asked for.
     prefetch_related_objects([request.call], "requesters")
     current.call._prefetched_objects_cache = {"requesters": request.call.requesters.all()}  # type: ignore[attr-defined]
     return current

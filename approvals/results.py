@@ -21,7 +21,7 @@ MOST_SHOWN = 4_000
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """Where a call stands, and the beginning of its response as indented JSON; empty when there is none to show."""
+    """The state of a call, and the beginning of its response as indented JSON; empty when there is none to show."""
 
     call: Call
     request_status: str
@@ -31,12 +31,12 @@ class CallResult:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the call has left the queue of what waits to start."""
+        """True once the call has left the queue of what waits to start."""
         return self.call.status not in (CallStatus.CREATED, CallStatus.HELD, CallStatus.READY)
 
     @property
     def is_running(self) -> bool:
-        """Whether the tool is at work."""
+        """True while the tool is at work."""
         return self.call.status == CallStatus.RUNNING
 
     @property
