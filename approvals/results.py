@@ -41,24 +41,24 @@ class CallResult:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended with a message instead of a result."""
+        """True when it ended with a message instead of a result."""
         return self.call.status in (CallStatus.FAILED, CallStatus.CANCELLED)
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more of the response than is shown."""
+        """True when there is more of the response than is shown."""
         return self.size > len(self.text)
 
     @property
     def looks_again(self) -> str:
-        """How often the page asks again; empty when nothing more will happen, or only a person can settle it."""
+        """The interval of asking again; empty when nothing more will happen, or only a person can settle it."""
         if self.call.status in (*TERMINAL, CallStatus.OUTCOME_UNKNOWN):
             return ""
         return "1s" if self.has_begun else "3s"
 
     @property
     def mark(self) -> str:
-        """What has been shown: the page asks for what is newer."""
+        """The state that has been shown: the page asks for what is newer."""
         return f"{self.request_status}-{self.call.status}-{self.call.attempt}"
 
 

@@ -181,7 +181,7 @@ class ApprovalSerializer(OverlaySerializer):
 
 
 class RoundSerializer(serializers.Serializer[Any]):
-    """What was asked for in one round; the first is what the requester asked for, each other an edit."""
+    """The arguments asked for in one round; the first is what the requester asked for, each other an edit."""
 
     number = serializers.IntegerField()
     arguments = serializers.DictField(help_text="Redacted as those of the request.")
@@ -250,7 +250,7 @@ class AuditEntrySerializer(serializers.Serializer[Any]):
 
 
 class VerificationSerializer(serializers.Serializer[Any]):
-    """Whether the log is what was written; `reason` is there when it is not, `first_bad` when an entry is wrong."""
+    """The verdict on the log: `reason` is there when it is not intact, `first_bad` when an entry is wrong."""
 
     intact = serializers.BooleanField()
     entries = serializers.IntegerField()

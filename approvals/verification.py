@@ -77,7 +77,7 @@ class _Walk:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """Each epoch after the first, and the last entry before it that its checkpoints may be held against."""
     was_witnessed: bool = False
-    """Whether it tells of a decision or a dangerous start, after each of which a checkpoint was written."""
+    """True when it tells of a decision or a dangerous start, after each of which a checkpoint was written."""
 
     def go(self, instance: Instance) -> bool:
         """Walk up to the head as `instance` has it; False where the chain breaks, after `last`."""

@@ -21,7 +21,7 @@ from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
 
 COUNTED_DOWN = " in"
-"""How a sentence ends that the seconds to undo follow."""
+"""The end of a sentence that the seconds to undo follow."""
 UNDO = "undo"
 """Marks the message of a decision that can be taken back: the last such decision is shown in its place."""
 
