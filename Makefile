@@ -64,9 +64,10 @@ nightly: $(VENV)/dev.stamp services ## everything at full count with new seeds, 
 	run $(SERVICES) TOOLGATE_REQUIRE_SERVICES=1 $(NIGHTLY) $(ONE_BY_ONE) $(ARGS); \
 	[ $$ran = 1 ] && [ $$failed = 0 ]
 
-check: $(VENV)/dev.stamp ## formatter, linter, types, migrations, deploy check, house rules
+check: $(VENV)/dev.stamp ## formatter, linter, imports, types, migrations, deploy check, house rules
 	$(BIN)/ruff format --check --output-format concise .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(EMBEDDED) $(MANAGE) makemigrations --check --dry-run
 	$(EMBEDDED) TOOLGATE_HTTPS=1 ALLOWED_HOSTS=toolgate.example $(MANAGE) check --deploy --fail-level WARNING
