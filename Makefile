@@ -90,7 +90,7 @@ lock: $(VENV)/dev.stamp ## resolve the locks again (UPGRADE=1 takes the newest v
 		--output-file requirements-dev.lock
 
 clean: ## remove the environment and every cache; data in var/ stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage staticfiles
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis .coverage staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/runtime.stamp: requirements.lock

@@ -3,9 +3,8 @@
 from django.urls import path
 
 from approvals import api, desk_api, grants_api, insights_api, notifications_api, policies_api, revealing_api
-from catalog.converters import PUBLIC_ID
 
-APPROVAL = f"approvals/{PUBLIC_ID}/"
+APPROVAL = "approvals/<slug:public_id>/"
 urlpatterns = [
     path("approvals/", api.ApprovalList.as_view(), name="api-approvals"),
     path("approvals/batch/", desk_api.ApprovalBatch.as_view(), name="api-approvals-batch"),
@@ -22,7 +21,7 @@ urlpatterns = [
     path(f"{APPROVAL}comments/", desk_api.ApprovalComments.as_view(), name="api-approval-comments"),
     path(f"{APPROVAL}reveal/", revealing_api.ApprovalReveal.as_view(), name="api-approval-reveal"),
     path("grants/", grants_api.GrantList.as_view(), name="api-grants"),
-    path(f"grants/{PUBLIC_ID}/", grants_api.GrantDetail.as_view(), name="api-grant"),
+    path("grants/<slug:public_id>/", grants_api.GrantDetail.as_view(), name="api-grant"),
     path("insights/", insights_api.InsightsDetail.as_view(), name="api-insights"),
     path("audit/", api.AuditList.as_view(), name="api-audit"),
     path("audit/deliveries/", notifications_api.DeliveryList.as_view(), name="api-deliveries"),
@@ -33,5 +32,5 @@ urlpatterns = [
     path("policies/", policies_api.PolicyList.as_view(), name="api-policies"),
     path("policies/simulate/", policies_api.PolicySimulate.as_view(), name="api-policies-simulate"),
     path("policies/back-test/", policies_api.PolicyBackTest.as_view(), name="api-policies-back-test"),
-    path(f"policies/{PUBLIC_ID}/", policies_api.PolicyDetail.as_view(), name="api-policy"),
+    path("policies/<slug:public_id>/", policies_api.PolicyDetail.as_view(), name="api-policy"),
 ]

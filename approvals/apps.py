@@ -16,14 +16,13 @@ class ApprovalsConfig(AppConfig):
         from django.contrib.auth.models import Group, User  # noqa: PLC0415 (as above)
         from django.db.models.signals import m2m_changed, post_save, pre_delete, pre_save  # noqa: PLC0415 (as above)
 
-        from approvals import grant_uses, notify, outdated, roles, sign_ins, witness  # noqa: PLC0415 (as above)
+        from approvals import grant_uses, notify, roles, sign_ins, witness  # noqa: PLC0415 (as above)
         from approvals.audit import on_fact  # noqa: PLC0415 (as above)
         from catalog import sign_in  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="approvals.audit")
         fact.connect(witness.on_fact, dispatch_uid="approvals.witness")
         fact.connect(notify.on_fact, dispatch_uid="approvals.notify")
-        fact.connect(outdated.on_fact, dispatch_uid="approvals.outdated")
         fact.connect(grant_uses.on_fact, dispatch_uid="approvals.grant_uses")
         signals.user_logged_in.connect(sign_ins.on_sign_in, dispatch_uid="approvals.sign_ins")
         signals.user_logged_out.connect(sign_ins.on_sign_out, dispatch_uid="approvals.sign_ins")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from django.db.models import Prefetch
 
 from approvals import desk
-from approvals.checkpoints import synced_together
 from approvals.decisions import decide
 from approvals.friction import needs_a_closer_look
 from approvals.models import ApprovalRequest, PolicyRevision
@@ -73,8 +72,7 @@ def decide_many(
     def answer(item: Item) -> ApprovalRequest:
         return decide(held[item.id], by=by, decision=Decision(verdict, item.seen_digest, comment, channel))
 
-    with synced_together():
-        return [_result(item, held, answer) for item in items]
+    return [_result(item, held, answer) for item in items]
 
 
 def standing(by: "User", items: Sequence[Item]) -> list[ItemResult]:

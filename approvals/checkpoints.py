@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -49,7 +48,7 @@ class Checkpoint:
         return hmac.new(key, canonical_text(asdict(self)).encode(), hashlib.sha256).hexdigest()
 
     def document(self) -> dict[str, Any]:
-        """Return it with its MAC, as files and webhooks hold it."""
+        """Return it with its MAC, as the file and the log hold it."""
         return asdict(self) | {"mac": self.mac()}
 
 
@@ -91,7 +90,7 @@ def append(checkpoint: Checkpoint) -> bool:
         # A line that a full disk cut off is ended, or it would take this one with it.
         file.write(text if _ends_a_line(file) else b"\n" + text)
         file.flush()
-        _sync(file)
+        os.fsync(file.fileno())
     return True
 
 
@@ -123,44 +122,6 @@ def is_full(disk: os.statvfs_result) -> bool:
 def _check_space(disk: os.statvfs_result) -> None:
     if is_full(disk):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-class _Together(threading.local):
-    """Whether this thread has the lines of several decisions put on the disk at once, and whether some are missing."""
-
-    is_on = False
-    is_owing = False
-
-
-_together = _Together()
-
-
-@contextmanager
-def synced_together() -> Iterator[None]:
-    """Put the lines that this thread appends meanwhile on the disk at the end, at once; each is in the file at once.
-
-    For decisions that are made together and of which none starts anything here: whoever starts a call, in any process,
-    has the whole file put on the disk before. A power cut in between costs what one before the first line would.
-    """
-    if _together.is_on:
-        yield
-        return
-    _together.is_on = True
-    try:
-        yield
-    finally:
-        _together.is_on = False
-        if _together.is_owing:
-            _together.is_owing = False
-            with _locked() as file:
-                os.fsync(file.fileno())
-
-
-def _sync(file: IO[bytes]) -> None:
-    if _together.is_on:
-        _together.is_owing = True
-    else:
-        os.fsync(file.fileno())
 
 
 def _path() -> Path:

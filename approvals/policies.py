@@ -129,7 +129,6 @@ def _changing(by: "User") -> Iterator[None]:
     if not may_change(by):
         raise NotAllowed("Only an administrator may change policies.")
     with transaction.atomic():
-        gate.are_changed_here()
         yield
         transaction.on_commit(gate.forget)
 

@@ -84,7 +84,6 @@ _beside = Path(DATABASES["default"]["NAME"]) if ON_SQLITE else VAR_DIR / "toolga
 TOOLGATE_AUDIT_CHECKPOINTS = Path(
     env.str("TOOLGATE_AUDIT_CHECKPOINTS", "") or _beside.with_name(f"{_beside.stem}.checkpoints")
 )
-TOOLGATE_AUDIT_WEBHOOK = env.str("TOOLGATE_AUDIT_WEBHOOK", "")
 
 # --- requests that leave -------------------------------------------------------------------------------------
 TOOLGATE_EGRESS_ALLOW: list[str] = list(filter(None, map(str.strip, env.list("TOOLGATE_EGRESS_ALLOW", []))))

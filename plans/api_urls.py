@@ -2,17 +2,16 @@
 
 from django.urls import path
 
-from catalog.converters import PUBLIC_ID, STEP_ID
 from plans import api, calls_api, changes_api, drafts_api, prompts_api, sessions_api
 from plans.agents import api as agents_api
 
-PLAN = f"plans/{PUBLIC_ID}/"
+PLAN = "plans/<slug:public_id>/"
 urlpatterns = [
     path("plans/", api.PlanList.as_view(), name="api-plans"),
     path("plans/check/", api.PlanCheck.as_view(), name="api-plan-check"),
     path("plans/draft/", drafts_api.DraftList.as_view(), name="api-plan-drafts"),
-    path(f"plans/draft/{PUBLIC_ID}/", drafts_api.DraftDetail.as_view(), name="api-plan-draft"),
-    path(f"plans/draft/{PUBLIC_ID}/start/", drafts_api.DraftStart.as_view(), name="api-plan-draft-start"),
+    path("plans/draft/<slug:public_id>/", drafts_api.DraftDetail.as_view(), name="api-plan-draft"),
+    path("plans/draft/<slug:public_id>/start/", drafts_api.DraftStart.as_view(), name="api-plan-draft-start"),
     path(PLAN, changes_api.ChangeablePlan.as_view(), name="api-plan"),
     path(f"{PLAN}memory/", api.PlanMemory.as_view(), name="api-plan-memory"),
     path(f"{PLAN}events/", api.PlanEvents.as_view(), name="api-plan-events"),
@@ -24,13 +23,13 @@ urlpatterns = [
     path(f"{PLAN}retry/", changes_api.PlanRetry.as_view(), name="api-plan-retry"),
     path(f"{PLAN}clone/", changes_api.PlanClone.as_view(), name="api-plan-clone"),
     path(f"{PLAN}cancel/", api.PlanCancel.as_view(), name="api-plan-cancel"),
-    path(f"{PLAN}steps/{STEP_ID}/skip/", changes_api.StepSkip.as_view(), name="api-step-skip"),
-    path(f"{PLAN}steps/{STEP_ID}/outcome/", api.StepOutcome.as_view(), name="api-step-outcome"),
+    path(f"{PLAN}steps/<int:step_id>/skip/", changes_api.StepSkip.as_view(), name="api-step-skip"),
+    path(f"{PLAN}steps/<int:step_id>/outcome/", api.StepOutcome.as_view(), name="api-step-outcome"),
     path("sessions/", sessions_api.SessionListEndpoint.as_view(), name="api-sessions"),
-    path(f"sessions/{PUBLIC_ID}/", sessions_api.SessionDetail.as_view(), name="api-session"),
+    path("sessions/<slug:public_id>/", sessions_api.SessionDetail.as_view(), name="api-session"),
     path("agents/", agents_api.AgentList.as_view(), name="api-agents"),
-    path(f"agents/{PUBLIC_ID}/", agents_api.AgentDetail.as_view(), name="api-agent"),
+    path("agents/<slug:public_id>/", agents_api.AgentDetail.as_view(), name="api-agent"),
     path("calls/", calls_api.CallList.as_view(), name="api-calls"),
-    path(f"calls/{PUBLIC_ID}/", calls_api.CallDetail.as_view(), name="api-call"),
-    path(f"calls/{PUBLIC_ID}/reveal/", calls_api.CallReveal.as_view(), name="api-call-reveal"),
+    path("calls/<slug:public_id>/", calls_api.CallDetail.as_view(), name="api-call"),
+    path("calls/<slug:public_id>/reveal/", calls_api.CallReveal.as_view(), name="api-call-reveal"),
 ]

@@ -2,12 +2,11 @@
 
 from django.urls import path
 
-from catalog.converters import PUBLIC_ID
 from plans import ask_views
 
 urlpatterns = [
     path("", ask_views.ask, name="ask"),
-    path(f"{PUBLIC_ID}/", ask_views.draft, name="draft"),
-    path(f"{PUBLIC_ID}/start/", ask_views.start, name="draft-start"),
-    path(f"{PUBLIC_ID}/cancel/", ask_views.cancel, name="draft-cancel"),
+    path("<slug:public_id>/", ask_views.draft, name="draft"),
+    path("<slug:public_id>/start/", ask_views.start, name="draft-start"),
+    path("<slug:public_id>/cancel/", ask_views.cancel, name="draft-cancel"),
 ]

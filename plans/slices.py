@@ -10,7 +10,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from approvals.batch import NOT_THERE, Item, ItemResult, told
-from approvals.checkpoints import synced_together
 from approvals.decisions import decide
 from approvals.eligibility import may_prepare
 from approvals.friction import CLOSER_LOOK, needs_a_closer_look
@@ -181,8 +180,7 @@ def approve(plan: Plan, items: Sequence[SliceItem], given: Approval) -> list[Ite
         decision = Decision(Verdict.APPROVE, item.seen_digest, given.comment, given.channel)
         return ItemResult(item.id, decide(request, by=given.by, decision=decision).status)
 
-    with synced_together():
-        return [told(item, answer) for item in items]
+    return [told(item, answer) for item in items]
 
 
 def _held(plan: Plan, by: "User", public_id: str) -> ApprovalRequest | None:

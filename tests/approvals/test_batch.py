@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group
 
-from approvals import checkpoints as file_of_checkpoints
 from approvals import witness
 from approvals.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
 from approvals.decisions import undo
@@ -47,18 +46,6 @@ def test_each_is_decided_with_a_review_of_its_own(batchable, ada, rosa, settings
     assert AuditEntry.objects.filter(action="approval.decided").count() == 3
     assert undo(requests[1], by=rosa).status == "pending"
     assert sorted(ApprovalRequest.objects.values_list("status", flat=True)) == ["approved", "approved", "pending"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_each_is_witnessed_and_all_are_put_on_the_disk_at_once(batchable, ada, rosa, checkpoints, monkeypatch):
-    """A checkpoint for every decision stands in the file when the next is made; a disk takes its time once."""
-    requests, synced = [ask(ada) for _ in range(3)], []
-    file_of_checkpoints.append(file_of_checkpoints.Checkpoint("another", 1, 1, "0" * 64, ""))
-    monkeypatch.setattr("os.fsync", lambda _: synced.append(len(checkpoints.read_text().splitlines())))
-    decide_many(rosa, "approve", "", items_of(*requests))
-    assert synced == [1 + 3]
-    decide_many(rosa, "reject", "No.", items_of(ask(ada)))
-    assert len(synced) == 2
 
 
 def test_one_that_fails_holds_nobody_up(batchable, ada, ben, rosa, tomas):

@@ -8,7 +8,6 @@ from django.contrib.auth.models import Group, User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals import gate as gate_module
 from approvals import policies
 from approvals.gate import gate
 from approvals.hours import read_hours
@@ -212,17 +211,6 @@ def test_own_policy_changes_hold_at_once(admin, trusted_for_long, django_capture
     with django_capture_on_commit_callbacks(execute=True):
         policies.change(made, {"enabled": False}, by=admin)
     assert gate(facts()) == Allow()
-
-
-def test_rules_that_did_not_change_are_not_worked_out_again():
-    """The same rows are the same rules; other people are other rules."""
-    gate(facts())
-    before = gate_module._view.book
-    gate(facts())
-    assert gate_module._view.book is before
-    refuse_first(requester="ada")
-    gate(facts())
-    assert gate_module._view.book is not before
 
 
 def test_policies_change_places(admin):

@@ -63,8 +63,9 @@ def write_anew(**change: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_decision_and_a_dangerous_start_are_witnessed_once_committed(ada, rosa, checkpoints):
-    """Not before, and nothing of safe calls."""
+def test_a_decision_and_a_dangerous_start_are_witnessed_once_committed(ada, rosa, checkpoints, caplog):
+    """Not before, and nothing of safe calls; each checkpoint is in the file and in the log."""
+    caplog.set_level("INFO", logger="toolgate.audit")
     request = ask(ada)
     assert known() is None
     with transaction.atomic():
@@ -78,6 +79,7 @@ def test_a_decision_and_a_dangerous_start_are_witnessed_once_committed(ada, rosa
     assert known() == before
     record("call.started", call=dangerous, level="dangerous")
     assert known() == instance().audit_seq
+    assert [each.facts["seq"] for each in caplog.records if each.getMessage() == "audit checkpoint"][-1] == known()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("approvals", "catalog", "config", "plans")
 NOT_OURS = {".git", ".venv", "var", "workspace", "staticfiles", "__pycache__", "build"}
-NOT_OURS |= {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+NOT_OURS |= {".mypy_cache", ".ruff_cache", ".import_linter_cache", ".pytest_cache", ".hypothesis"}
 
 
 def files(root: Path, pattern: str = "*") -> Iterator[Path]:
