@@ -42,7 +42,8 @@ def result(request: PageRequest, public_id: str) -> HttpResponse:
     about = brief(held_or_404(request, public_id), request.user)
     if about.result is None or request.GET.get("seen") == about.result.mark:
         return HttpResponse(status=204)
-    return render(request, "approvals/_result.html", {"held": about.request, "brief": about, "part": True})
+    shown = {"held": about.request, "brief": about, "inbox": Asked.read(request.GET), "part": True}
+    return render(request, "approvals/_result.html", shown)
 
 
 @require_POST

@@ -29,6 +29,15 @@ function countDown(box) {
   }, 250);
 }
 
+/* Beside a decided request, the button that takes it back goes when the time for it is over. */
+onChange(() => {
+  for (const button of document.querySelectorAll("[data-undo]")) {
+    if (started.has(button)) continue;
+    started.add(button);
+    setTimeout(() => button.remove(), Number(button.dataset.undo) * 1000);
+  }
+});
+
 onChange(() => {
   for (const box of document.querySelectorAll(".toast")) {
     if (started.has(box)) continue;

@@ -381,18 +381,19 @@ def result_of(pages: Pages, request: ApprovalRequest) -> tuple[str, str]:
 
 
 def test_a_decided_request_shows_its_result(stage, ada, rosa):
-    """From the approval on, live until the call has ended; with the way to its step, escaped."""
+    """From the approval on, live until the call has ended; with its step, escaped, and the bar as it is then."""
     plan = work_off(make_plan(ada, act(1, HOSTILE, "dangerous")))
     request, pages = request_of(plan), Pages(rosa)
     assert result_of(pages, request) == ("", "")
     approve(plan, rosa)
     state, section = result_of(pages, request)
     news = html.unescape(section.partition('hx-get="')[2].partition('"')[0])
-    assert state == "ready" and "hx-trigger" in section
+    assert state == "ready" and "hx-trigger" in section and 'data-key="u"' in pages.html
     pages.open(news, status=204)
     work_off(plan)
     pages.open(news)
     assert "hx-trigger" not in pages.html and SHOWN in pages.html
+    assert f'id="bar-{request.public_id}" hx-swap-oob="true"' in pages.html and 'data-key="u"' not in pages.html
     state, section = result_of(pages, request)
     assert state == "completed" and f"/plans/{plan.public_id}/?step=1" in section and SHOWN in section
 

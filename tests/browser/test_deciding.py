@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review
 from catalog import clock
-from tests.approvals.builders import approval, ask, make_tool
+from tests.approvals.builders import approval, ask, make_tool, rejection
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, becomes, open_inbox
 from tests.waiting import eventually
@@ -76,6 +76,19 @@ def test_a_second_press_is_none_for_the_request_that_opened_by_itself(ada, rosa,
     page.clock.run_for(800)
     press_approve(page)
     becomes(second, "approved")
+
+
+@pytest.mark.layout
+def test_undo_leaves_a_decided_request_with_its_time(ada, rosa, settings, page_as: PageAs):
+    """On the list of what was decided no socket brings the end of the time; until then Z takes the decision back."""
+    held = ask(ada)
+    decide(held, by=rosa, decision=rejection(held, "No.", channel="page"))
+    page = page_as(rosa)
+    page.clock.install()
+    open_inbox(page, f"?status=decided&item={held.public_id}")
+    expect(page.locator("[data-undo][data-key=z]")).to_be_visible()
+    page.clock.fast_forward(60_000)
+    expect(page.locator("[data-undo]")).to_have_count(0)
 
 
 def test_what_cannot_be_undone_takes_two_presses(ada, rosa, page_as: PageAs):
