@@ -252,6 +252,34 @@ for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   });
 }
 
+/** The place of the open request among those of its list, and their number, as others answer and new ones come. */
+function tellPlace() {
+  const place = document.getElementById("place");
+  const total = document.querySelector("#views [aria-current] b")?.textContent;
+  const rows = [...document.querySelectorAll("#queue [data-item][id^=q-]:not([data-over])")];
+  const at = rows.findIndex((row) => row.id === shownNow());
+  if (!place || !total || at < 0 || isOpening()) return;
+  const before = Number(document.querySelector("#queue [data-page]").dataset.page);
+  place.textContent = `${before + at + 1} of ${total}`;
+}
+
+// What was written beside a request stays when it is drawn again, after a claim for instance; what was sent is used up.
+let written = {};
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (event.detail.target?.id !== "pane") return;
+  const sent = event.detail.requestConfig?.path ?? "";
+  const fields = sent.endsWith("/comment/") ? ["note"] : ["note", "ask"];
+  const values = fields.map((id) => [id, document.getElementById(id)?.value ?? ""]);
+  written = { shown: shownNow(), values: values.filter(([, value]) => value) };
+});
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.detail.target?.id !== "pane" || !shownNow() || shownNow() !== written.shown) return;
+  for (const [id, value] of written.values) {
+    const field = document.getElementById(id);
+    if (field && !field.value) field.value = value;
+  }
+});
+
 function closeMenu() {
   const menu = document.querySelector("details.menu[open]");
   if (!menu) return false;
@@ -301,3 +329,4 @@ onKey("q", () => {
 onKey("Escape", () => disarm() || closeMenu() || clearSelection() || leave());
 onChange(watchTheEnd);
 onChange(countTheLook);
+onChange(tellPlace);

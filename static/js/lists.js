@@ -43,6 +43,13 @@ function follow(item) {
   target?.click();
 }
 
+/** Open the item again that was the current one of the list beside the pane, or its first. */
+export function reopen() {
+  const list = visible('[data-list="follow"]');
+  const item = list?.querySelector(`#${CSS.escape(chosen.get(list.id) ?? "-")}`) ?? list?.querySelector(ITEM);
+  if (item) follow(item);
+}
+
 function enter() {
   const at = document.activeElement;
   if (at && at !== document.body && at.matches("a, button, summary, [role=tab]")) return false;

@@ -4,6 +4,7 @@
 import { answer } from "./announce.js";
 import { changed, onChange } from "./changes.js";
 import { onKey, visible } from "./keys.js";
+import { reopen } from "./lists.js";
 import { holds, release } from "./swaps.js";
 import { isSending } from "./turns.js";
 
@@ -65,7 +66,7 @@ export function answerTogether() {
 /** Select nothing any more; false when nothing was selected. */
 export function clearSelection() {
   if (!bulk()) return false;
-  clear();
+  giveUp();
   answer("Nothing selected");
   return true;
 }
@@ -74,6 +75,12 @@ function clear() {
   picked.clear();
   for (const box of boxes()) box.checked = false;
   tell();
+}
+
+/** Clear the selection, and leave the page of several: it would go on answering what is selected no more. */
+function giveUp() {
+  clear();
+  if (document.querySelector("#several .decide")) reopen();
 }
 
 document.addEventListener("change", (event) => {
@@ -89,7 +96,7 @@ document.addEventListener("change", (event) => {
   for (const button of several.querySelectorAll("[name=verdict]")) button.disabled = count === 0;
 });
 document.addEventListener("click", (event) => {
-  if (event.target.closest("[data-unpick]")) clear();
+  if (event.target.closest("[data-unpick]")) giveUp();
   if (event.target.closest("#news")) showTheNew();
 });
 

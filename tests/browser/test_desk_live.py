@@ -56,6 +56,18 @@ def test_another_reviewers_list_changes_without_a_reload(ada, rosa, tomas, windo
 
 
 @pytest.mark.layout
+def test_the_place_of_the_open_request_follows_the_list(ada, rosa, tomas, window_of: PageAs):
+    """Others answer one before it, and a new one comes."""
+    first, second = asked(ada, "one.txt"), asked(ada, "two.txt")
+    page = watch(window_of(rosa), f"?item={second.public_id}")
+    expect(page.locator("#place")).to_have_text("2 of 2")
+    decide(first, by=tomas, decision=rejection(first, "No."))
+    expect(page.locator("#place")).to_have_text("1 of 1")
+    asked(ada, "three.txt")
+    expect(page.locator("#place")).to_have_text("1 of 2")
+
+
+@pytest.mark.layout
 def test_a_row_never_moves_under_the_pointer(ada, rosa, window_of: PageAs):
     """New requests are announced beside the list and shown on demand; the selection stays."""
     first = asked(ada, "one.txt")

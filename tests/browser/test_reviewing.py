@@ -216,8 +216,27 @@ def test_several_at_once(ada, rosa, page_as: PageAs):
 
 
 @pytest.mark.layout
+def test_a_claim_keeps_the_note_that_was_begun(ada, rosa, page_as: PageAs):
+    """The pane is drawn again with the same request; a sent question is used up."""
+    request = ask(ada)
+    page = page_as(rosa)
+    open_inbox(page)
+    page.locator("#note").fill("Half a reason")
+    page.locator("#ask").fill("Which note?")
+    page.locator("#ask").press("Control+Enter")
+    expect(page.locator("#thread")).to_contain_text("Which note?")
+    expect(page.locator("#ask")).to_have_value("")
+    expect(page.locator("#note")).to_have_value("Half a reason")
+    page.locator("#note").press("Escape")
+    page.keyboard.press("m")
+    eventually(ApprovalRequest.objects.filter(pk=request.pk, claimed_by=rosa).exists, what="the claim")
+    expect(page.locator("#claimed")).to_be_visible()
+    expect(page.locator("#note")).to_have_value("Half a reason")
+
+
+@pytest.mark.layout
 def test_keys_that_answer_are_about_the_selection(ada, rosa, page_as: PageAs):
-    """They open it and lead to what answers it; Esc selects nothing any more, and they are about the request again."""
+    """They open it and lead to what answers it; Esc clears it and opens the request again that they are about then."""
     set_rule(batchable=True)
     ask(ada)
     current = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
@@ -235,7 +254,6 @@ def test_keys_that_answer_are_about_the_selection(ada, rosa, page_as: PageAs):
     expect(page.locator("#several [value=approve]")).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.locator("#bulk")).to_be_hidden()
-    page.keyboard.press("j")
     expect(page.locator(f"#detail[data-shown=q-{current.public_id}]")).to_be_visible()
     press_approve(page)
     expect(page.locator(".btn.go.armed")).to_be_visible()
