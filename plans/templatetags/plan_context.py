@@ -85,11 +85,17 @@ class Surroundings:
         if self.here is None:
             return ""
         if self.asks is not None:
-            return f"Rejecting is told to the agent of step {self.asks.step_id}, which then goes on without it."
+            return f"If you reject this call, the agent in step {self.asks.step_id} is told and continues without it."
         lost = [step.step_id for step in self.after if step.status == StepStatus.PENDING]
         already = f"; {self.ran} already ran" if self.ran else ""
         then = f". {_named(lost)} will not run" if lost else ": nothing waits for it"
         return f"Rejecting fails step {self.here.step_id}{then}{already}."
+
+
+@register.filter
+def standing(step: Step) -> str:
+    """Return the status that pages show of a step: a skipped one is not done."""
+    return "skipped" if step.skipped else step.status
 
 
 @register.simple_tag

@@ -27,6 +27,7 @@ from tests.builders import (
     work_off,
 )
 from tests.invariants import assert_invariants
+from tests.pages import Pages
 from tests.plans.test_failures import raises
 from tests.rest import Rest, agent
 
@@ -53,6 +54,20 @@ def test_a_step_that_waits_for_people_is_skipped(stage, ada, rosa):
     kept = AuditEntry.objects.filter(plan_ref=plan.public_id).order_by("seq")
     assert [entry.action for entry in kept] == ["approval.opened", "approval.withdrawn"]
     assert_gapless(plan)
+
+
+def test_a_skipped_step_is_not_shown_as_done_on_its_request(stage, ada, rosa):
+    """Neither as the step of the request nor as one that another needs."""
+    plan, pages = (
+        work_off(make_plan(ada, act(1, tool="dangerous"), act(2, tool="dangerous", dependencies=[1]))),
+        Pages(rosa),
+    )
+    skip(plan)
+    work_off(plan)
+    for step_id in (1, 2):
+        pages.open(f"/approvals/?item={request_of(plan, step_id).public_id}")
+        path = pages.html.partition('class="pathline"')[2].partition("</ol>")[0]
+        assert ("#i-skip" in path, "#i-ok" in path) == (True, False)
 
 
 def test_what_a_skip_leaves_behind(stage, ada):
