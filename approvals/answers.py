@@ -175,9 +175,9 @@ def status_of(error: ToolgateError) -> int:
 
 SAID = {
     Verdict.APPROVE: "Approved. It starts",
-    Verdict.REJECT: "Rejected. Who asked is told",
-    Verdict.RESPOND: "Answered in the place of the tool. Who asked is told",
-    Verdict.REQUEST_CHANGES: "Changes asked for. Who asked is told",
+    Verdict.REJECT: "Rejected. The requester will be notified",
+    Verdict.RESPOND: "Answered in place of the tool. The requester will be notified",
+    Verdict.REQUEST_CHANGES: "Changes requested. The requester will be notified",
 }
 
 
