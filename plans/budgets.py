@@ -1,7 +1,8 @@
 """What a plan may spend: calls that are started, and seconds that its tools run. Counted on the plan's row, exactly.
 
-Every start counts, also one more try. A call is given no more time than is left; calls that run at the same time may
-together run longer than that. A plan without a budget pays nothing for this.
+Every start counts, also one more try, unless the call is put back before its handler begins. A call is given no more
+time than is left; calls that run at the same time may together run longer than that. A plan without a budget pays
+nothing for this.
 """
 
 from datetime import datetime
@@ -17,6 +18,7 @@ SPEND_CALL = (
     "UPDATE plans_plan SET calls_used = calls_used + 1 WHERE id = %s "
     "RETURNING budget_calls - calls_used, budget_seconds - seconds_used"
 )
+GIVE_BACK_CALL = "UPDATE plans_plan SET calls_used = calls_used - 1 WHERE id = %s AND calls_used > 0"
 SPEND_SECONDS = "UPDATE plans_plan SET seconds_used = seconds_used + %s WHERE id = %s"
 LEFT = "SELECT budget_calls, calls_used, budget_seconds, seconds_used FROM plans_plan WHERE id = %s"
 
@@ -46,6 +48,12 @@ def spend_call(cursor: CursorWrapper, plan: PlanFacts) -> Budget | None:
     cursor.execute(SPEND_CALL, [plan.pk])
     calls, seconds = cursor.fetchone()
     return Budget(calls=calls, seconds=seconds)
+
+
+def give_back_call(cursor: CursorWrapper, plan: PlanFacts) -> None:
+    """Take back the count of a start whose handler has not begun, in the recording that makes the call ready again."""
+    if plan.has_budget:
+        cursor.execute(GIVE_BACK_CALL, [plan.pk])
 
 
 def spend_seconds(cursor: CursorWrapper, plan: PlanFacts, *, since: datetime | None, until: datetime) -> None:

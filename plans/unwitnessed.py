@@ -1,6 +1,7 @@
 """Steps whose dangerous call could not be witnessed: they wait, and look again by themselves.
 
-A call that is put back was started and its handler has not begun: the start counts as no attempt.
+A call that is put back was started and its handler has not begun: the start counts as no attempt, and not
+against the plan's budget.
 """
 
 from datetime import timedelta
@@ -10,7 +11,7 @@ from approvals.errors import AuditUnavailable
 from catalog.models import Call
 from catalog.states import CallStatus
 from catalog.transitions import try_move
-from plans import claims
+from plans import budgets, claims
 from plans.claims import Claimed, Parking
 from plans.events import Recording
 from plans.states import WaitingFor
@@ -38,7 +39,8 @@ def put_back(batch: Recording, run: Run, parking: Parking, **told: Any) -> None:
     """Let a started call whose handler has not begun be ready again; `told` says in its event why."""
     if claims.park_step(batch.cursor, run.step, parking):
         started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
-        try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1)
+        if try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1):
+            budgets.give_back_call(batch.cursor, run.plan)
         batch.add("step.retrying", run.step.step_id, call=run.call.public_id, attempt=run.call.attempt, **told)
 
 

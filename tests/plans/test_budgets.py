@@ -101,6 +101,16 @@ def test_an_approved_call_counts_once(stage, ada, rosa):
     assert (work_off(plan).status, spent(plan)) == ("completed", (1, True))
 
 
+def test_a_call_that_was_put_back_counts_once(stage, ada):
+    """Its worker stopped before the handler began; the next one starts it within the same budget."""
+    plan = make_plan(ada, act(1, "x"), budget={"calls": 1})
+    run = engine.claim(plan.pk, owner="stopping")
+    assert isinstance(run, Run)
+    recovery.hand_back(run)
+    assert spent(plan)[0] == 0
+    assert (work_off(plan).status, spent(plan)[0], stage.values("safe")) == ("completed", 1, ["x"])
+
+
 @pytest.mark.parametrize("wrong", [{"calls": 0}, {"seconds": 0}, {"calls": True}, {"calls": 1.5}, {"tokens": 5}, 5, []])
 def test_budgets_that_make_no_sense_are_refused(stage, ada, wrong):
     """With the field's name."""
