@@ -8,10 +8,10 @@ from typing import Any
 import jsonschema
 import jsonschema_rs
 
-from catalog.canonical import check_json, size_of
+from catalog.canonical import MAX_INTEGER, check_json, size_of
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schema_costs import Costs, states_of
-from catalog.schema_places import REFERENCES, Schema, subschemas, target_of, targets
+from catalog.schema_places import REFERENCES, Schema, subschemas, target_of, targets, with_children
 
 __all__ = ["DIALECT", "MAX_SCHEMA_BYTES", "MAX_SCHEMA_DEPTH", "MAX_SUBSCHEMAS", "check_schema", "subschemas"]
 
@@ -46,10 +46,22 @@ def _build(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
     """Compile a schema so that it can neither fetch nor backtrack; raise SchemaProblem."""
     try:
         return jsonschema_rs.Draft202012Validator(
-            dict(schema), offline=True, pattern_options=jsonschema_rs.RegexOptions()
+            _with_bounds(dict(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
     except ValueError as error:
         raise SchemaProblem(str(error).splitlines()[0]) from None
+
+
+def _with_bounds(schema: Any) -> Any:
+    """Return a schema whose integers lie within ±MAX_INTEGER: a float beyond that is whole, and stays a float."""
+    if not isinstance(schema, dict):
+        return schema
+    bounded = with_children(schema, _with_bounds)
+    kinds = schema.get("type", ())
+    if "integer" in kinds and "number" not in kinds:
+        bounded["minimum"] = max(schema.get("minimum", -MAX_INTEGER), -MAX_INTEGER)
+        bounded["maximum"] = min(schema.get("maximum", MAX_INTEGER), MAX_INTEGER)
+    return bounded
 
 
 def _judge_size(schema: object) -> int:

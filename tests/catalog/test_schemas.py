@@ -296,6 +296,17 @@ def test_validate_tool_args_returns_what_fits_and_raises_with_the_path():
     assert caught.value.details["errors"][0]["code"] == "type"
 
 
+@pytest.mark.parametrize("kind", ["integer", ["integer", "null"]])
+def test_float_beyond_exact_integers_does_not_fit_an_integer(kind):
+    """It is whole, but its text keeps an exponent, so a handler would be given a float."""
+    schema = {"type": "object", "properties": {"boxes": {"type": "array", "items": {"type": kind, "minimum": -1e301}}}}
+    for number in (1e21, -1e300):
+        with pytest.raises(ParameterError) as refusal:
+            validate_tool_args(schema, {"boxes": [number]})
+        assert refusal.value.details["field"] == "boxes.0"
+    validate_tool_args({"type": ["integer", "number"]}, 1e21)
+
+
 @pytest.mark.parametrize(("args", "field"), [({1: 2}, "1"), ({"tags": [{None: 1}]}, "tags.0.None"), ({"a": {1}}, "a")])
 def test_arguments_that_are_no_json_are_refused_by_their_place(args, field):
     with pytest.raises(ParameterError) as caught:
