@@ -1,7 +1,8 @@
 """Direct calls: a tool called over REST is a plan of one step, or one more step of a plan."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import IntegrityError
@@ -39,6 +40,7 @@ from plans.starting import Start
 from plans.states import PlanStatus
 from plans.work import Asker, Hold, Order, PlanFacts, Run, facts_of
 
+_SCALARS = (str, int, float, bool, type(None))
 REPLACED = "Another call has taken the place of that one already; look at its replaced_by."
 
 
@@ -46,7 +48,9 @@ REPLACED = "Another call has taken the place of that one already; look at its re
 class CallOrder:
     """A direct call as asked for; `plan_ref` adds it to a plan that exists and may be changed.
 
-    `replaces` is the id of an ended call of the same tool and asker whose place it takes.
+    `replaces` is the id of an ended call of the same tool and asker whose place it takes. `caller_ids` are given to the
+    tool in its context as they are; they are kept with the plan of one step, and dropped with a `plan_ref`. Other types
+    than JSON's scalars are given as text.
     """
 
     tool: str
@@ -55,6 +59,7 @@ class CallOrder:
     reason: str = ""
     plan_ref: str | None = None
     replaces: str | None = None
+    caller_ids: Mapping[str, Any] = field(default_factory=dict)
 
 
 def create_call(order: CallOrder, *, by: Requester) -> Call:
@@ -66,7 +71,7 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     """
     refuse_to_begin()
     asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
-    plan = _plan_of_one(order.tool, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
+    plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
     wanted = starting.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
     old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
     admission = _admit(plan, replace(wanted, reason=scrub_words(order.reason), asker=asker, replaces=old))
@@ -124,10 +129,13 @@ def _plan_to_join(plan_ref: str, by: Requester) -> Plan:
     return plan
 
 
-def _plan_of_one(tool: str, by: Requester) -> Plan:
+def _plan_of_one(order: CallOrder, by: Requester) -> Plan:
     """Return the plan behind a direct call, under way from the moment it is stored."""
-    plan = new_plan(f"Call {tool}", by, Plan.Kind.CALL, status=PlanStatus.IN_PROGRESS)
+    plan = new_plan(f"Call {order.tool}", by, Plan.Kind.CALL, status=PlanStatus.IN_PROGRESS)
     plan.started_at = plan.created_at
+    if order.caller_ids:
+        ids = {name: each if isinstance(each, _SCALARS) else str(each) for name, each in order.caller_ids.items()}
+        plan.caller_ids = json.dumps(ids)
     return plan
 
 

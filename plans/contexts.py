@@ -1,10 +1,12 @@
 """What a call's handler and its preview are given: the `ToolContext` of contract B."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from catalog import clock
+from catalog.base_tool import CallerContext
 from catalog.context import Budget, Deadline, ToolContext
 from catalog.stops import Stop
 from catalog.tracing import trace_id_of
@@ -17,7 +19,8 @@ def for_handler(run: Run) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
     own = {"deadline": _deadline(run.plan, run.seconds, run.stop)}
     budget = replace(run.budget, seconds=run.seconds) if run.budget else Budget(run.seconds)
-    return ToolContext(
+    return _context(
+        run.plan,
         **_surroundings(run.plan, run.step.step_id, run.order, run.sent)
         | {"requested_by": run.call.requested_by_id, "budget": budget, **own, **agent_steps.surroundings(run.step)},
         call_id=run.call.public_id,
@@ -31,7 +34,15 @@ def for_preview(plan: PlanFacts, step_id: int, order: Order) -> ToolContext:
     """Build what a preview is given: there is no call yet."""
     timeout = order.target.tool.timeout
     own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
-    return ToolContext(**_surroundings(plan, step_id, order, []), **own)
+    return _context(plan, **_surroundings(plan, step_id, order, []), **own)
+
+
+def _context(plan: PlanFacts, **fields: Any) -> ToolContext:
+    """Make the context, with the ids that the calling program gave where it gave any."""
+    if not plan.caller_ids:
+        return ToolContext(**fields)
+    given = json.loads(plan.caller_ids)
+    return CallerContext(**fields | {"trace_id": given.get("trace_id") or fields["trace_id"]}, given=given)
 
 
 def _surroundings(plan: PlanFacts, step_id: int, order: Order, sent: list[Any]) -> dict[str, Any]:

@@ -60,6 +60,9 @@ class Plan(models.Model):
     seconds_used = models.FloatField(default=0.0)
     last_seq = models.BigIntegerField(default=0)
     traceparent = models.CharField(max_length=55, blank=True, help_text="The W3C trace that asked for it.")
+    caller_ids = models.TextField(
+        blank=True, help_text="JSON: the ids that a program gave its tools with a direct call; empty for any other."
+    )
     request = models.TextField(blank=True, help_text="The words it was drafted from; empty when it was written.")
     reply = models.TextField(blank=True, help_text="What whoever asked is told in the end, composed from the results.")
     has_agents = models.BooleanField(default=False, help_text="An agent has begun a step: some wait for others' ends.")

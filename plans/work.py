@@ -46,6 +46,8 @@ class PlanFacts:
     deadline_at: datetime | None
     has_budget: bool
     traceparent: str = ""
+    caller_ids: str = ""
+    """JSON of the ids that the calling program gave; empty where it gave none."""
 
     @property
     def asker(self) -> Asker:
@@ -80,6 +82,7 @@ def facts_of(plan: Plan) -> PlanFacts:
         deadline_at=plan.deadline_at,
         has_budget=plan.has_budget,
         traceparent=plan.traceparent,
+        caller_ids=plan.caller_ids,
     )
 
 

@@ -91,7 +91,8 @@ async def _one(call: Any, state: State) -> dict[str, Any]:
     try:
         if state.get("requester") is not None:
             by = await in_database(_requester_of, state)
-            return await _through_the_gate(name, dict(args), str(asked.get("reason") or ""), by)
+            order = CallOrder(name, dict(args), reason=str(asked.get("reason") or ""), caller_ids=_context(state))
+            return await _through_the_gate(order, by)
         if tool.safety_level != SafetyLevel.SAFE:
             raise ToolError(NEEDS_REQUESTER)
         return _told(name, new_call_id(), await safe_execute(tool, dict(args), _context(state)))
@@ -126,15 +127,15 @@ def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-async def _through_the_gate(name: str, args: Any, reason: str, by: Requester) -> dict[str, Any]:
+async def _through_the_gate(order: CallOrder, by: Requester) -> dict[str, Any]:
     """Store the call as its requester's, and return its result, or that it waits. Raises what `create_call` raises."""
-    call = await in_database(lambda: create_call(CallOrder(name, args, reason=reason), by=by))
-    tool = get_tool(name)
+    call = await in_database(lambda: create_call(order, by=by))
+    tool = get_tool(order.tool)
     until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
     while True:
         ended = await in_database(_ended, call.pk)
         if ended is not None or monotonic() >= until:
-            return _told(name, call.public_id, ended or _failed("running", RUNS_ON))
+            return _told(order.tool, call.public_id, ended or _failed("running", RUNS_ON))
         await asyncio.sleep(LOOK_SECONDS)
 
 

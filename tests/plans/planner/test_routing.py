@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +16,7 @@ from plans.planner import PlannerOutput, execute_tools, routing, should_execute_
 from plans.planner.routing import document_of
 from plans.planner.steps import Place, steps_of_calls
 from plans.services import Requester, problems_of
+from tests.catalogs import fill_catalog
 
 
 class Noting(BaseTool):
@@ -143,6 +145,20 @@ def test_a_tool_is_given_the_ids_of_its_state(noting):
     run(call(value=2))
     ids = ("trace_id", "conversation_id", "conference_id")
     assert [[context[name] for name in ids] for context in noting.contexts] == [[None, 7, 3], ["t-1", None, None]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_call_for_a_requester_is_given_the_ids_of_its_state(executor, noting, ada):
+    """Of the types that they have there, and None for one that the state lacks."""
+    fill_catalog()
+    conversation, conference = {"conversation_id": 7}, UUID(int=3)
+    state = {"conversation_context": conversation, "user_context": {"conference_id": conference}, "requester": ada}
+    assert run(call(value=1), **state)["results"][0]["result"]["success"]
+    run(call(value=2), requester=ada, trace_id=None)
+    ids = ("trace_id", "conversation_id", "conference_id")
+    given = [[context[name] for name in ids] for context in noting.contexts]
+    assert given == [["t-1", 7, str(conference)], [None, None, None]]
+    assert noting.contexts[0]["tool_context"].trace_id == "t-1"
 
 
 @pytest.mark.django_db(transaction=True)
