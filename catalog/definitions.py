@@ -6,7 +6,7 @@ Knows how to call its handler, not when: checking, gating and recording are the 
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +23,7 @@ from catalog.errors import IdentifierRequired, PromptEvaluationError, ToolDefini
 from catalog.rates import Rate, check_group, parse_rates
 from catalog.results import Preview, ToolResult, as_result, format_error_response, format_success_response
 from catalog.runners.python import settle
+from catalog.schema_places import subschemas
 from catalog.schemas import Validator
 from catalog.secret_places import SecretPlaces
 from catalog.signatures import (
@@ -330,6 +331,23 @@ class Tool(Generic[ParamsT, ResultT]):
         vars(other).pop("fingerprint", None)
         return other
 
+    def with_contract(self, contract: Mapping[str, Any], *, query_types: Iterable[str]) -> "Tool[ParamsT, ResultT]":
+        """Return the tool under a later version of its contract, for calls that another process is to run.
+
+        `contract` has at least `description`, `input_schema` and `safety_level`. Arguments are checked by the schema
+        alone, and those that this code does not know count as secret: it cannot tell. Raises SchemaProblem.
+        """
+        other, schema = copy(self), contract["input_schema"]
+        other.binding = Binding(schema)
+        if query_types:
+            other.binding.query_types = _query_types_in(schema)
+        other.description, other.safety_level = contract["description"], SafetyLevel(contract["safety_level"])
+        other.requires_identifier = False
+        other.secret = (*self.secret, *sorted(_names_in(schema) - _names_in(self.input_schema)))
+        for name in ("fingerprint", "secret_places"):
+            vars(other).pop(name, None)
+        return other
+
     @property
     def rate_group(self) -> str:
         """Return the group that its calls are counted in: the tool's own name unless the author says otherwise."""
@@ -397,6 +415,17 @@ class Tool(Generic[ParamsT, ResultT]):
     def format_error_response(self) -> Callable[..., dict[str, Any]]:
         """Make the standard response of a call that failed."""
         return partial(format_error_response, tool_name=self.name)
+
+
+def _names_in(schema: dict[str, Any]) -> set[str]:
+    """Return the names of all properties that a schema declares."""
+    return {name for _, each in subschemas(schema) for name in each.get("properties", ())}
+
+
+def _query_types_in(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of each query type in the schema of a tool that has some."""
+    forms = [form["properties"] for form in schema.get("oneOf", ())]
+    return {form["query_type"]["const"]: form["parameters"] for form in forms}
 
 
 def _rates_of(tool: Tool[Any, Any]) -> tuple[Rate, ...]:

@@ -54,6 +54,8 @@ class Binding:
     def _is_for_query_types(self, arguments: dict[str, Any]) -> bool:
         """Say whether arguments are wrapped as a tool with query types takes them."""
         known = self.input_schema.get("properties", {})
+        if self.query_types is not None:
+            return False
         return "query_type" in arguments and "query_type" not in known and arguments.keys() <= _ENVELOPE
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, cast
 from django.db.models import QuerySet
 
 from catalog import definitions
-from catalog.errors import NoImplementation
+from catalog.errors import NoImplementation, SchemaProblem
 from catalog.granting import GrantLimits
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.registry import codes_of, get_all_tools
@@ -48,13 +48,19 @@ class CallableTool:
     source: str
     drifted: bool
     grant_limits: GrantLimits | None = None
+    later: LoadedTool | None = None
+    """The tool under the catalog's contract, where that is a later version than the code loaded here; else None."""
     options: tuple["CallableTool", ...] = ()
     bounds: tuple[int, ...] = ()
 
-    @property
-    def is_other_code(self) -> bool:
-        """Whether only the code differs from the catalog's, so that calls are checked here as where they will run."""
-        return self.drifted and self.fingerprint == self.tool.fingerprint
+    def as_left(self) -> "CallableTool | None":
+        """Return the tool as calls are checked here that another process is to run, which has the catalog's code.
+
+        None where this process's contract is none that the catalog had: then it is the newer one, and not synced.
+        """
+        if self.fingerprint == self.tool.fingerprint:
+            return self
+        return replace(self, tool=self.later) if self.later is not None else None
 
     def chosen_for(self, plan_ref: str, kept: int | None = None) -> "CallableTool":
         """Return the tool with the implementation that serves a plan: `kept` while in use, else by weight.
@@ -161,6 +167,7 @@ _by_pk = attrgetter("pk")
 
 def _without_code(tool: LoadedTool, row: Tool) -> CallableTool:
     version = cast("ToolVersion", row.current_version)
+    drifted = version.fingerprint != tool.fingerprint
     return CallableTool(
         tool=tool,
         tool_pk=row.pk,
@@ -172,9 +179,23 @@ def _without_code(tool: LoadedTool, row: Tool) -> CallableTool:
         enabled=row.enabled,
         categories=frozenset(category.name for category in row.categories.all()),
         source=row.source.name,
-        drifted=version.fingerprint != tool.fingerprint,
+        drifted=drifted,
         grant_limits=row.grant_limits,
+        later=_later(tool, row, version) if drifted else None,
     )
+
+
+def _later(tool: LoadedTool, row: Tool, version: ToolVersion) -> LoadedTool | None:
+    """Return the tool under the current version; None where the loaded contract is none of the earlier ones."""
+    if not row.versions.filter(fingerprint=tool.fingerprint).exists():
+        return None
+    contract = {name: getattr(version, name) for name in ("description", "input_schema", "safety_level")}
+    try:
+        later = tool.with_contract(contract, query_types=version.query_types)
+    except SchemaProblem:  # this code takes fewer schemas
+        return None
+    later.categories = tuple(sorted(category.name for category in row.categories.all()))
+    return later
 
 
 def _served_by(row: Implementation, whole: CallableTool, code: LoadedTool | None) -> CallableTool:

@@ -179,8 +179,6 @@ def _admit(plan: Plan, order: Order) -> _Admission:
     if isinstance(verdict, dispatch.Deny):
         raise denial(verdict, facts_of(plan), order)
     if isinstance(verdict, dispatch.Hold):
-        if order.target.drifted:  # its preview is computed here
-            raise starting.other_code(order.target.tool.name)
         first = starting.refused_before(plan.public_id, order) if plan.pk else None
         if first is not None:
             return _Admission(order, verdict.terms, None, first)
@@ -188,19 +186,25 @@ def _admit(plan: Plan, order: Order) -> _Admission:
             look_for_room(asking_of(facts_of(plan), order))
     if limits.is_limited(order):
         limits.count(order, facts_of(plan))
-    if isinstance(verdict, dispatch.Hold):
-        return _Admission(order, verdict.terms, preview_in_time(facts_of(plan), 1, order))
-    return _Admission(order, None, None)
+    if not isinstance(verdict, dispatch.Hold):
+        return _Admission(order, None, None)
+    # People are shown what the catalog's code says that it does: whoever has that computes it, and asks them.
+    shown = None if order.target.drifted else preview_in_time(facts_of(plan), 1, order)
+    return _Admission(order, verdict.terms, shown)
 
 
 def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: int) -> Call:
-    """Add the step of a direct call: a held one waits for people at once, any other is left to the executor."""
+    """Add the step of a direct call: a held one waits for people at once, any other is left to the executor.
+
+    One whose tool is other code here is left too, for a process with the right code to hold.
+    """
     order, facts = admission.order, facts_of(plan)
     name = order.target.tool.name
     step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=order.text)
     step.ready_at = batch.now
     is_granted = _is_granted(facts, admission)
-    if admission.rule is not None and not is_granted:
+    is_left = order.target.drifted and admission.first is None
+    if admission.rule is not None and not is_granted and not is_left:
         step.save(force_insert=True)
         claimed = claims.claim_step(batch.cursor, step.pk, starting.lease("door", batch))
         if claimed is None:

@@ -8,7 +8,6 @@ from datetime import datetime
 from approvals import grant_uses, proposals
 from approvals.grant_uses import Wanted
 from approvals.policy import Rule
-from catalog.definitions import SafetyLevel
 from catalog.models import Call
 from plans.askers import askers_of
 from plans.input_authors import input_authors_of
@@ -37,11 +36,6 @@ def still_lets_start(hold: Hold, call: Call, *, now: datetime) -> bool:
     """
     people = people_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
     return grant_uses.still_holds(call, wanted(hold.plan, hold.order, people), hold.rule, now=now)
-
-
-def came_by_a_grant(plan: PlanFacts, order: Order, rule: Rule) -> bool:
-    """Say whether a stored call that nobody was asked about was let in by a grant: dangerous ones always were."""
-    return order.level == SafetyLevel.DANGEROUS or may_start(plan, order, rule)
 
 
 def end_denied(plan: PlanFacts, order: Order) -> None:

@@ -35,7 +35,6 @@ from plans import (
     drift,
     early,
     finishing,
-    granted,
     limits,
     questions,
     references,
@@ -191,7 +190,8 @@ def order_for(
 ) -> Order:
     """Look the tool up, choose what serves it and check the arguments; `kept` is the implementation of a stored call.
 
-    With `to_leave` the tool may be other code here: the call is stored, and run by a process with the right code.
+    With `to_leave` the tool may be other code here, or an earlier version: the call is stored, and run by a process
+    with the right code.
     Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and the like.
     """
     target = snapshot.current(tool_name)
@@ -200,8 +200,11 @@ def order_for(
     if not target.enabled:
         raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
     target = target.chosen_for(plan_ref, kept)
-    if target.drifted and not (to_leave and target.is_other_code):
-        raise other_code(tool_name)
+    if target.drifted:
+        left = target.as_left() if to_leave else None
+        if left is None:
+            raise other_code(tool_name)
+        target = left
     checked = dispatch.check(target.tool, arguments)
     sealed = vault.sealed(target.tool, checked)
     return Order(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
@@ -372,25 +375,22 @@ def _as_approved(run: Run, request: ApprovalRequest, *, is_unbegun: bool) -> Run
 
 
 def _judge_again(start: Start, call: Call, order: Order) -> Hold | None:
-    """Ask the gate about a stored call that has not run: what a grant let in is held, until its preview is computed.
+    """Ask the gate about a stored call that has not run: what is for people is held once its preview is computed.
+
+    That is what a grant let in, what a process with other code left to this one, and what a policy holds since.
 
     A call whose worker stopped before its handler began starts on the same approval or grant, where that still holds.
-    Raises ToolError for what no grant can have let in, and for what an approval lets start no more.
+    Raises ToolError for what policies refuse, and for what an approval lets start no more.
     """
     was_approved = hasattr(call, "approval")
     if was_approved:
         _compare_again(call, order)
     verdict = gate(facts_for(order, start.plan))
-    if isinstance(verdict, dispatch.Hold):
-        if was_approved:
-            return None
-        if hasattr(call, "grant_use") or granted.came_by_a_grant(start.plan, order, verdict.terms):
-            return Hold(start.step, start.plan, order, verdict.terms, call)
-    elif isinstance(verdict, dispatch.Allow):
-        return None
-    else:
+    if isinstance(verdict, dispatch.Deny):
         raise denial(verdict, start.plan, order, start.step.step_id)
-    raise ToolError("The policies have changed since this was asked for; ask for it again.")
+    if isinstance(verdict, dispatch.Allow) or was_approved:
+        return None
+    return Hold(start.step, start.plan, order, verdict.terms, call)
 
 
 def _compare_again(call: Call, order: Order) -> None:

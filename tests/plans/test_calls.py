@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.models import AuditEntry, Policy, PolicyRevision
+from approvals.models import ApprovalRequest, AuditEntry, Policy, PolicyRevision
 from catalog.access import NotAllowed
 from catalog.errors import (
     Conflict,
@@ -264,8 +264,15 @@ def test_direct_call_of_other_code_is_left_to_who_has_it(stage, ada, executor):
     assert stage.values("safe") == ["x"]
 
 
-def test_held_call_of_other_code_is_refused(stage, ada):
-    """People would be shown what the wrong code says that it does."""
-    let_catalog_differ(Implementation.objects.filter(tool__name="dangerous"), digest="another")
-    with pytest.raises(ToolDrifted):
-        create_call(CallOrder("dangerous", {}), by=Requester(ada))
+@pytest.mark.parametrize("name", ["dangerous", "cautious"])
+def test_call_of_other_code_is_held_by_who_has_it(stage, ada, name):
+    """People would be shown what the wrong code says that it does; a rule may hold calls of any level."""
+    held = PolicyRevision.objects.get(safety_level="dangerous")
+    PolicyRevision.objects.filter(safety_level="cautious").update(effect="hold", stages=held.stages)
+    mine = Implementation.objects.get(tool__name=name).digest
+    let_catalog_differ(Implementation.objects.filter(tool__name=name), digest="another")
+    call = create_call(CallOrder(name, {"value": "x"}), by=Requester(ada))
+    assert (call.status, ApprovalRequest.objects.count()) == ("created", 0)
+    let_catalog_differ(Implementation.objects.filter(tool__name=name), digest=mine)
+    plan = work_off(plan_of(call))
+    assert (call_of(plan).status, request_of(plan).call, stage.played) == ("held", call, [])

@@ -1,17 +1,27 @@
 """Approved calls whose tool is other code in this process than in the catalog: left to others, never failed at once."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
+from approvals.models import ApprovalRequest
 from catalog import snapshot
+from catalog.errors import ParameterError
 from catalog.models import CatalogState, Implementation
+from catalog.registry import register_tool
+from catalog.sync import sync_registered_tools
+from catalog.testing import clean_registry
+from catalog.tools import SafetyLevel, Tool
 from plans import carriers, drift
+from plans.calls import CallOrder, create_call
 from plans.events import recording
 from plans.executor import Executor
 from plans.models import Event, Plan
+from plans.services import Requester
 from plans.ticker import Ticker
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.conftest import forget_what_was_read
@@ -126,3 +136,46 @@ def test_plans_left_long_ago_are_forgotten(approved, drifted, monkeypatch):
     monkeypatch.setattr(drift, "_left", {-1: 0.0})
     work_off(approved)
     assert list(drift._left) == [approved.pk]
+
+
+def old_label(text: str) -> str:
+    return text
+
+
+def new_label(text: str, key: str = "") -> str:
+    return f"{text} {key}"
+
+
+@contextmanager
+def process(handler: Callable[..., str], level: str, *, syncs: bool = False) -> Iterator[None]:
+    """Be a process that has this code of the tool `label`; one that `syncs` has written it into the catalog."""
+    with clean_registry():
+        secret = () if handler is old_label else ("key",)
+        tool = Tool[Any, Any](
+            name="label", description="Label.", handler=handler, safety_level=SafetyLevel(level), secret=secret
+        )
+        register_tool(tool)
+        if syncs:
+            sync_registered_tools()
+        snapshot.forget()
+        yield
+    snapshot.forget()
+
+
+@pytest.mark.parametrize(("level", "becomes"), [("safe", "completed"), ("dangerous", "held")])
+def test_call_of_a_later_definition_is_left_to_others(db, ada, level, becomes):
+    """It is checked against the catalog's schema; an argument that this code does not know is kept as a secret."""
+    for handler, declared in ((old_label, "safe"), (new_label, level)):
+        with process(handler, declared, syncs=True):
+            pass
+    with process(old_label, "safe"):
+        with pytest.raises(ParameterError):
+            create_call(CallOrder("label", {"text": "a", "kee": "sesame"}), by=Requester(ada))
+        call = create_call(CallOrder("label", {"text": "a", "key": "sesame"}), by=Requester(ada))
+        plan = work_off(call.steps.get().plan)
+        assert (call.version.number, call.version.safety_level, step_of(plan).waiting_for) == (2, level, "retry")
+        assert "sesame" not in call.arguments
+    hurry(plan)
+    with process(new_label, level):
+        work_off(plan)
+    assert (call_of(plan).status, ApprovalRequest.objects.count()) == (becomes, int(becomes == "held"))
