@@ -26,7 +26,9 @@ def choice(request: PageRequest) -> HttpResponse:
         except ParameterError as error:
             problem = error.details["errors"][0] if error.details else {"message": error.message}
     shown = {"page": choice_page(request.user), "problem": problem, "saved": "saved" in request.GET}
-    shown["section"] = "notifications"
+    shown |= {"section": "notifications"}
+    if problem:
+        shown |= {"typed": request.POST, "removed": request.POST.getlist("remove")}
     return render(request, "approvals/notifications.html", shown, status=422 if problem else 200)
 
 

@@ -91,6 +91,18 @@ def test_a_choice_is_kept(rosa, mailed):
     assert not choice(rosa).by_mail and choice(rosa).quiet_from is None
 
 
+def test_what_was_typed_stays_in_a_form_that_is_refused(rosa):
+    """An address too, though a stored one is not shown again: nothing was stored."""
+    save(rosa, address="https://hooks.example.org/kept")
+    typed = {"address": HOOK, "quiet_from": "22:00", "quiet_until": "soon", "time_zone": "Europe/Berlin", "remove": "0"}
+    pages = Pages(rosa)
+    pages.open(PAGE)
+    pages.send(PAGE, typed, 422)
+    assert all(f'value="{typed[name]}"' in pages.html for name in ("address", "quiet_from", "time_zone"))
+    assert 'name="remove" value="0" checked' in pages.html
+    assert len(choice(rosa).addresses) == 1
+
+
 def test_every_kind_of_notice_has_words(rosa):
     """A page does not name it as programs do."""
     sent_to(rosa)
