@@ -136,9 +136,10 @@ class SlicePage:
         return sum(each.checked for each in self.items)
 
     @property
-    def is_irreversible(self) -> bool:
-        """Whether approving takes a second press."""
-        return any(each.brief.is_irreversible for each in self.items if not each.obstacle)
+    def second_press(self) -> str:
+        """Why approving what is chosen takes a second press; empty where one press is enough."""
+        reasons = (each.brief.second_press for each in self.items if each.checked)
+        return next(filter(None, reasons), "")
 
     @property
     def more(self) -> range:
@@ -183,7 +184,7 @@ def approve(viewer: "User", plan: Plan, form: QueryDict) -> SlicePage:
     chosen = {each.brief.request.public_id: each for each in page.items}
     if not sent:
         page.setback, page.answered_with = "Choose at least one step.", 422
-    elif form.get("confirmed") != "1" and any(each.checked and each.brief.is_irreversible for each in page.items):
+    elif page.second_press and form.get("confirmed") != "1":
         page.asks_again = True
     else:
         items = [SliceItem(key, digest) for key, digest in sent.items()]

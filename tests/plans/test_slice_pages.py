@@ -98,6 +98,18 @@ def test_what_cannot_be_undone_takes_a_second_press(plan, rosa):
     assert request_of(plan, 2).status == "approved"
 
 
+def test_what_hides_something_takes_a_second_press(stage, ada, rosa):
+    """As it does on its own page; a step beside it that hides nothing takes one."""
+    plan = work_off(make_plan(ada, act(1, "v\u202e1", "dangerous"), act(2, "v2", "dangerous")))
+    hiding, plain = boxes(request_of(plan, 1)), boxes(request_of(plan, 2))
+    send(rosa, plan, do="approve", item=plain)
+    shown = text(send(rosa, plan, do="approve", item=hiding))
+    assert 'name="confirmed" value="1"' in shown
+    assert [each.request for each in Review.objects.all()] == [request_of(plan, 2)]
+    send(rosa, plan, do="approve", item=hiding, confirmed="1")
+    assert Review.objects.filter(request=request_of(plan, 1)).exists()
+
+
 def test_a_policy_that_asks_for_a_closer_look_is_not_gone_round(plan, rosa):
     """Such a request is approved on its own page."""
     send(rosa, plan, do="ask", count="1")
