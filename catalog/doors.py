@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
 
 from catalog.access import act_in_session
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 P = ParamSpec("P")
+UNTYPED = frozenset(
+    {"csrfmiddlewaretoken", "seen_digest", "digest", "confirmed", "status", "mode", "do", "verdict"}
+    | {"key", "since", "revision", "policy", "updated_at", "listed", "seen", "next", "choosing", "draft", "item"}
+)
+"""The fields of forms that nobody types."""
 SIGNED_IN = "toolgate.signed_in"
 """Under what a session keeps when it was signed in: seconds since 1970."""
 
@@ -44,11 +50,27 @@ def signed_in(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P], HttpRe
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    """Send a page to sign in; a part of a page cannot be sent anywhere, so htmx is told to go."""
-    if "HX-Request" not in request.headers:
-        return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
-    response = HttpResponse()
-    response["HX-Redirect"] = redirect_to_login("/").url
+    """Send a page to sign in. Nothing typed is lost: a page that asks for a part stays, and a form is sent back."""
+    if "HX-Request" in request.headers:
+        return HttpResponse(status=403, headers={"HX-Trigger": "toolgate:signed-out"})
+    if request.method == "POST":
+        return sent_back(request, "signed_out.html")
+    return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
+
+
+def sent_back(request: HttpRequest, template: str) -> HttpResponse:
+    """Answer a form that was not taken with a page that shows what was typed into it, except for passwords.
+
+    Nothing of it is kept here.
+    """
+    typed = [
+        (name, text)
+        for name, texts in request.POST.lists()
+        for text in texts
+        if name not in UNTYPED and "password" not in name and text.strip()
+    ]
+    response = render(request, template, {"typed": typed}, status=403)
+    add_never_cache_headers(response)
     return response
 
 

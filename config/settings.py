@@ -106,6 +106,7 @@ CSRF_COOKIE_NAME = f"{_cookie_prefix}toolgate_csrf"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = TOOLGATE_HTTPS
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_FAILURE_VIEW = "config.views.csrf_failure"
 # Probes and scrapes come over plain HTTP, from beside the proxy.
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if TOOLGATE_HTTPS else 0

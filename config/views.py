@@ -15,7 +15,7 @@ from django.views.defaults import server_error
 from approvals.selectors import waiting_count
 from catalog import sign_in
 from catalog.access import ADMINISTRATOR, REVIEWER, has_role
-from catalog.doors import PageRequest, signed_in
+from catalog.doors import PageRequest, sent_back, signed_in
 from catalog.errors import SignInThrottled
 from catalog.problems import AWAY
 from catalog.retries import is_away
@@ -67,6 +67,16 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated and not admin.site.has_permission(request):
         raise PermissionDenied("Only staff use the Django admin.")
     return redirect_to_login(request.GET.get("next") or "/admin/")
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Refuse a form without a valid token. One of this site's own pages gets back what was typed into it.
+
+    A form of another site does not: it would choose what the page shows.
+    """
+    if request.headers.get("Sec-Fetch-Site") == "same-origin":
+        return sent_back(request, "403_csrf.html")
+    return HttpResponse(render_to_string("403_csrf.html", request=request), status=403)
 
 
 @signed_in

@@ -12,6 +12,7 @@ import "./js/live.js";
 import "./js/looks.js";
 import "./js/picking.js";
 import "./js/plans.js";
+import "./js/session.js";
 import "./js/slices.js";
 import "./js/tabs.js";
 import "./js/timeline.js";

@@ -12,7 +12,11 @@ AGENT = {"name": "researcher", "instructions": "Find it out.", "max_level": "cau
 POLICY = {"name": "Payments", "tool": "send_*", "effect": "hold", "stage-0-count": "1", "stage-0-group": "reviewer"}
 FORMS = {
     "agent": ("/agents/new/", AGENT | {"rounds": "many", "do": "save"}, "f-rounds"),
-    "agent without instructions": ("/agents/new/", AGENT | {"instructions": "", "rounds": "many", "do": "save"}, "f-instructions"),
+    "agent, texts": (
+        "/agents/new/",
+        AGENT | {"instructions": "", "rounds": "many", "do": "save"},
+        "f-instructions",
+    ),
     "task": ("/agents/scout/task/", {"task": "", "key": "k"}, "task"),
     "policy, calls": ("/policies/new/", POLICY | {"name": "", "do": "save"}, "f-name"),
     "policy, outcome": ("/policies/new/", POLICY | {"expires_minutes": "soon", "do": "save"}, "f-expires"),

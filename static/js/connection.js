@@ -42,14 +42,27 @@ export function down() {
   if (!timers.length) warn();
 }
 
-/** The server will not talk to this page again: say why. */
-export function end(what, { signIn = false } = {}) {
+/** The server will not talk to this page, as it is, again: say why. */
+export function end(what, { signIn = false, more = signIn ? "" : "What you see may be out of date." } = {}) {
   ended = true;
   timers.forEach(clearTimeout);
   document.documentElement.dataset.connection = "down";
   word("Not live", "gone");
-  banner(what, signIn ? "" : "What you see may be out of date.", signIn ? "sign-in" : "none");
+  banner(what, more, signIn ? "sign-in" : "none");
   report(what);
+}
+
+/** Tell whether the server was said not to talk to this page again. */
+export function isEnded() {
+  return ended;
+}
+
+/** The person is signed in again: connect as if nothing had ended. */
+export function resume() {
+  if (!ended) return;
+  ended = lost = false;
+  banner(null);
+  retryAll();
 }
 
 function stall() {

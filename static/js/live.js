@@ -11,7 +11,7 @@ const FIRST_MS = 500;
 const LONGEST_MS = 30000;
 const STEADY_MS = 5000;
 const LAST_WORDS = {
-  4401: ["You were signed out. Sign in again.", { signIn: true }],
+  4401: ["You were signed out.", { signIn: true, more: "What you typed stays here until you are back." }],
   4403: ["You no longer have access.", {}],
   4404: ["You no longer have access.", {}],
 };
@@ -113,7 +113,12 @@ function reconcile() {
 }
 
 onChange(reconcile);
-connection.onRetry(() => feeds.forEach((feed) => feed.reconnect()));
+connection.onRetry(() => {
+  if (!gone) return feeds.forEach((feed) => feed.reconnect());
+  gone = false;
+  feeds.clear();
+  reconcile();
+});
 addEventListener("pagehide", () => {
   feeds.forEach((feed) => feed.stop());
   feeds.clear();

@@ -30,7 +30,28 @@ def test_a_page_asks_who_is_there():
     response = pages.client.get("/tools/?q=x")
     assert response["Location"] == "/sign-in/?next=/tools/%3Fq%3Dx"
     response = pages.client.get("/tools/", headers={"HX-Request": "true", "HX-Target": "results"})
-    assert response["HX-Redirect"] == "/sign-in/?next=/"
+    assert (response.status_code, response["HX-Trigger"]) == (403, "toolgate:signed-out")
+
+
+def test_a_form_that_comes_after_the_session_is_sent_back_with_what_was_typed(rosa):
+    """Without its passwords and what nobody types; nothing is kept of it."""
+    pages = Pages(rosa)
+    pages.open("/profile/notifications/")
+    pages.client.cookies.pop(settings.SESSION_COOKIE_NAME)
+    sent = {"address": "https://a.example/<b>", "time_zone": " ", "old_password": "secret-rosa", "seen_digest": "d1"}
+    pages.send("/profile/notifications/", sent, 403)
+    assert re.findall(r"<textarea[^>]*>\n(.*)</textarea>", pages.html) == ["https://a.example/&lt;b&gt;"]
+    assert settings.SESSION_COOKIE_NAME not in pages.client.cookies
+    assert not {"secret-rosa", "d1"}.intersection(re.findall(r"[\w-]+", pages.html))
+
+
+@pytest.mark.parametrize(("site", "shows"), [("same-origin", True), ("cross-site", False), ("", False)])
+def test_a_form_with_an_old_token_is_sent_back_to_a_page_of_this_site_only(rosa, site, shows):
+    """Another site must not choose what a page of this one shows."""
+    client = Pages(rosa).client
+    response = client.post("/profile/notifications/", {"address": "typed text"}, headers={"Sec-Fetch-Site": site})
+    assert response.status_code == 403
+    assert ("typed text" in response.content.decode()) == shows
 
 
 @pytest.mark.parametrize(("after", "leads"), [("", "/"), ("?next=/tools/", "/tools/"), ("?next=//evil.example/", "/")])
