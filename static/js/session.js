@@ -3,7 +3,6 @@
    sign-in there the forms get its new token. Without scripts the server answers with what was typed. */
 
 import { answer } from "./announce.js";
-import { onChange } from "./changes.js";
 import * as connection from "./connection.js";
 import { toast } from "./toasts.js";
 
@@ -40,11 +39,11 @@ async function isSame() {
 function renew(token) {
   known = cookie();
   document.body.setAttribute("hx-headers", JSON.stringify({ "X-CSRFToken": token }));
-  onChange(() => { for (const field of document.querySelectorAll(TOKEN)) field.value = token; });
+  for (const field of document.querySelectorAll(TOKEN)) field.value = token;
 }
 
 function tellOf(person) {
-  if (person) connection.end(`${person} is signed in here now.`, { more: "Reload the page to go on as they." });
+  if (person) connection.end(`${person} is signed in here now.`, { more: "Copy what you typed, then reload the page." });
   else connection.end("You were signed out.", { more: "What you typed stays here until you are back.", signIn: true });
 }
 

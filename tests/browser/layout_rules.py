@@ -115,6 +115,12 @@ FOCUS = """async () => {
 }"""
 """Tab stops that are covered or show no ring (WCAG 2.4.7, 2.4.11); press Tab before asking, so that rings are drawn."""
 
+MET_BY_TIME = """async () => [...document.querySelectorAll(".audit tr")]
+    .map((row) => [row.querySelector(".act"), row.querySelector(".c-when")])
+    .filter(([act, time]) => act && time && act.checkVisibility())
+    .map(([act, time]) => [act, act.getBoundingClientRect(), time.getBoundingClientRect()])
+    .filter(([, act, time]) => act.left < time.left && act.right > time.left && act.top < time.bottom)
+    .map(([act]) => act.textContent)"""
 UNDER_SENTENCE = """async () => {
     const found = [], bar = document.querySelector(".said-bar");
     const stops = document.querySelectorAll("main a[href], main button, main input, main select, main textarea");

@@ -126,6 +126,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
     """With a request, an agent, a session, and plans that wait and that are done."""
     held = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
     append(Line(action="approval.requested", by=ada, tool_name="send_registration_email", object_ref=held.public_id))
+    append(Line(action="sign_in.refused", actor_name="unknown"))
     make_agent()
     waiting = work_off(make_plan(ada, write_step(1), step(2, dependencies=[1]), goal="Tell " + "everybody " * 20))
     done = work_off(make_plan(ada, step(1)))
@@ -138,7 +139,8 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
         *(View(f"/approvals/?{query}") for query in ("status=decided", "status=snoozed", "item=none")),
         View("/approvals/grants/", tabs=True),
         *(View(path) for path in ("/approvals/insights/", "/approvals/several/")),
-        View("/audit/", also=(900, 1000, 1180)),
+        View("/audit/", also=(900, 1000, 1180), own={"met by its time": rules.MET_BY_TIME}),
+        View("", "/audit/ with the chain checked", act=check_chain),
         View("/audit/deliveries/"),
         *(View(path, tabs=True) for path in ("/policies/", "/policies/new/")),
         View("", "/policies/new/ with mistakes", at=under_sentence, act=make_mistakes),
@@ -294,6 +296,12 @@ def ask_for_two(page: Page) -> None:
 def test_pages_without_a_person(page_as: PageAs):
     """Signing in, refused and not."""
     assert walk(page_as(), View("/sign-in/", tabs=True), View("", "/sign-in/ refused", act=sign_in_wrongly)) == []
+
+
+def check_chain(page: Page) -> None:
+    """Ask whether the chain of the audit log is intact."""
+    page.get_by_role("button", name="Check the chain").click()
+    page.wait_for_selector("#chain .st")
 
 
 def sign_in_wrongly(page: Page) -> None:
