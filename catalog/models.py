@@ -13,7 +13,6 @@ from django.db import models
 from django.db.models import Q
 
 from catalog import clock
-from catalog.columns import GrowingKey
 from catalog.definitions import SafetyLevel
 from catalog.granting import GrantLimits, limits_of
 from catalog.results import format_error_response
@@ -268,7 +267,6 @@ class Call(models.Model):
 
     MOVES = MOVES
 
-    id = GrowingKey(primary_key=True)
     public_id = models.CharField(max_length=40, unique=True, default=new_call_id)
     tool_name = models.CharField(max_length=64)
     version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="calls", db_index=False)

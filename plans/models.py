@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from catalog.columns import GrowingKey
 from catalog.models import ApiToken, Call, new_public_id
 from catalog.secrets import shown_text
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
@@ -291,7 +290,6 @@ class MemoryItem(models.Model):
         STEP_SKIPPED = "step_skipped"
         STEP_FAILED = "step_failed"
 
-    id = GrowingKey(primary_key=True)
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="memory")
     type = models.CharField(max_length=16, choices=Type.choices, default=Type.VALUE)
     key = models.CharField(max_length=128, blank=True)
@@ -316,7 +314,6 @@ class MemoryItem(models.Model):
 class Event(models.Model):
     """One numbered line of a plan's history; `seq` is 1, 2, 3… per plan without gaps."""
 
-    id = GrowingKey(primary_key=True)
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="events", db_index=False)
     seq = models.BigIntegerField()
     type = models.CharField(max_length=32)

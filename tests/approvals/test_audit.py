@@ -33,9 +33,10 @@ def chain(ada, checkpoints) -> None:
 @pytest.fixture
 def as_installed(db) -> None:
     """The triggers that the product's database has and that of the tests, which is emptied, has not."""
-    migration = import_module("approvals.migrations.0007_audit_entries_are_kept")
+    migration = import_module("approvals.migrations.0001_initial")
+    triggers = migration.AUDIT_ON_SQLITE if connection.vendor == "sqlite" else migration.AUDIT_ON_POSTGRESQL
     with connection.cursor() as cursor:
-        cursor.execute(migration.TRIGGERS[connection.vendor]["audit_entries_are_kept"])
+        cursor.execute(triggers["audit_entries_are_kept"])
 
 
 def entries(seq: int):
