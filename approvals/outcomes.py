@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from approvals.models import ApprovalRequest, Review
-from approvals.verdicts import FAIL, parsed_response
+from approvals.verdicts import FAIL
 from catalog.access import name_of
 from catalog.dispatch import answer_response
 from catalog.facts import record
@@ -65,7 +65,7 @@ def respond(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
     """Complete the held call with a person's answer, in the standard shape and marked so: its tool does not run."""
     call = request.call
     query_type, parameters = call.asked
-    value = parsed_response(review.response)
+    value = json.loads(review.response)
     response = answer_response(query_type, parameters, value, tool_name=call.tool_name, responded=True)
     moved = try_move(
         Call.objects.filter(pk=call.pk),

@@ -1,6 +1,5 @@
 """An answer as it is given, and everything that can be wrong with it before anything is locked or stored."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -142,11 +141,6 @@ def below(name: str, error: ParameterError) -> ParameterError:
 def refused(field: str, code: str, message: str) -> ParameterError:
     """Return the error for one field of an answer."""
     return ParameterError(message, {"field": field, "errors": [{"path": field, "code": code, "message": message}]})
-
-
-def parsed_response(text: str) -> Any:
-    """Return a stored response as JSON values."""
-    return json.loads(text)
 
 
 def _is_encodable(text: str) -> bool:
