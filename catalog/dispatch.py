@@ -132,7 +132,7 @@ def dispatch(
         return verdict
     if isinstance(verdict, Deny):
         return Outcome(success=False, message=verdict.message, error=verdict.message, error_kind="denied")
-    return run(tool, checked, context, secrets=secrets_in(tool, checked))
+    return run(tool, checked, context, secrets=secrets_in(tool.secret_places, checked))
 
 
 def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.canonical import canonical_text
-from catalog.definitions import Tool
 from catalog.errors import ParameterError
 from catalog.secret_places import Schemas, SecretPlaces
 from catalog.secret_shapes import PLACEHOLDER, find_secrets, may_hold_secret
@@ -52,13 +51,12 @@ class Sealed:
     secrets: tuple[Secret, ...] = ()
 
 
-def seal(tool: Tool[Any, Any] | None, arguments: Any, mac: Mac, *, is_plan: bool = False) -> Sealed:
+def seal(places: SecretPlaces | None, arguments: Any, mac: Mac, *, is_plan: bool = False) -> Sealed:
     """Cut the secrets out of checked arguments; in a plan's step, what is one whole reference is none.
 
-    Without a tool only known shapes are secret.
+    Without secret places of a tool only known shapes are secret.
     """
     text = canonical_text(arguments)
-    places = tool.secret_places if tool is not None else None
     if places is None and not may_hold_secret(text):
         return Sealed(text)
     cutter = _Cutter(places, mac, is_plan=is_plan)
@@ -66,9 +64,9 @@ def seal(tool: Tool[Any, Any] | None, arguments: Any, mac: Mac, *, is_plan: bool
     return Sealed(canonical_text(cut), tuple(cutter.found.values())) if cutter.found else Sealed(text)
 
 
-def secrets_in(tool: Tool[Any, Any], arguments: Any) -> tuple[Secret, ...]:
+def secrets_in(places: SecretPlaces | None, arguments: Any) -> tuple[Secret, ...]:
     """Return the secrets in arguments that nobody will store; each is told apart by its path and value."""
-    return seal(tool, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
+    return seal(places, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
 
 
 class _Cutter:

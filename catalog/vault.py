@@ -51,7 +51,8 @@ class Place:
 
 def sealed(tool: Tool[Any, Any] | None, arguments: Any, *, is_plan: bool = False) -> Sealed:
     """Cut the secrets out of checked arguments (`catalog.secrets.seal`) under this installation's keys."""
-    return seal(tool, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
+    places = tool.secret_places if tool is not None else None
+    return seal(places, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
 
 
 def keep(place: Place, secrets: Iterable[Secret]) -> None:

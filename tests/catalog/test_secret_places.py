@@ -60,7 +60,7 @@ def test_secret_of_a_schema_is_cut_out_and_restored():
     def check(name):
         schema, value = SCHEMAS[name]
         arguments = {"value": value, "open": "open"}
-        sealed = seal(tool_with(schema), arguments, mac)
+        sealed = seal(tool_with(schema).secret_places, arguments, mac)
         assert "s3cr" not in sealed.text
         assert "123456" not in json.dumps(json.loads(shown_text(sealed.text)))
         assert json.loads(sealed.text)["open"] == "open"
@@ -74,14 +74,14 @@ def test_secret_of_a_schema_is_cut_out_and_restored():
 def test_what_is_shown_names_the_place():
     """Without what binds the value."""
     schema, value = SCHEMAS["deep"]
-    shown = json.loads(shown_text(seal(tool_with(schema), {"value": value}, mac).text))
+    shown = json.loads(shown_text(seal(tool_with(schema).secret_places, {"value": value}, mac).text))
     assert shown == {"value": [{"k": {KEY: "value.0.k"}}]}
 
 
 def test_null_and_nothing_are_no_secrets():
     """There is nothing to hide in them."""
-    assert seal(tool_with({"anyOf": [{"type": "null"}, SECRET]}), {"value": None}, mac).secrets == ()
-    assert seal(tool_with(SECRET), {"value": ""}, mac).secrets == ()
+    assert seal(tool_with({"anyOf": [{"type": "null"}, SECRET]}).secret_places, {"value": None}, mac).secrets == ()
+    assert seal(tool_with(SECRET).secret_places, {"value": ""}, mac).secrets == ()
 
 
 def test_a_parameter_that_its_tool_names_is_secret_at_any_depth():
@@ -93,7 +93,7 @@ def test_a_parameter_that_its_tool_names_is_secret_at_any_depth():
             """Open boxes."""
             return {"pins": [box["pin"] for box in boxes], "own": pin}
 
-        sealed = seal(opener, {"boxes": [{"pin": "4711"}], "pin": "0815"}, mac)
+        sealed = seal(opener.secret_places, {"boxes": [{"pin": "4711"}], "pin": "0815"}, mac)
         assert [secret.value for secret in sealed.secrets] == ["4711", "0815"]
         result = invoke(opener, {"boxes": [{"pin": "4711"}], "pin": "0815"})
         assert result.value == {"pins": [{KEY: "boxes.0.pin"}], "own": {KEY: "pin"}}
@@ -102,9 +102,9 @@ def test_a_parameter_that_its_tool_names_is_secret_at_any_depth():
 def test_a_reference_in_a_plan_is_no_secret():
     """What it brings is one when the step is called."""
     tool = tool_with(SECRET)
-    assert seal(tool, {"value": "${key.path}"}, mac, is_plan=True).secrets == ()
-    assert seal(tool, {"value": "x${key}"}, mac, is_plan=True).secrets
-    assert seal(tool, {"value": "${key.path}"}, mac).secrets
+    assert seal(tool.secret_places, {"value": "${key.path}"}, mac, is_plan=True).secrets == ()
+    assert seal(tool.secret_places, {"value": "x${key}"}, mac, is_plan=True).secrets
+    assert seal(tool.secret_places, {"value": "${key.path}"}, mac).secrets
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,8 @@ def test_a_form_holds_a_placeholder_as_a_text():
 def test_a_secret_in_a_key_is_in_no_name_and_no_path():
     """Nor in those of what stands below it, and who sends its placeholder back is told."""
     key = "AKIA" + "Q7" * 8
-    sealed = seal(tool_with({"type": "object", "additionalProperties": SECRET}), {"value": {key: "s3cr"}}, mac)
+    tool = tool_with({"type": "object", "additionalProperties": SECRET})
+    sealed = seal(tool.secret_places, {"value": {key: "s3cr"}}, mac)
     assert key not in sealed.text
     assert [secret.path for secret in sealed.secrets] == ["value", 'value.{"$secret":"aws_access_key"}']
     values = {secret.mac: secret.value for secret in sealed.secrets}
