@@ -171,7 +171,8 @@ def _rows(found: Iterable[Tool]) -> list[ToolRow]:
 
 
 def _parameters(tool: Tool) -> int:
-    return parameter_count(tool.current_version) if tool.current_version else 0
+    version = tool.current_version
+    return parameter_count(version.input_schema, version.query_types) if version else 0
 
 
 def _nearest(typed: str) -> str:

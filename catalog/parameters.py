@@ -1,12 +1,11 @@
 """A tool's parameters as rows for people: nesting, types and limits in words. Reads JSON Schema, judges nothing."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from catalog.models import ToolVersion
 from catalog.schema_shapes import Schema, option_text, plain_schema, shape_of, type_of, variants_of
 
 DEEPEST = 6
@@ -68,18 +67,18 @@ class ParameterTable:
         return sum(row.depth == 0 and row.required for row in self.rows)
 
 
-def parameter_tables(version: ToolVersion) -> list[ParameterTable]:
+def parameter_tables(input_schema: Schema, query_types: Collection[str] = ()) -> list[ParameterTable]:
     """Return one table, or one for each query type."""
-    root: Schema = version.input_schema
-    if not version.query_types:
+    root = input_schema
+    if not query_types:
         return [_table("", root, root)]
     variants = (plain_schema(variant, root).get("properties", {}) for variant in root.get("oneOf", ()))
     return [_table(str(each["query_type"].get("const", "")), each.get("parameters", {}), root) for each in variants]
 
 
-def parameter_count(version: ToolVersion) -> int:
-    """Return how many parameters the tool takes; with query types, the most that one of them takes."""
-    return max((table.top_count for table in parameter_tables(version)), default=0)
+def parameter_count(input_schema: Schema, query_types: Collection[str] = ()) -> int:
+    """Return how many parameters a tool takes; with query types, the most that one of them takes."""
+    return max((table.top_count for table in parameter_tables(input_schema, query_types)), default=0)
 
 
 def _table(query_type: str, schema: Schema, root: Schema) -> ParameterTable:

@@ -108,10 +108,11 @@ def _parts(words: Iterable[str]) -> Iterator[str]:
 
 
 def _described(tool: Tool) -> Iterator[str]:
-    if tool.current_version is None:
+    version = tool.current_version
+    if version is None:
         return
-    yield tool.current_version.description
-    for table in parameter_tables(tool.current_version):
+    yield version.description
+    for table in parameter_tables(version.input_schema, version.query_types):
         yield from (table.query_type, table.description)
         for row in table.rows:
             yield from (row.name, row.description)

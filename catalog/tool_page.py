@@ -44,7 +44,7 @@ def shown_of(tool: Tool, viewer: "User", query: Mapping[str, str]) -> dict[str, 
     return {
         "tool": tool,
         "version": version,
-        "tables": parameter_tables(version),
+        "tables": parameter_tables(version.input_schema, version.query_types),
         "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), *shown(key, version)) for key in PROVIDERS],
         "chosen": chosen if chosen in PROVIDERS else PROVIDERS[0],
         "examples": tool.examples[:MOST_EXAMPLES],

@@ -100,7 +100,7 @@ def _parameters(old: ToolVersion, new: ToolVersion) -> Iterator[Sentence]:
 
 
 def _rows(version: ToolVersion) -> dict[str, ParameterRow]:
-    tables = parameter_tables(version)
+    tables = parameter_tables(version.input_schema, version.query_types)
     return {f"{table.query_type} {row.path}".strip(): row for table in tables for row in table.rows}
 
 

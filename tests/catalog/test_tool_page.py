@@ -40,7 +40,7 @@ def with_schema(document: dict[str, Any]) -> Tool:
 
 def rows_of(document: dict[str, Any]) -> list[tuple[str, int, str, tuple[str, ...]]]:
     """Return the rows that a schema is shown as: path, depth, kind, limits."""
-    tables = parameter_tables(ToolVersion(input_schema=document))
+    tables = parameter_tables(document)
     return [(row.path, row.depth, row.kind, row.limits) for row in tables[0].rows]
 
 
