@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 
-from catalog.canonical import canonical_text, check_json, digest
-from catalog.context import Deadline, ToolContext
+from catalog.canonical import canonical_text, digest
+from catalog.context import ToolContext
 from catalog.errors import IdentifierRequired, PromptEvaluationError, ToolDefinitionError, about_tool
 from catalog.rates import Rate, check_group, parse_rates
-from catalog.results import Preview, ToolResult, as_result, format_error_response, format_success_response
-from catalog.runners.python import settle
+from catalog.results import ToolResult, as_result, format_error_response, format_success_response
 from catalog.schema_places import subschemas
 from catalog.schemas import Validator
 from catalog.secret_places import SecretPlaces
@@ -50,8 +48,6 @@ from catalog.tool_rules import (
 ParamsT = TypeVar("ParamsT")
 ResultT = TypeVar("ResultT")
 MemberT = TypeVar("MemberT", bound=StrEnum)
-
-PREVIEW_SECONDS = 10.0
 
 
 class SafetyLevel(StrEnum):
@@ -363,12 +359,12 @@ class Tool(Generic[ParamsT, ResultT]):
         self._previewer = function
         return function
 
-    def preview_for(self, arguments: dict[str, Any], context: ToolContext) -> Preview | None:
-        """Return what the call would do, None without a hook; raise whatever the hook raises."""
-        if self._previewer is None:
-            return None
-        shown = self.binding.call(self._previewer, arguments, context)
-        return _as_preview(settle(shown, Deadline.after(min(self.timeout, PREVIEW_SECONDS))))
+    def preview_for(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Return what the hook gives: a Preview, or an async hook's coroutine; None without a hook.
+
+        Raises whatever the hook raises.
+        """
+        return None if self._previewer is None else self.binding.call(self._previewer, arguments, context)
 
     def check(self, arguments: dict[str, Any]) -> None:
         """Raise ParameterError or QueryTypeUnsupported unless the arguments fit.
@@ -441,13 +437,6 @@ def _member(kind: type[MemberT], value: str, what: str) -> MemberT:
     except ValueError:
         choices = ", ".join(str(member) for member in kind)
         raise ToolDefinitionError(f"The {what} must be one of {choices}, not {value!r}.") from None
-
-
-def _as_preview(shown: object) -> Preview:
-    if not isinstance(shown, Preview):
-        raise TypeError(f"A preview hook must return a Preview, not {type(shown).__name__}.")
-    check_json(to_jsonable_python(shown))
-    return shown
 
 
 @cache

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
-from catalog.canonical import with_whole_numbers
+from catalog.canonical import check_json, with_whole_numbers
 from catalog.context import Deadline, ToolContext
 from catalog.definitions import SafetyLevel, Tool
 from catalog.errors import (
@@ -39,6 +39,8 @@ from catalog.secrets import Secret, refuse_placeholders, secrets_in
 from catalog.storable import reason_of, storable, storable_message, storable_rendering, words
 
 MAX_ARGUMENTS = 256 * 1024
+PREVIEW_SECONDS = 10.0
+"""How long a preview may take, where the tool's own timeout is not shorter."""
 WHOLE_FLOAT = re.compile(rb"\d\.0|\de\+?(?:1|20)")
 HIDDEN_ERROR = "Tool '{name}' encountered an error"
 HIDDEN_ERROR_FOR_USERS = "I ran into a problem looking that up. Could you try again?"
@@ -220,7 +222,7 @@ def preview(
     """
     scrub = scrubber(secrets)
     try:
-        shown = tool.preview_for(arguments, context)
+        shown = _preview_from_hook(tool, arguments, context)
         return scrub.preview(shown) if shown and scrub else shown
     except ToolError as error:
         raise (ToolError(scrub.text(error.user_message())) if scrub else error) from None
@@ -229,6 +231,17 @@ def preview(
         return Preview(summary=f"Run {tool.name}; its preview failed with {type(error).__name__}", kind="none")
     finally:
         context.resources.close()
+
+
+def _preview_from_hook(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Preview | None:
+    """Return what the tool's hook shows, None without a hook. Raises what the hook raises, TypeError for no Preview."""
+    if not tool.has_preview:
+        return None
+    shown = settle(tool.preview_for(arguments, context), Deadline.after(min(tool.timeout, PREVIEW_SECONDS)))
+    if not isinstance(shown, Preview):
+        raise TypeError(f"A preview hook must return a Preview, not {type(shown).__name__}.")
+    check_json(to_jsonable_python(shown))
+    return shown
 
 
 def timed_out(tool: Tool[Any, Any]) -> Outcome:

@@ -14,7 +14,7 @@ from time import monotonic, sleep
 
 from django.db import connection
 
-from catalog import clock, definitions
+from catalog import clock, dispatch
 from catalog.errors import Conflict
 from catalog.problems import log_unexpected
 from catalog.runners.python import wait_inside
@@ -104,7 +104,7 @@ def _ends_at(work: Work | None) -> float:
     if work is None:
         return float("inf")
     if not isinstance(work, Run):
-        return monotonic() + definitions.PREVIEW_SECONDS + GRACE_SECONDS
+        return monotonic() + dispatch.PREVIEW_SECONDS + GRACE_SECONDS
     seconds = work.seconds
     if work.plan.deadline_at is not None:
         seconds = min(seconds, (work.plan.deadline_at - clock.now()).total_seconds())

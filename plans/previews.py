@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from catalog import definitions, previewing
+from catalog import dispatch, previewing
 from catalog.models import Call
 from catalog.results import Preview
 from plans import engine, starting
@@ -40,7 +40,7 @@ def preview_in_time(plan: PlanFacts, step_id: int, order: Order) -> Preview | No
     # A daemon: a tool that never returns must not keep the process from ending.
     threading.Thread(target=_compute, args=work, name="toolgate-preview", daemon=True).start()
     try:
-        return answer.result(definitions.PREVIEW_SECONDS)
+        return answer.result(dispatch.PREVIEW_SECONDS)
     except TimeoutError:
         return Preview(LATE, "none")
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from catalog.base_tool import safe_execute
 from catalog.definitions import SafetyLevel
-from catalog.dispatch import check, run, standard_response
+from catalog.dispatch import check, preview, run, standard_response
 from catalog.errors import IdentifierRequired, ParameterError, ToolDefinitionError
 from catalog.registry import unknown_tool
 from catalog.testing import clean_registry, invoke, make_context
@@ -272,8 +272,8 @@ def test_a_class_may_show_what_a_call_would_do():
         async def preview(self, args, context):
             return Preview(f"Ask {args['who']}", "none")
 
-    preview = Showing().as_tool().preview_for({"who": "Ada"}, make_context())
-    assert preview is not None and preview.summary == "Ask Ada"
+    shown = preview(Showing().as_tool(), {"who": "Ada"}, make_context())
+    assert shown is not None and shown.summary == "Ask Ada"
     assert not AskedTool().as_tool().has_preview
 
 

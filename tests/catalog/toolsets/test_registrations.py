@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.core import mail
 
+from catalog import dispatch
 from catalog.definitions import SafetyLevel
 from catalog.testing import invoke, make_context
 from catalog.tools import Preview
@@ -18,7 +19,7 @@ BADGE = {"registration_id": "R-20400", "document": "badge"}
 
 
 def shown(arguments: dict[str, Any]) -> Preview:
-    preview = send_registration_email.preview_for(arguments, make_context())
+    preview = dispatch.preview(send_registration_email, arguments, make_context())
     assert preview is not None
     return preview
 
