@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from django.db.models import QuerySet
 
-from catalog import definitions
+from catalog.definitions import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem
 from catalog.granting import GrantLimits
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
@@ -25,7 +25,7 @@ from catalog.versions import as_set
 SECONDS_TRUSTED = 1.0
 """Seconds for which a process uses what it has read of the catalog and of policies before it reads again."""
 
-LoadedTool = definitions.Tool[Any, Any]
+LoadedTool = DeclaredTool[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
