@@ -56,17 +56,17 @@ _WORDS = {
 
 def read_signature(text: str) -> nodes.WrittenSignature:
     """Return what a type signature says; raise TypeSignatureError."""
-    return cast("nodes.WrittenSignature", _read(text, "signature"))
+    return cast(nodes.WrittenSignature, _read(text, "signature"))
 
 
 def read_specification(text: str) -> nodes.WrittenSpecification:
     """Return what a specification says; raise TypeSignatureError."""
-    return cast("nodes.WrittenSpecification", _read(text, "specification"))
+    return cast(nodes.WrittenSpecification, _read(text, "specification"))
 
 
 def read_type(text: str) -> nodes.WrittenType:
     """Return the type that is written, such as `Maybe [Text]`; raise TypeSignatureError."""
-    return cast("nodes.WrittenType", _read(text, "type"))
+    return cast(nodes.WrittenType, _read(text, "type"))
 
 
 def wrong(place: Place, message: str, *expected: str) -> TypeSignatureError:
