@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
 from approvals import chats
-from catalog import egress
+from catalog.core import egress
 from catalog.errors import ParameterError
 from catalog.secret_keys import keyring
 

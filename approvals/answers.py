@@ -15,7 +15,7 @@ from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import EFFECTS, FAIL, UNSET, Decision, below, refused
 from catalog.access import NotAllowed
-from catalog.canonical import parse_json
+from catalog.core.canonical_json import parse_json
 from catalog.diffs import Change
 from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError
 

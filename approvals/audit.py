@@ -15,8 +15,8 @@ from django.db import connection, transaction
 from pydantic_core import to_jsonable_python
 
 from approvals.models import AuditEntry, Instance
-from catalog import clock
-from catalog.canonical import canonical_text, time_text
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text, time_text
 from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict
 from catalog.facts import Fact

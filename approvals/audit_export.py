@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from approvals.audit import Line, append
 from approvals.audit_selectors import AuditFilters, entries_for, entries_in
 from approvals.models import AuditEntry
-from catalog.canonical import time_text
+from catalog.core.canonical_json import time_text
 from catalog.glyphs import split_hidden
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from approvals.models import Policy, PolicyRevision, Review
 from approvals.policy import Rulebook, people_named, revisions_in_force, rulebook_of
 from approvals.simulator import effect_of
 from approvals.states import Verdict
-from catalog import clock
+from catalog.core import clock
 from catalog.definitions import SafetyLevel
 from catalog.dispatch import CallFacts, Hold
 from catalog.dispatch import Verdict as Gated

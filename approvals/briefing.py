@@ -26,8 +26,8 @@ from approvals.selectors import answered_by, current_round, last_review, status_
 from approvals.sentences import after_expiry
 from approvals.timeline import Moment, Standing, standing_of, timeline_of
 from approvals.twins import twins_of
-from catalog import clock
 from catalog.access import name_of, sees_all
+from catalog.core import clock
 from catalog.definitions import Reversibility
 from catalog.diffs import MOST_DRAWN, Change, diff_texts
 from catalog.hunks import Division, Hunk

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from urllib.parse import unquote, urlsplit
 
-from catalog import egress
+from catalog.core import egress
 
 PLAIN = r"[A-Za-z0-9._~:/@#+=-]+"
 """No question mark: apprise's options name files and hosts. No comma: it would begin another address."""
@@ -38,7 +38,7 @@ def is_installed() -> bool:
 
 
 def check(address: str) -> str:
-    """Return the scheme of an address that may be sent to; resolves nothing. Raises `catalog.egress.NotSent`."""
+    """Return the scheme of an address that may be sent to; resolves nothing. Raises `catalog.core.egress.NotSent`."""
     scheme = address.partition("://")[0]
     form = NTFY if scheme in ("ntfy", "ntfys") else APPRISE.get(scheme)
     if form is None:
@@ -54,7 +54,7 @@ def check(address: str) -> str:
 
 
 def send(address: str, subject: str, body: str) -> None:
-    """Post a message. Raises `catalog.egress.NotSent`; its words hold nothing of the address but scheme and host."""
+    """Post a message. Raises `catalog.core.egress.NotSent`; its words hold nothing of the address but scheme and host."""
     if check(address) in APPRISE:
         _through_apprise(address, subject, body)
     else:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from django.conf import settings
 
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 
 PURPOSE = b"toolgate checkpoint v1"
 BLOCK = 64 * 1024

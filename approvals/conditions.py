@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.canonical import canonical_text, check_json
+from catalog.core.canonical_json import canonical_text, check_json
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schema_costs import states_of
 from catalog.schemas import Problem, refuse

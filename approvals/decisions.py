@@ -19,16 +19,14 @@ from approvals.selectors import counted_approvals, current_round, last_review, s
 from approvals.states import APPLYING, UNDOABLE, RequestStatus, Verdict
 from approvals.verdicts import UNSET, Decision, check_text, judge_comment, judge_response, whole, without_secrets
 from approvals.witness import refuse_to_begin
-from catalog import clock
 from catalog.access import NotAllowed, name_of
-from catalog.batches import do_each
-from catalog.canonical import time_text
+from catalog.core import clock
+from catalog.core.canonical_json import time_text
+from catalog.core.transactions import do_each, move, move_row, retried
 from catalog.errors import Conflict
 from catalog.facts import announce, record
-from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
-from catalog.transitions import move, move_row
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

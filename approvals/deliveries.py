@@ -24,14 +24,12 @@ from approvals.addresses import CHAT, MAIL, WEBHOOK, Address, decrypted
 from approvals.models import Delivery
 from approvals.notices import Notice, notice_of
 from approvals.notify import is_still_due
-from catalog import clock
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
-from catalog.egress import NotSent
+from catalog.core import clock
+from catalog.core.egress import NotSent
+from catalog.core.transactions import log_unexpected, retried, try_move
 from catalog.errors import Conflict
 from catalog.facts import record
-from catalog.problems import log_unexpected
-from catalog.retries import retried
-from catalog.transitions import try_move
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -19,12 +19,12 @@ from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
 from approvals.verdicts import check_text, refused
 from approvals.witness import refuse_to_begin
-from catalog import clock
 from catalog.access import NotAllowed, agent_token_of, name_of
-from catalog.canonical import time_text
+from catalog.core import clock
+from catalog.core.canonical_json import time_text
+from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.facts import announce, record
-from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.words import say_left
 

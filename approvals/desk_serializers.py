@@ -10,7 +10,7 @@ from rest_framework import serializers
 from approvals.batch import MOST_ITEMS, SNOOZE, VERDICTS, ItemResult
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
-from catalog import clock
+from catalog.core import clock
 from catalog.intake import MAX_ID, Choice, StrictSerializer, Text
 
 

@@ -9,7 +9,7 @@ from django.db import connection
 
 from approvals.models import Instance
 from approvals.policy import Rule
-from catalog.canonical import canonical_text, digest
+from catalog.core.canonical_json import canonical_text, digest
 from catalog.defaults import with_defaults
 from catalog.models import Call
 

@@ -21,9 +21,10 @@ from approvals.policy import Rule, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
 from approvals.verdicts import refused
-from catalog import clock, dispatch, previewing, snapshot, vault
+from catalog import dispatch, previewing, snapshot, vault
 from catalog.access import name_of
-from catalog.canonical import canonical_text
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
 from catalog.definitions import Tool
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.facts import record

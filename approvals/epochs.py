@@ -14,10 +14,9 @@ from approvals.grants import end_all, in_force
 from approvals.models import ApprovalRequest, AuditEntry, Grant, Instance
 from approvals.requests import void
 from approvals.states import OPEN
-from catalog import clock
-from catalog.batches import do_each
+from catalog.core import clock
+from catalog.core.transactions import do_each, retried
 from catalog.errors import ParameterError
-from catalog.retries import retried
 
 AT_ONCE = 100
 MOST_REASON = 1000

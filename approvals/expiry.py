@@ -19,12 +19,10 @@ from approvals.requests import lapse, locked
 from approvals.selectors import request_for
 from approvals.states import APPLYING, OPEN, RequestStatus
 from approvals.verdicts import EFFECTS, FAIL
-from catalog import clock
-from catalog.batches import do_each
-from catalog.canonical import time_text
+from catalog.core import clock
+from catalog.core.canonical_json import time_text
+from catalog.core.transactions import do_each, retried, try_move
 from catalog.facts import record
-from catalog.retries import retried
-from catalog.transitions import try_move
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

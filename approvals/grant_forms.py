@@ -10,9 +10,9 @@ from approvals.grant_rows import check_grant_rows, in_words
 from approvals.grants import Terms, make, may_make_from
 from approvals.models import ApprovalRequest, Grant
 from approvals.proposals import History, Part, Proposal, Row, held_against_history, propose
-from catalog import clock
 from catalog.access import NotAllowed
-from catalog.canonical import canonical_text, parse_json
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import ToolgateError
 from catalog.problems import problem_of
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from approvals.errors import GrantRefused
 from approvals.predicates import check_rows, compile_rows, sentence_of
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from catalog.privacy import is_mask
 
 Path = tuple[str, ...]

@@ -20,8 +20,8 @@ from approvals.models import Grant, GrantUse, Instance
 from approvals.policy import Rule
 from approvals.states import Verdict
 from approvals.witness import refuse_to_start
-from catalog import clock
 from catalog.access import ADMINISTRATOR, has_role, name_of
+from catalog.core import clock
 from catalog.facts import Fact, record
 from catalog.models import Call
 from catalog.snapshot import CallableTool

@@ -20,16 +20,16 @@ from approvals.grant_rows import check_grant_rows
 from approvals.models import ApprovalRequest, Grant, Instance, Review
 from approvals.states import RequestStatus, Verdict
 from approvals.witness import refuse_to_begin
-from catalog import clock
 from catalog.access import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
-from catalog.canonical import canonical_text, digest, time_text
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text, digest, time_text
+from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.facts import record
 from catalog.granting import GrantLimits, limits_of
 from catalog.keyed import note_done
 from catalog.models import Tool
 from catalog.privacy import sees_private
-from catalog.retries import retried
 
 WHO_MAY = (
     "Grants are made by administrators, and by reviewers out of their own approvals: name with created_from a request "

@@ -21,7 +21,7 @@ from approvals.private import hidden_from
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
 from approvals.selectors import answered_by, last_review, requests_for
 from approvals.states import UNDOABLE, RequestStatus
-from catalog import clock
+from catalog.core import clock
 from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.privacy import sees_private
 from catalog.secrets import in_words

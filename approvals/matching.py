@@ -10,7 +10,8 @@ from approvals.hours import Hours, read_hours
 from approvals.models import PolicyRevision
 from approvals.predicates import Predicate, compile_rows, sentence_of
 from approvals.sentences import requester_in_words
-from catalog import clock, vault
+from catalog import vault
+from catalog.core import clock
 from catalog.definitions import SafetyLevel
 from catalog.dispatch import CallFacts
 from catalog.models import Call

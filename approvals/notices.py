@@ -9,7 +9,7 @@ from django.conf import settings
 from approvals.models import ApprovalRequest, Delivery
 from approvals.states import Verdict
 from catalog.access import name_of
-from catalog.canonical import time_text
+from catalog.core.canonical_json import time_text
 from catalog.glyphs import split_hidden
 from catalog.models import Call
 

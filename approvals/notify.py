@@ -17,15 +17,14 @@ from approvals.addresses import MAIL, Address, decrypted, read_address
 from approvals.eligibility import may_answer
 from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice
 from approvals.notification_choices import mail_reaches
-from catalog import clock
 from catalog.access import ADMINISTRATOR
-from catalog.canonical import time_text
+from catalog.core import clock
+from catalog.core.canonical_json import time_text
+from catalog.core.transactions import log_unexpected, try_move
 from catalog.errors import ParameterError
 from catalog.facts import Fact
 from catalog.models import Call
-from catalog.problems import log_unexpected
 from catalog.states import CallStatus
-from catalog.transitions import try_move
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from approvals.models import ApprovalRequest, Review
 from approvals.verdicts import FAIL
 from catalog.access import name_of
+from catalog.core.transactions import try_move
 from catalog.dispatch import answer_response
 from catalog.facts import record
 from catalog.models import Call
 from catalog.registry import get_tool
 from catalog.states import CallStatus
-from catalog.transitions import try_move
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

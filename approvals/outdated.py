@@ -9,7 +9,7 @@ from approvals.errors import Drift
 from approvals.models import ApprovalRequest
 from approvals.requests import void
 from approvals.states import OPEN
-from catalog.batches import do_each
+from catalog.core.transactions import do_each
 
 AT_ONCE = 100
 

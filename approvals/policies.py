@@ -16,12 +16,12 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import shown_of
 from approvals.policy_terms import COLUMNS, check_name, columns_of, taken_name
 from approvals.quorum import people_in_words, stages_of
-from catalog import clock
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, sees_all
+from catalog.core import clock
+from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.facts import record
 from catalog.keyed import note_done
-from catalog.retries import retried
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

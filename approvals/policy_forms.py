@@ -16,7 +16,7 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import shown_of
 from approvals.policy_terms import columns_of
 from approvals.quorum import MAX_STAGES
-from catalog.canonical import canonical_text, parse_json
+from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import MalformedJSON, ParameterError
 
 TEXTS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")

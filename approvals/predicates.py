@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 
 from approvals.conditions import Row, check_rows
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 
 __all__ = ["Predicate", "Row", "check_rows", "compile_rows"]
 

@@ -19,8 +19,8 @@ from approvals.grant_rows import Path, check_grant_rows, covers, leads_out, leaf
 from approvals.grants import by_scope, scopes_of
 from approvals.models import ApprovalRequest, Grant
 from approvals.states import RequestStatus
-from catalog import clock
-from catalog.canonical import canonical_text
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
 from catalog.errors import ParameterError
 from catalog.granting import USUAL_HOURS, USUAL_USES, GrantLimits
 from catalog.models import Call

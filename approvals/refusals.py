@@ -11,13 +11,13 @@ from approvals.digests import intent_of
 from approvals.models import ApprovalRequest, Review
 from approvals.outcomes import Refusal
 from approvals.states import RequestStatus, Verdict
-from catalog import clock
 from catalog.access import name_of
+from catalog.core import clock
+from catalog.core.transactions import try_move
 from catalog.facts import record
 from catalog.models import Call
 from catalog.secrets import Secret
 from catalog.states import CallStatus
-from catalog.transitions import try_move
 from catalog.vault import under_every_key
 
 REFUSED_BEFORE = "refused_before"

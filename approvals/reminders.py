@@ -12,10 +12,9 @@ from approvals.models import ApprovalRequest
 from approvals.reminding import next_reminder
 from approvals.selectors import NOT_ASKED_YET
 from approvals.states import RequestStatus
-from catalog.batches import do_each
-from catalog.canonical import time_text
+from catalog.core.canonical_json import time_text
+from catalog.core.transactions import do_each, retried
 from catalog.facts import announce, record
-from catalog.retries import retried
 
 
 def remind_due(now: datetime, limit: int = 100) -> int:

@@ -24,17 +24,16 @@ from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
 from approvals.verdicts import check_text
 from approvals.witness import refuse_to_begin
-from catalog import clock
 from catalog.access import NotAllowed, name_of
-from catalog.canonical import time_text
+from catalog.core import clock
+from catalog.core.canonical_json import time_text
+from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict
 from catalog.facts import announce, record
 from catalog.models import Call
 from catalog.results import Preview
-from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
-from catalog.transitions import move, try_move
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -15,10 +15,10 @@ from approvals.models import ApprovalRequest
 from approvals.selectors import current_round
 from catalog import vault
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
+from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
 from catalog.facts import announce, record
 from catalog.privacy import value_at
-from catalog.retries import retried
 from catalog.secrets import placeholders
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from approvals.models import AuditEntry
-from catalog import clock
+from catalog.core import clock
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

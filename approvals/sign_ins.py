@@ -7,7 +7,7 @@ from django.contrib.auth import get_user_model
 from django.http import HttpRequest
 
 from approvals.audit import Line, append
-from catalog import clock
+from catalog.core import clock
 from catalog.doors import SIGNED_IN
 from catalog.sign_in import client_address
 

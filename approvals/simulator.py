@@ -8,9 +8,10 @@ from typing import Any
 from approvals.matching import Misfit
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import Clause, clause_of, people_named, revisions_in_force, unruled
-from catalog import clock, dispatch, snapshot
+from catalog import dispatch, snapshot
 from catalog.access import person_named
-from catalog.canonical import with_whole_numbers
+from catalog.core import clock
+from catalog.core.canonical_json import with_whole_numbers
 from catalog.definitions import SafetyLevel
 from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
 from catalog.errors import ParameterError, ToolError

@@ -17,13 +17,13 @@ from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, status_sentence
 from approvals.states import RequestStatus
 from approvals.witness import refuse_to_start
-from catalog import clock
 from catalog.access import name_of
+from catalog.core import clock
+from catalog.core.transactions import move
 from catalog.dispatch import Deny, Hold
 from catalog.errors import Conflict
 from catalog.facts import record
 from catalog.models import Call, Tool
-from catalog.transitions import move
 
 __all__ = ["Binding", "consume"]
 

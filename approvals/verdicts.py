@@ -8,7 +8,7 @@ from typing import Any, Literal
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
 from catalog import vault
-from catalog.canonical import size_of
+from catalog.core.canonical_json import size_of
 from catalog.definitions import Reversibility
 from catalog.errors import ParameterError
 from catalog.schemas import Problem, compile_schema, plain_json, refuse

@@ -11,15 +11,15 @@ from typing import Any
 
 from django.conf import settings
 
-from catalog import clock, egress
-from catalog.canonical import canonical_text
+from catalog.core import clock, egress
+from catalog.core.canonical_json import canonical_text
 
 HEADER = "Toolgate-Signature"
 TIMEOUT_SECONDS = 10.0
 
 
 def post(url: str, kind: str, document: Mapping[str, Any], *, identity: str = "") -> None:
-    """Send a document under `kind`; `identity` is the same for repeats. Raises `catalog.egress.NotSent`."""
+    """Send a document under `kind`; `identity` is the same for repeats. Raises `catalog.core.egress.NotSent`."""
     body = canonical_text({"type": kind, **document}).encode()
     seconds = str(int(clock.now().timestamp()))
     headers = {"Content-Type": "application/json", HEADER: f"t={seconds},v1={signature(seconds, body)}"}

@@ -18,14 +18,14 @@ from approvals.audit import entry_hash
 from approvals.checkpoints import Checkpoint
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
-from catalog import clock
-from catalog.canonical import time_text
+from catalog.core import clock
+from catalog.core.canonical_json import time_text
+from catalog.core.tracing import told
+from catalog.core.transactions import log_unexpected
 from catalog.definitions import SafetyLevel
 from catalog.errors import RestoredDatabase
 from catalog.facts import Fact
 from catalog.models import Call
-from catalog.problems import log_unexpected
-from catalog.tracing import told
 
 log = logging.getLogger("toolgate.audit")
 EPOCH_BEGAN = "epoch.began"

@@ -16,7 +16,7 @@ from approvals.digests import Binding, action_digest, intent_digest, this_origin
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision, Review, Round
 from approvals.policy import Rule, rule_of
 from benchmarks.ground import person
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call, CallRequester, Tool
 from plans.models import Event, Plan, Step, StepDependency
 

@@ -12,8 +12,8 @@ from django.test import Client
 
 from approvals.models import ApprovalRequest, PolicyRevision, Review, Round, Snooze
 from benchmarks.ground import person, prepare, token_for
-from catalog import clock
-from catalog.canonical import canonical_text
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
 from catalog.models import Call, CallRequester, Tool
 from catalog.states import CallStatus
 from plans.executing import collect_rarely

@@ -5,7 +5,8 @@ import logging
 from django.apps import AppConfig
 from django.conf import settings
 
-from catalog import facts, tracing
+from catalog import facts
+from catalog.core import tracing
 
 
 class CatalogConfig(AppConfig):

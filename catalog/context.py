@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 from django.conf import settings
 
-from catalog import clock
-from catalog.filesystem import Filesystem
+from catalog.core import clock
+from catalog.core.filesystem import Filesystem
 from catalog.sessions import Session
 from catalog.stops import Stop
 

@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from catalog.canonical import canonical_text, digest
 from catalog.context import ToolContext
+from catalog.core.canonical_json import canonical_text, digest
+from catalog.core.rate_limits import Rate, check_group, parse_rates
 from catalog.errors import IdentifierRequired, PromptEvaluationError, ToolDefinitionError, about_tool
-from catalog.rates import Rate, check_group, parse_rates
 from catalog.results import ToolResult, as_result, format_error_response, format_success_response
 from catalog.schema_places import subschemas
 from catalog.schemas import Validator

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
 
-from catalog.canonical import check_json, with_whole_numbers
 from catalog.context import Deadline, ToolContext
+from catalog.core.canonical_json import check_json, with_whole_numbers
 from catalog.definitions import SafetyLevel, Tool
 from catalog.errors import (
     DataNotFound,

@@ -11,7 +11,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from catalog.canonical import MAX_BYTES
+from catalog.core.canonical_json import MAX_BYTES
 from catalog.intake import PageQuery, QuerySerializer, StrictSerializer
 from catalog.models import ApiToken
 from catalog.pages import Cursor, PageAt

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from catalog.canonical import check_json
+from catalog.core.canonical_json import check_json
 from catalog.definitions import Tool, ToolExample
 from catalog.errors import MalformedJSON
 

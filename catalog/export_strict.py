@@ -7,7 +7,7 @@ have to be widened or guessed is not expressible, and says why.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from catalog.export_shapes import one_object, resolved
 from catalog.schema_places import Schema, children, subschemas
 

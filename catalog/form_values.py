@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from catalog.canonical import parse_json
+from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.form_fields import MOST_ROWS, FormFields, below, step_name
 from catalog.schema_forms import DEEPEST, MOST_FIELDS, Field

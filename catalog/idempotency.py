@@ -18,9 +18,9 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog import clock
 from catalog.access import roles_of
-from catalog.canonical import canonical_text, digest
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import Conflict
 from catalog.keyed import free, free_ended, working_under
 from catalog.models import ApiToken, IdempotencyKey

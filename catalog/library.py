@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from catalog.definitions import SafetyLevel, Tool, level_of
 from catalog.errors import ToolDefinitionError
 from catalog.gram import ToolSpecification

@@ -1,6 +1,6 @@
 """The catalog's tables: tools with their immutable versions, implementations, calls and the tokens that may call.
 
-Statuses are written by `catalog.transitions` and `plans.claims` only. Columns of the hot path hold JSON as text,
+Statuses are written by `catalog.core.transactions` and `plans.claims` only. Columns of the hot path hold JSON as text,
 so that the same SQL serves SQLite and PostgreSQL and canonical bytes stay as they were digested.
 """
 
@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from catalog import clock
+from catalog.core import clock
 from catalog.definitions import SafetyLevel
 from catalog.granting import GrantLimits, limits_of
 from catalog.results import format_error_response

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
-from catalog.canonical import canonical_text, parse_json
+from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import ToolgateError
 
 RowT = TypeVar("RowT", bound=Model)

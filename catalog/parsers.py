@@ -5,12 +5,12 @@ from typing import IO, Any
 
 from rest_framework.parsers import BaseParser
 
-from catalog.canonical import MAX_BYTES, parse_json
+from catalog.core.canonical_json import MAX_BYTES, parse_json
 from catalog.errors import TooLarge
 
 
 class StrictJSONParser(BaseParser):
-    """Reads `application/json` through `catalog.canonical`."""
+    """Reads `application/json` through `catalog.core.canonical_json`."""
 
     media_type = "application/json"
 

@@ -3,8 +3,6 @@
 The table below is where an exception gets its status. Details of what was not expected stay in the log.
 """
 
-import logging
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,15 +16,13 @@ from rest_framework import exceptions, serializers
 from rest_framework.response import Response
 
 from catalog import errors
-from catalog.canonical import MAX_BYTES
-from catalog.retries import is_away
-from catalog.tracing import told
+from catalog.core.canonical_json import MAX_BYTES
+from catalog.core.transactions import is_away, log_unexpected
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100
 AGAIN_SECONDS = 5
 """When a client may ask again after the database was away: a restart, or a frozen process, is over about then."""
-log = logging.getLogger("toolgate.api")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +108,6 @@ def problem_of(error: Exception) -> Problem | None:
         if isinstance(error, kind):
             return tell(error)
     return None
-
-
-def log_unexpected(error: BaseException) -> None:
-    """Log where an exception came from. Its message is left out: it may hold arguments.
-
-    A database that is away, or a row of it that is locked, is expected: that is a warning.
-    """
-    name, away = type(error).__name__, isinstance(error, Exception) and is_away(error)
-    where = "".join(traceback.format_tb(error.__traceback__))
-    words, level = ("The database was away: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
-    log.log(level, words, name, extra=told(stack=where))
 
 
 AWAY = Problem(

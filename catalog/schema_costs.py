@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from catalog.canonical import MAX_DEPTH
+from catalog.core.canonical_json import MAX_DEPTH
 from catalog.errors import SchemaProblem
 from catalog.schema_places import REFERENCES, Schema, children, subschemas, target_of, targets
 

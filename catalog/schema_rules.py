@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import jsonschema_rs
 
-from catalog.canonical import MAX_INTEGER, check_json, size_of
+from catalog.core.canonical_json import MAX_INTEGER, check_json, size_of
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schema_costs import Costs, states_of
 from catalog.schema_places import REFERENCES, Schema, subschemas, target_of, targets, with_children

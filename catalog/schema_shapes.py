@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from catalog.errors import MalformedJSON
 from catalog.schema_places import target_of, targets
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from catalog.canonical import canonical_text, check_json
+from catalog.core.canonical_json import canonical_text, check_json
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
 from catalog.schema_places import subschemas
 from catalog.schema_rules import check_schema

@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
 
-from catalog.canonical import canonical_text, digest
+from catalog.core.canonical_json import canonical_text, digest
 
 
 class Keyring:

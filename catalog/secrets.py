@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from catalog.errors import ParameterError
 from catalog.secret_places import Schemas, SecretPlaces
 from catalog.secret_shapes import PLACEHOLDER, find_secrets, may_hold_secret

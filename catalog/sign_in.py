@@ -23,11 +23,11 @@ from django.dispatch import Signal
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 
-from catalog import clock
+from catalog.core import clock
+from catalog.core.rate_limits import MOST_CLEARED
+from catalog.core.transactions import retried
 from catalog.errors import SignInThrottled
 from catalog.models import SignInCount
-from catalog.rates import MOST_CLEARED
-from catalog.retries import retried
 
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 4, 8, 15))
 """The wait after the last attempt that is free, after the next one, and so on; the last is the longest."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from catalog.canonical import check_json, size_of
+from catalog.core.canonical_json import check_json, size_of
 from catalog.errors import MalformedJSON, ToolError
 from catalog.results import format_for_model, own_rendering
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.db.models import Q
 
-from catalog import clock, facts
+from catalog import facts
+from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
 

@@ -15,8 +15,8 @@ from cryptography.fernet import InvalidToken
 from django.db.models import Q
 from pydantic_core import to_json
 
-from catalog import clock
-from catalog.canonical import canonical_text
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
 from catalog.definitions import Tool
 from catalog.errors import ParameterError, ToolError
 from catalog.facts import Fact

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.db.models import F, Max, Q
 
 from catalog import facts
-from catalog.canonical import canonical_text, digest
+from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions import SafetyLevel, annotations_for, usual_reversibility
 from catalog.definitions import Tool as LoadedTool
 from catalog.models import Call, CatalogState, Tool, ToolVersion

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from catalog import clock
+from catalog.core import clock
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.http import QueryDict
 
-from catalog.canonical import parse_json
+from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
 from catalog.form_fields import FormFields, below, is_path
 from catalog.form_values import fields_of, show_problems, value_of

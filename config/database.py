@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LOCK_SECONDS = 5
-"""How long a statement waits for a lock; who may wait longer tries again (`catalog.retries`)."""
+"""How long a statement waits for a lock; who may wait longer tries again (`catalog.core.transactions`)."""
 IDLE_SECONDS = 15
 """After which the server ends a transaction that says nothing. Nothing else is done while one is open, so that ours say
 something within milliseconds; shorter than five waits for a lock, and than a lease lasts."""

@@ -1,7 +1,7 @@
 """How every log line looks, whoever writes it: Toolgate, Django, uvicorn or a tool; as text for people or as JSON.
 
-A line has its words, the ids of what it belongs to (`catalog.tracing.about`) and the facts that its writer names
-(`catalog.tracing.told`). What was raised is told by its type and where it came from: its message may hold arguments.
+A line has its words, the ids of what it belongs to (`catalog.core.tracing.about`) and the facts that its writer names
+(`catalog.core.tracing.told`). What was raised is told by its type and where it came from: its message may hold arguments.
 Other `extra` of records is left out for the same reason. No value can end a line or paint a terminal.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from catalog import tracing
+from catalog.core import tracing
 
 FORMATS = ("text", "json")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

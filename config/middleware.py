@@ -16,9 +16,9 @@ from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.template.loader import render_to_string
 
-from catalog import tracing
+from catalog.core import tracing
+from catalog.core.tracing import told
 from catalog.models import ApiToken
-from catalog.tracing import told
 from config import metrics
 
 SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")

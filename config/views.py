@@ -15,10 +15,10 @@ from django.views.defaults import server_error
 from approvals.selectors import waiting_count
 from catalog import sign_in
 from catalog.access import ADMINISTRATOR, REVIEWER, has_role
+from catalog.core.transactions import is_away
 from catalog.doors import PageRequest, sent_back, signed_in
 from catalog.errors import SignInThrottled
 from catalog.problems import AWAY
-from catalog.retries import is_away
 
 
 class SignInForm(AuthenticationForm):

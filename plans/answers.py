@@ -12,8 +12,7 @@ from typing import ParamSpec, TypeVar, cast
 from django.conf import settings
 from django.db import Error, connection
 
-from catalog.problems import log_unexpected
-from catalog.retries import is_away, retried_patiently
+from catalog.core.transactions import is_away, log_unexpected, retried_patiently
 from plans import events
 from plans.events import Recording, recording
 from plans.models import Event

@@ -15,7 +15,7 @@ from django.http import QueryDict
 from rest_framework.exceptions import ValidationError
 
 from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
-from catalog.canonical import digest
+from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
 from catalog.idempotency import act_once
 from catalog.models import ApiToken, Call

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from catalog.problems import log_unexpected
+from catalog.core.transactions import log_unexpected
 from plans.feed import Bell, Feed
 
 log = logging.getLogger("toolgate.boards")

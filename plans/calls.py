@@ -16,10 +16,10 @@ from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin, unwritable
 from catalog import dispatch
 from catalog.access import NotAllowed
+from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
 from catalog.results import Preview
-from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
 from plans import budgets, caps, carriers, claims, engine, granted, granted_starts, limits, spec, starting

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from approvals.witness import refuse_to_begin
 from catalog import vault
 from catalog.access import name_of
-from catalog.canonical import MAX_BYTES, check_json, size_of
+from catalog.core.canonical_json import MAX_BYTES, check_json, size_of
+from catalog.core.transactions import retried
 from catalog.errors import Conflict, MalformedJSON
-from catalog.retries import retried
 from catalog.secrets import KEY, scrub_words, shown_text
 from catalog.vault import Refilled
 from plans import carriers, early, finishing, services, spec

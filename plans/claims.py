@@ -1,7 +1,7 @@
 """The hot statements of the engine, portable between SQLite (3.35 and later) and PostgreSQL.
 
 Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.recording`. Beside
-`catalog.transitions` this is the only module that writes statuses; both take their conditions from the MOVES tables.
+`catalog.core.transactions` this is the only module that writes statuses; both take their conditions from the MOVES tables.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from typing import Any
 from django.conf import settings
 from django.db.backends.utils import CursorWrapper
 
+from catalog.core.transactions import Moves, sources
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
-from catalog.transitions import Moves, sources
 from plans.dialect import leave, on_sqlite, stamp
 from plans.states import STEP_MOVES, StepStatus
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from catalog import clock
 from catalog.base_tool import CallerContext
 from catalog.context import Budget, Deadline, ToolContext
+from catalog.core import clock
+from catalog.core.tracing import trace_id_of
 from catalog.stops import Stop
-from catalog.tracing import trace_id_of
 from plans import agent_steps
 from plans.sessions import StoredSession
 from plans.work import Memory, Order, PlanFacts, Run

@@ -11,8 +11,8 @@ from django.db.models import Count, Q
 from approvals.states import RequestStatus
 from approvals.witness import refuse_to_begin
 from catalog.access import name_of
+from catalog.core.transactions import retried
 from catalog.errors import Conflict
-from catalog.retries import retried
 from catalog.states import CallStatus
 from plans import carriers
 from plans.endings import end_plan

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Self
 
 from catalog import snapshot
-from catalog.canonical import MAX_BYTES, Json, parse_json
+from catalog.core.canonical_json import MAX_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
 from plans.fixing import Fix, fixes
 from plans.graph import Graph, lay_out

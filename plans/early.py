@@ -20,7 +20,7 @@ from approvals.selectors import last_review
 from approvals.states import OPEN, RequestStatus
 from approvals.verdicts import FAIL
 from catalog import vault
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from catalog.facts import Fact
 from catalog.models import Call
 from catalog.secrets import holds_secret

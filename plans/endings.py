@@ -6,10 +6,11 @@ from django.contrib.auth.models import User
 
 from approvals import requests
 from approvals.states import OPEN
-from catalog import batches, vault
+from catalog import vault
+from catalog.core import transactions
+from catalog.core.transactions import move, try_move
 from catalog.models import Call
 from catalog.states import CallStatus
-from catalog.transitions import move, try_move
 from catalog.vault import Place
 from plans import carriers
 from plans.agents.loop import end_run
@@ -58,7 +59,7 @@ def cancel_step(step: Step, batch: Recording, reason: str, by: User | None) -> N
 def end_overdue_plans(now: datetime) -> int:
     """Fail the plans whose deadline has passed; return how many."""
     overdue = list(Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)[:BATCH])
-    return batches.do_each(lambda plan: _end_overdue(plan, now), overdue)
+    return transactions.do_each(lambda plan: _end_overdue(plan, now), overdue)
 
 
 def _end_overdue(plan: Plan, now: datetime) -> bool:

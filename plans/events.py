@@ -16,7 +16,8 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from pydantic_core import to_json
 
-from catalog import clock, facts
+from catalog import facts
+from catalog.core import clock
 from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
 from catalog.keyed import note_done

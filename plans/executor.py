@@ -14,11 +14,12 @@ from time import monotonic, sleep
 
 from django.db import connection
 
-from catalog import clock, dispatch
+from catalog import dispatch
+from catalog.core import clock
+from catalog.core.tracing import told
+from catalog.core.transactions import log_unexpected
 from catalog.errors import Conflict
-from catalog.problems import log_unexpected
 from catalog.runners.python import wait_inside
-from catalog.tracing import told
 from plans import carriers, engine, measures, recovery
 from plans.hints import Hints
 from plans.reports import ids_of

@@ -18,8 +18,8 @@ from typing import TypeVar
 from django.db import close_old_connections
 
 from approvals.requests import CHANGED
+from catalog.core.transactions import log_unexpected
 from catalog.models import Call
-from catalog.problems import log_unexpected
 from catalog.states import TERMINAL, CallStatus
 from plans import events, subscriptions
 from plans.models import Plan

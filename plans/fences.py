@@ -5,7 +5,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import connection
 
-from catalog import clock
+from catalog.core import clock
 from catalog.states import CallStatus
 from plans import claims
 from plans.finishing import SETTLED

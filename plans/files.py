@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from catalog.canonical import MAX_BYTES, Json, check_json, parse_json
+from catalog.core.canonical_json import MAX_BYTES, Json, check_json, parse_json
 from catalog.errors import MalformedJSON, TooLarge
 
 

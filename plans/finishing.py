@@ -17,6 +17,7 @@ from approvals.edits import Edited
 from approvals.models import ApprovalRequest
 from approvals.states import OPEN
 from catalog import dispatch, facts, vault
+from catalog.core.transactions import try_move
 from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
@@ -24,7 +25,6 @@ from catalog.registry import output_key_of
 from catalog.secrets import holds_secret
 from catalog.states import CallStatus
 from catalog.storable import words
-from catalog.transitions import try_move
 from catalog.vault import Place
 from plans import carriers, claims, early, late, meanings, model_texts, reports, session_writes
 from plans.budgets import BudgetExceeded

@@ -6,11 +6,11 @@ lost, and asking for it again takes a person.
 """
 
 from approvals import caps, grant_uses
+from catalog.core.transactions import move
 from catalog.errors import Conflict
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from catalog.states import CallStatus
-from catalog.transitions import move
 from plans import budgets, claims, starting
 from plans.events import Recording, tell
 from plans.granted import people_of, still_lets_start, wanted

@@ -13,9 +13,9 @@ from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog import vault
 from catalog.access import name_of
+from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
-from catalog.retries import retried
 from catalog.secrets import Sealed
 from plans import carriers, starting
 from plans.askers import ask_for

@@ -9,8 +9,8 @@ from django.conf import settings
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
-from catalog import clock
-from catalog.problems import log_unexpected
+from catalog.core import clock
+from catalog.core.transactions import log_unexpected
 from plans.dialect import on_sqlite, stamp
 from plans.executor import Executor
 

@@ -6,10 +6,10 @@ not hold a plan or the audit log meanwhile. Calls that are tried again, or asked
 
 from datetime import datetime, timedelta
 
-from catalog import clock
+from catalog.core import clock
+from catalog.core.rate_limits import Ration, count_use, give_back_use
 from catalog.errors import RateLimited
 from catalog.models import ApiToken
-from catalog.rates import Ration, count_use, give_back_use
 from catalog.registry import rates_for
 from plans import claims, finishing
 from plans.claims import Claimed, Parking

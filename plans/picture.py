@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Left, Length
 
-from catalog import clock
+from catalog.core import clock
 from catalog.secrets import shown_text
 from catalog.words import Word, status_word
 from plans.budgets import say_spent

@@ -12,7 +12,7 @@ from channels.layers import get_channel_layer
 from django.conf import settings
 from redis.exceptions import RedisError
 
-from catalog.problems import log_unexpected
+from catalog.core.transactions import log_unexpected
 
 log = logging.getLogger("toolgate.pokes")
 GROUP = "pokes"

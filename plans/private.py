@@ -16,7 +16,8 @@ from django.db.models import Exists, OuterRef, Q
 
 from catalog import facts
 from catalog.access import NotAllowed, agent_token_of
-from catalog.canonical import parse_json
+from catalog.core.canonical_json import parse_json
+from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, Tool
 from catalog.privacy import (
@@ -30,7 +31,6 @@ from catalog.privacy import (
     private_in,
     sees_private,
 )
-from catalog.retries import retried
 from plans import references
 from plans.events import recording
 from plans.models import AGENT_TURN, MemoryItem, Plan, Step

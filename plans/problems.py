@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from catalog.canonical import Json
+from catalog.core.canonical_json import Json
 from catalog.definitions import SafetyLevel, Tool
 from catalog.errors import ParameterError
 from catalog.secret_shapes import find_secrets

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import procrastinate
 from procrastinate.contrib.django import connector_params
 
-from catalog.problems import log_unexpected
+from catalog.core.transactions import log_unexpected
 from plans.procrastinate_hints import QUEUE, TASK
 
 log = logging.getLogger("toolgate.hints")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from django.conf import settings
 
-from catalog import clock
+from catalog.core import clock
 from catalog.glyphs import split_hidden
 from catalog.words import say_duration
 from plans.picture import Picture, StepPicture

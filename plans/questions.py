@@ -11,8 +11,8 @@ from typing import Any
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog.access import name_of
+from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
-from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.storable import clean
 from plans import carriers, claims, model_texts, references

@@ -5,14 +5,11 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from catalog.batches import do_each
+from catalog.core.transactions import do_each, log_unexpected, retried, try_move
 from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
-from catalog.problems import log_unexpected
-from catalog.retries import retried
 from catalog.states import CallStatus
-from catalog.transitions import try_move
 from plans import budgets, carriers, claims, endings, finishing, lost_leases, reports
 from plans.claims import Claimed, Parking
 from plans.events import Recording, recording

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.canonical import size_of
+from catalog.core.canonical_json import size_of
 from catalog.errors import ParameterError
 from plans.spec import below, follow
 

@@ -12,11 +12,11 @@ from time import monotonic
 
 from django.db import transaction
 
-from catalog import tracing
+from catalog.core import tracing
+from catalog.core.tracing import told
 from catalog.definitions import SafetyLevel
 from catalog.facts import Fact
 from catalog.models import Call
-from catalog.tracing import told
 from plans import measures
 from plans.claims import Claimed
 from plans.work import Renewal, Resume, Run, Work

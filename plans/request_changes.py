@@ -15,8 +15,8 @@ from django.db.models import Count, Q
 
 from approvals.models import ApprovalRequest, Comment, Delegation, Review
 from approvals.states import OPEN, RequestStatus
-from catalog import clock
-from catalog.problems import log_unexpected
+from catalog.core import clock
+from catalog.core.transactions import log_unexpected
 from plans.dialect import one_view
 from plans.feed import Feed
 

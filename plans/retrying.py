@@ -19,11 +19,10 @@ from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog import facts, snapshot, vault
 from catalog.access import name_of
-from catalog.canonical import time_text
+from catalog.core.canonical_json import time_text
+from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict, ParameterError
-from catalog.retries import retried
 from catalog.secrets import Sealed, shown_text
-from catalog.transitions import move, try_move
 from plans import carriers, finishing, references, starting
 from plans.agents.loop import end_run
 from plans.askers import ask_for

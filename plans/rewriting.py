@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from catalog.canonical import Json
+from catalog.core.canonical_json import Json
 from catalog.errors import Conflict
 from plans.changing import Judged, PlanChange, judge_change, read_change
 from plans.documents import Document, documents_of, unstarted

@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
 from approvals.caps import Asking, TooManyWaiting, look_for_room, room_for, take_room
-from catalog import clock
+from catalog.core import clock
 from plans import carriers, claims
 from plans.claims import Parking
 from plans.events import Recording

@@ -6,8 +6,8 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import F, Q, QuerySet
 
-from catalog import clock
 from catalog.access import has_role, sees_all
+from catalog.core import clock
 from catalog.models import ApiToken, Call
 from plans.models import Event, MemoryItem, Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus

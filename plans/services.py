@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from django.contrib.auth.models import User
 
 from approvals.witness import refuse_to_begin
-from catalog import clock, snapshot, tracing, vault
-from catalog.canonical import Json
+from catalog import snapshot, vault
+from catalog.core import clock, tracing
+from catalog.core.canonical_json import Json
+from catalog.core.transactions import move, retried
 from catalog.errors import ToolError
 from catalog.models import ApiToken
-from catalog.retries import retried
 from catalog.secrets import scrub_words
-from catalog.transitions import move
 from catalog.vault import Place
 from plans import carriers, finishing
 from plans.agents.access import named_agents

@@ -14,15 +14,15 @@ from django.db import connection, transaction
 from django.db.models import F
 from pydantic_core import to_jsonable_python
 
-from catalog import clock
 from catalog.access import name_of
+from catalog.core import clock
+from catalog.core.transactions import try_move
 from catalog.dispatch import Outcome
 from catalog.errors import ToolValidationError
 from catalog.models import Call
 from catalog.registry import RESERVED_PREFIX
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
-from catalog.transitions import try_move
 from plans.dialect import on_sqlite
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step

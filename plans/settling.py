@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 from approvals.witness import refuse_to_begin
 from catalog import facts
+from catalog.core.transactions import move, retried
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.results import format_success_response
-from catalog.retries import retried
 from catalog.secrets import scrub_words, scrubbed
 from catalog.states import CallStatus
-from catalog.transitions import move
 from plans import carriers, claims, finishing
 from plans.askers import ask_for_what_follows
 from plans.claims import Claimed

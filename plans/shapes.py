@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from catalog.canonical import check_json
+from catalog.core.canonical_json import check_json
 from catalog.errors import MalformedJSON
 from plans.spec import RUN_TIME_FIELDS, PlanDocument, StepDocument
 

@@ -12,12 +12,11 @@ from approvals.states import OPEN
 from approvals.witness import refuse_to_begin
 from catalog import facts
 from catalog.access import name_of
+from catalog.core.transactions import retried, try_move
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
-from catalog.retries import retried
 from catalog.secrets import scrub_words
 from catalog.states import CallStatus
-from catalog.transitions import try_move
 from plans import carriers, claims, finishing
 from plans.agents.children import TURN
 from plans.agents.loop import end_run

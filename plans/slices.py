@@ -19,9 +19,9 @@ from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision
 from approvals.witness import refuse_to_begin
 from catalog.access import NotAllowed
+from catalog.core.transactions import retried
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
-from catalog.retries import retried
 from plans import claims, engine, granted_starts, limits
 from plans.events import recording
 from plans.granted import people_of

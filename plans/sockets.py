@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
-from catalog.problems import log_unexpected
+from catalog.core.transactions import log_unexpected
 from plans import door, measures
 from plans.door import TurnedAway, Visitor
 from plans.feed import feed_here

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from catalog.canonical import check_json, size_of
+from catalog.core.canonical_json import check_json, size_of
 from catalog.errors import MalformedJSON
 
 MAX_STEPS = 500

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from django.db import connection
 
-from catalog import clock
+from catalog.core import clock
 from plans.dialect import stamp
 
 # The conditions are spelled as those of the indexes: SQLite would not use them otherwise.

@@ -18,9 +18,9 @@ from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from catalog import dispatch, snapshot, vault
+from catalog.core.transactions import log_unexpected
 from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
 from catalog.models import Call
-from catalog.problems import log_unexpected
 from catalog.registry import unknown_tool
 from catalog.secrets import Sealed
 from catalog.states import TERMINAL, CallStatus

@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from catalog.canonical import time_text
+from catalog.core.canonical_json import time_text
 from plans.models import Event
 
 LINES_AT_ONCE = 500

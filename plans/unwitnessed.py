@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from approvals.errors import AuditUnavailable
+from catalog.core.transactions import try_move
 from catalog.models import Call
 from catalog.states import CallStatus
-from catalog.transitions import try_move
 from plans import budgets, claims
 from plans.claims import Claimed, Parking
 from plans.events import Recording

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.problems import AWAY, log_unexpected
+from catalog.core.transactions import log_unexpected
+from catalog.problems import AWAY
 
 WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"

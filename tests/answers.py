@@ -15,7 +15,7 @@ from django.urls import Resolver404, resolve
 from drf_spectacular.generators import SchemaGenerator
 from jsonschema_rs import Draft202012Validator
 
-from catalog.canonical import parse_json
+from catalog.core.canonical_json import parse_json
 
 API = "/api/v1/"
 PARAMETER = re.compile(r"<(?:[^:>]+:)?([^>]+)>")

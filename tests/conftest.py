@@ -17,7 +17,8 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from approvals import gate, witness
-from catalog import clock, registry, snapshot
+from catalog import registry, snapshot
+from catalog.core import clock
 from catalog.registry import initialize_tools, register_tool
 from plans import drift, finishing
 from plans.executor import Executor

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.conf import settings
 
-from catalog import clock
+from catalog.core import clock
 from plans.invariants.base import World
 from plans.invariants.checking import Report, check_invariants
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from catalog.canonical import check_json, size_of
+from catalog.core.canonical_json import check_json, size_of
 from catalog.errors import MalformedJSON, ToolDefinitionError, TypeSignatureError
 from catalog.gram.meaning import Properties, meaning_of
 from catalog.gram.nodes import Named, Record, WrittenSpecification

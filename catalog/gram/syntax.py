@@ -9,7 +9,7 @@ from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedInput, UnexpectedToken, VisitError
 from lark.tree import Meta
 
-from catalog.canonical import MAX_INTEGER
+from catalog.core.canonical_json import MAX_INTEGER
 from catalog.errors import TypeSignatureError
 from catalog.gram import nodes
 from catalog.gram.nodes import Place

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from catalog import clock
 from catalog.context import Deadline
+from catalog.core import clock
 from catalog.errors import DeadlineExceededError
 from catalog.stops import Stop
 

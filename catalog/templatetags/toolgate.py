@@ -10,9 +10,10 @@ from django import template
 from django.template.defaultfilters import truncatechars
 from django.utils.html import escape, format_html, format_html_join
 
-from catalog import clock, secrets, words
+from catalog import secrets, words
 from catalog.access import name_of
 from catalog.charts import spark_path
+from catalog.core import clock
 from catalog.diffs import Row, beside, diff_texts, drawn
 from catalog.glyphs import count_hidden, split_hidden
 from catalog.truth import Shown, is_plain, truth_of

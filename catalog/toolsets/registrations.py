@@ -13,7 +13,7 @@ from typing import Any, Literal
 from django.core.mail import EmailMessage
 from pydantic import BaseModel, Field
 
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from catalog.errors import ToolError
 from catalog.tools import BaseTool, Preview, register_tool
 

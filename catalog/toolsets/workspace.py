@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from catalog.context import Filesystem
+from catalog.core.filesystem import Seen
 from catalog.errors import FilesystemError, ToolError
-from catalog.filesystem import Seen
 from catalog.hunks import Division
 from catalog.tools import Preview, ToolContext, ToolResult, tool
 

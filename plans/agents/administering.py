@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from django.db import IntegrityError, transaction
 from django.db.models import Count, QuerySet
 
-from catalog import clock
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, sees_all
+from catalog.core import clock
+from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.facts import record
 from catalog.keyed import note_done
-from catalog.retries import retried
 from catalog.schemas import Problem, refuse
 from plans.agents.access import usable_by
 from plans.agents.reading import read_agent, read_change

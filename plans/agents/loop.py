@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from catalog.core.transactions import try_move
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.results import format_success_response
-from catalog.transitions import try_move
 from plans import claims, finishing
 from plans.agents import access, children, instructions, limits, sealing, telling
 from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult

@@ -10,7 +10,7 @@ from django.http import Http404
 
 from catalog import snapshot
 from catalog.access import NotAllowed, has_role
-from catalog.canonical import digest
+from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
 from catalog.idempotency import act_once
 from catalog.models import Category

@@ -11,8 +11,8 @@ from typing import Any
 from django.db import transaction
 
 from catalog import vault
+from catalog.core.transactions import retried
 from catalog.registry import get_tool
-from catalog.retries import retried
 from catalog.secret_keys import keyring
 from catalog.secrets import KEY, Secret, shown_text
 from catalog.vault import Place

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from catalog.canonical import parse_json
+from catalog.core.canonical_json import parse_json
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolgateError
 from catalog.export_shapes import one_object

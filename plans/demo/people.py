@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from catalog import clock, facts
+from catalog import facts
 from catalog.access import ADMINISTRATOR, OPERATOR, REVIEWER, VIEWER
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import ApiToken
 from catalog.tokens import create_token

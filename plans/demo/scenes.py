@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 
 from approvals.expiry import expire_due
-from catalog import clock
+from catalog.core import clock
 from catalog.models import ApiToken
 from plans.executing import executing
 from plans.models import Plan, Step

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from catalog.core.transactions import Moves
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
-from catalog.transitions import Moves
 from plans.invariants.base import Finding, Shelf, World, invariant, rows
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus
 from plans.unwitnessed import PUT_BACK

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
-from catalog import clock
 from catalog.context import ToolContext
+from catalog.core import clock
 from catalog.models import Call
 from catalog.secrets import scrub_words, shown_text
 from catalog.storable import clean

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from catalog.canonical import Json, parse_json
+from catalog.core.canonical_json import Json, parse_json
 from catalog.errors import ToolgateError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from django import template
 from django.utils.html import format_html
 
-from catalog import clock
+from catalog.core import clock
 from catalog.glyphs import split_hidden
 from catalog.words import say_duration
 

@@ -12,8 +12,8 @@ from approvals.models import ApprovalRequest, Delegation, Policy, PolicyRevision
 from approvals.policy import rule_of
 from approvals.requests import open_request
 from approvals.states import Verdict
-from catalog import clock
-from catalog.canonical import canonical_text
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
 from catalog.errors import ParameterError
 from catalog.models import Call, CallRequester, Implementation, Source, Tool, ToolVersion
 from catalog.results import Preview

@@ -6,7 +6,7 @@ import pytest
 
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
-from catalog import clock
+from catalog.core import clock
 from plans.models import Plan
 from tests.builders import act, call_of, make_plan, request_of, work_off
 from tests.rest import Rest, wrong_paths

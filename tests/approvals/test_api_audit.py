@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
-from catalog import clock
+from catalog.core import clock
 from tests.rest import Rest, wrong_paths
 
 

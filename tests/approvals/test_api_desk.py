@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from approvals.models import ApprovalRequest
-from catalog import clock
+from catalog.core import clock
 from tests.approvals.builders import set_rule
 from tests.rest import Rest, agent, wrong_paths
 

@@ -12,7 +12,7 @@ from django.test import Client
 from approvals.audit import Line, append
 from approvals.audit_export import FIELDS, harmless
 from approvals.models import AuditEntry
-from catalog.canonical import time_text
+from catalog.core.canonical_json import time_text
 
 pytestmark = pytest.mark.django_db
 

@@ -10,8 +10,8 @@ from approvals.audit_selectors import AuditFilters, entries_for, requests_told_o
 from approvals.desk import comment
 from approvals.requests import supersede
 from approvals.selectors import request_for
-from catalog import clock
 from catalog.access import NotAllowed, act_through
+from catalog.core import clock
 from catalog.models import ApiToken
 from tests.approvals.builders import ask
 from tests.conftest import person

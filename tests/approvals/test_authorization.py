@@ -20,7 +20,7 @@ from approvals.decisions import decide
 from approvals.grants import Terms, make
 from approvals.models import ApprovalRequest, Comment, Delegation, Grant, Review, Snooze
 from approvals.requests import withdraw
-from catalog import clock
+from catalog.core import clock
 from catalog.models import CallRequester, Tool
 from plans import slices
 from tests import counts

@@ -14,7 +14,7 @@ from approvals.models import ApprovalRequest, Policy
 from approvals.policy import rule_of
 from approvals.policy_terms import columns_of
 from approvals.requests import open_request
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call
 from tests.approvals.builders import approval, held_call, make_tool, rejection, set_rule
 

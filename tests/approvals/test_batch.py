@@ -9,7 +9,7 @@ from approvals import witness
 from approvals.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
 from approvals.decisions import undo
 from approvals.models import ApprovalRequest, AuditEntry, Review, Snooze
-from catalog import clock
+from catalog.core import clock
 from catalog.facts import Fact, fact
 from catalog.models import Call
 from tests.approvals.builders import ask, make_tool, refusal_at, set_rule

@@ -11,8 +11,8 @@ from approvals import chats, deliveries
 from approvals.addresses import read_address
 from approvals.deliveries import send_due
 from approvals.models import Delivery
-from catalog import clock
-from catalog.egress import NotSent
+from catalog.core import clock
+from catalog.core.egress import NotSent
 from catalog.errors import ParameterError
 from tests.approvals.builders import ask
 from tests.catalog.test_egress import taking

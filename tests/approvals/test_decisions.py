@@ -7,8 +7,8 @@ import pytest
 from approvals.decisions import apply_due, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.selectors import request_for
-from catalog import clock
 from catalog.access import NotAllowed
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests.approvals.builders import approval, ask, make_tool, refusal_at, rejection, set_rule

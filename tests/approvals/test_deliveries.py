@@ -28,7 +28,7 @@ from approvals.decisions import decide
 from approvals.deliveries import Sender, clear_deliveries, send_due
 from approvals.models import Delivery
 from approvals.notices import notice_of, plain
-from catalog import clock
+from catalog.core import clock
 from plans.ticker import Ticker
 from tests.approvals.builders import approval, ask, refusal_at, rejection
 from tests.catalog.test_egress import taking

@@ -9,7 +9,7 @@ from approvals.expiry import expire_due, expire_if_due, next_due
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import invalidate, withdraw
 from approvals.selectors import waiting_count
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests.approvals.builders import approval, ask, rejection, set_rule

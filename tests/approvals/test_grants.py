@@ -14,9 +14,9 @@ from approvals.grant_rows import covers
 from approvals.grants import Terms, make, revoke
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
 from approvals.proposals import propose
-from catalog import clock
 from catalog.access import NotAllowed
 from catalog.changes import change_tool
+from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from plans.calls import CallOrder, create_call
 from plans.models import Plan

@@ -19,7 +19,7 @@ from approvals.models import ApprovalRequest, Delegation, Grant, Instance, Polic
 from approvals.policy import rule_of
 from approvals.selectors import request_for
 from approvals.starts import consume
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Implementation, Tool, ToolVersion
 from plans import granted, starting

@@ -11,7 +11,7 @@ from approvals.addresses import decrypted
 from approvals.models import AuditEntry, Delivery, NotificationChoice
 from approvals.notices import KINDS, TITLES
 from approvals.notification_choices import MOST_ADDRESSES, change_choice
-from catalog import clock
+from catalog.core import clock
 from tests.approvals.builders import ask
 from tests.pages import Pages
 from tests.racing import at_once

@@ -11,7 +11,7 @@ from approvals.expiry import expire_due
 from approvals.models import Delivery, NotificationChoice
 from approvals.notify import after_quiet_hours
 from approvals.states import Verdict
-from catalog import clock
+from catalog.core import clock
 from catalog.facts import record
 from tests.approvals.builders import approval, ask, held_call, make_tool, rejection, set_rule
 

@@ -9,7 +9,7 @@ import pytest
 
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review, Round
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call
 from catalog.results import Preview
 from plans.calls import CallOrder, create_call

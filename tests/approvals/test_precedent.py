@@ -5,7 +5,7 @@ import pytest
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest
 from approvals.precedent import MOST_COMPARED, precedents_for, shape_of
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from catalog.models import Call
 from catalog.states import CallStatus
 from tests.approvals.builders import ask, make_tool, rejection

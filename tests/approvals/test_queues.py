@@ -17,8 +17,8 @@ from approvals.models import ApprovalRequest, Snooze
 from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins, needed_count
 from approvals.requests import withdraw
 from approvals.selectors import pending_for, queue_for, waiting_count, whole
-from catalog import clock
-from catalog.canonical import canonical_text
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
 from catalog.errors import ToolgateError
 from catalog.models import CallRequester
 from catalog.pages import PageAt

@@ -12,7 +12,7 @@ from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.starts import consume
 from approvals.verification import verify
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests import counts

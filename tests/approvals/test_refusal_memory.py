@@ -10,7 +10,7 @@ from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.refusals import refused_before
 from approvals.states import Verdict
-from catalog import clock
+from catalog.core import clock
 from plans import slices
 from plans.calls import CallOrder, create_call
 from plans.models import Plan

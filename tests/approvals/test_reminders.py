@@ -11,7 +11,7 @@ from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.reminders import remind_due
 from approvals.reminding import next_reminder
-from catalog import clock
+from catalog.core import clock
 from catalog.facts import Fact, fact
 from tests import counts
 from tests.approvals.builders import approval, ask, set_rule

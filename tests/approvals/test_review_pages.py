@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
 from approvals.several import several_of
-from catalog import clock
 from catalog.access import sees_all
+from catalog.core import clock
 from plans.models import Plan
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
 from tests.approvals.deciding import setback_on

@@ -14,8 +14,8 @@ from approvals.selectors import (
     status_sentence,
     waiting_count,
 )
-from catalog import clock
 from catalog.access import act_through, has_role, name_of, roles_of, sees_all
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call, CallRequester
 from tests.approvals.builders import approval, ask

@@ -12,7 +12,7 @@ from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision
 from approvals.policy import rule_of
 from approvals.starts import consume
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Tool, ToolVersion
 from tests.approvals.builders import approval, ask, binding_of, held_call, set_rule

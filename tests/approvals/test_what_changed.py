@@ -9,7 +9,7 @@ from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
 from approvals.requests import invalidate, supersede
 from approvals.sentences import after_expiry
-from catalog import clock
+from catalog.core import clock
 from catalog.results import Preview
 from plans.models import Plan
 from tests.approvals.builders import approval, ask, set_rule

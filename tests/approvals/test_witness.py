@@ -17,7 +17,7 @@ from approvals.models import AuditEntry, Instance
 from approvals.starts import consume
 from approvals.verification import verify
 from approvals.witness import Watch, note, refuse_to_start, restored, unwritable
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.facts import record
 from tests.approvals.builders import approval, ask, binding_of, held_call, make_tool

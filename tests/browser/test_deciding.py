@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review
-from catalog import clock
+from catalog.core import clock
 from tests.approvals.builders import approval, ask, make_tool, rejection
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, becomes, open_inbox

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.canonical import MAX_INTEGER, canonical_text, check_json, digest, parse_json, size_of, with_whole_numbers
+from catalog.core.canonical_json import (
+    MAX_INTEGER,
+    canonical_text,
+    check_json,
+    digest,
+    parse_json,
+    size_of,
+    with_whole_numbers,
+)
 from catalog.errors import MalformedJSON, TooLarge
 from tests.corpus import faults
 

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from catalog import clock
+from catalog.core import clock
 
 HOUR = timedelta(hours=1)
 pytestmark = [pytest.mark.db, pytest.mark.django_db]

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from catalog import clock
 from catalog.context import Budget, Deadline, Filesystem, Resources, ToolContext, Undone
+from catalog.core import clock
 
 
 class Closing:

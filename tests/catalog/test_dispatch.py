@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from catalog import clock
 from catalog.context import Deadline, Filesystem, Resources, ToolContext
+from catalog.core import clock
 from catalog.dispatch import CallFacts, Deny, Gate, Hold, Outcome, check, dispatch, run, standard_response
 from catalog.errors import (
     DataNotFound,

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from catalog.egress import NotSent, check_url, is_allowed, post
+from catalog.core.egress import NotSent, check_url, is_allowed, post
 from tests.corpus import faults
 
 PUBLIC = ["93.184.215.14", "8.8.8.8", "2606:4700:4700::1111"]

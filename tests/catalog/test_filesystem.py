@@ -14,10 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catalog import filesystem as filesystem_module
+from catalog.core import filesystem as filesystem_module
+from catalog.core.filesystem import MAX_FILE_BYTES, Filesystem, opened_folder, split_path
 from catalog.errors import FilesystemError
-from catalog.filesystem import MAX_FILE_BYTES, Filesystem
-from catalog.paths import opened_folder, split_path
 from tests import counts
 from tests.corpus import faults
 

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import OperationalError, connection, connections
 
-from catalog import clock
+from catalog.core import clock
 from catalog.models import IdempotencyKey
 from plans import services
 from plans.models import Plan

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from catalog import clock, outcomes
+from catalog import outcomes
+from catalog.core import clock
 from catalog.models import Call, Implementation
 from catalog.outcomes import outcomes_of, percentile
 from tests.approvals.builders import make_tool

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.search import index_changed
 from catalog.states import CallStatus

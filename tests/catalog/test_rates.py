@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from catalog.core.rate_limits import Rate, Ration, clear_buckets, count_use, give_back_use, parse_rates
 from catalog.errors import RateLimited, ToolDefinitionError
 from catalog.models import RateBucket
-from catalog.rates import Rate, Ration, clear_buckets, count_use, give_back_use, parse_rates
 from catalog.registry import rates_for
 from catalog.testing import clean_registry
 from catalog.tools import tool

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connection, transaction
 
-from catalog.batches import do_each
-from catalog.retries import TRIES, is_away, retried, retried_patiently
+from catalog.core.transactions import TRIES, do_each, is_away, retried, retried_patiently
 
 pytestmark = pytest.mark.db
 

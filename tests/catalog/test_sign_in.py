@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 from django.test import RequestFactory
 
-from catalog import clock, sign_in
+from catalog import sign_in
+from catalog.core import clock
 from catalog.errors import SignInThrottled
 from catalog.models import SignInCount
 from tests.racing import at_once

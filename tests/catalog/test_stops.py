@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from catalog import clock, dispatch
+from catalog import dispatch
 from catalog.context import Deadline, Filesystem, ToolContext
+from catalog.core import clock
 from catalog.stops import Stop
 from catalog.testing import clean_registry
 from catalog.tools import tool

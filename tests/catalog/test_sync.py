@@ -9,8 +9,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from approvals.models import AuditEntry
-from catalog import clock
 from catalog.changes import change_tool
+from catalog.core import clock
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.registry import register_tool
 from catalog.sync import sync_registered_tools

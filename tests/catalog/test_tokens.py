@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
 from catalog.tokens import authenticate, create_token

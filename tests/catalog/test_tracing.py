@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from catalog import otel, tracing
+from catalog.core import tracing
 from tests.builders import act, approve, call_of, make_plan, work_off
 from tests.corpus import faults
 from tests.rest import Rest
@@ -23,7 +23,7 @@ def spans(monkeypatch) -> InMemorySpanExporter:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(tracing, "tracer", otel.OtelTracer(provider))
+    monkeypatch.setattr(tracing, "tracer", tracing.OtelTracer(provider))
     return exporter
 
 
@@ -72,7 +72,7 @@ def test_without_a_collector_nothing_is_made(monkeypatch):
 def test_a_collector_without_the_packages_is_said(monkeypatch):
     """Serving goes on without spans."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    monkeypatch.setitem(sys.modules, otel.EXPORTER, None)
+    monkeypatch.setitem(sys.modules, tracing.EXPORTER, None)
     assert "extra otel" in tracing.start()
     assert tracing.tracer is None
 

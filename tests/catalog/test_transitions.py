@@ -7,11 +7,11 @@ import pytest
 from approvals.models import ApprovalRequest
 from approvals.states import MOVES as REQUEST_MOVES
 from approvals.states import RequestStatus
+from catalog.core.transactions import move, sources, try_move
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import TERMINAL, CallStatus
-from catalog.transitions import move, sources, try_move
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus
 from tests.approvals.builders import ask, held_call
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from catalog import clock
+from catalog.core import clock
 
 Kind = Literal["invoke", "ok", "fail", "info"]
 

@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
-from catalog import clock
+from catalog.core import clock
 from plans import recovery
 from plans.agents.settings import ToolFilter
 from plans.models import AgentRun, Plan, Step

@@ -10,7 +10,7 @@ import pytest
 from django.db import InterfaceError, OperationalError, ProgrammingError, connection
 from procrastinate.contrib.django import connector_params
 
-from catalog import problems
+from catalog.core import transactions
 from plans.models import Plan
 from tests.builders import make_plan, step
 from tests.corpus import faults
@@ -76,7 +76,7 @@ def test_it_is_logged_as_what_it_is(ada, caplog):
     rest = Rest(ada)
     with failing(AWAY[0]):
         rest.get("plans/")
-    [line] = [record for record in caplog.records if record.name == problems.log.name]
+    [line] = [record for record in caplog.records if record.name == transactions.log.name]
     assert (line.levelname, line.getMessage()) == ("WARNING", "The database was away: OperationalError")
 
 

@@ -10,8 +10,8 @@ from datetime import datetime
 import pytest
 import structlog
 
-from catalog.problems import log_unexpected
-from catalog.tracing import about, told
+from catalog.core.tracing import about, told
+from catalog.core.transactions import log_unexpected
 from config import logs
 from tests.builders import act, approve, make_plan, reject, work_off
 from tests.rest import Rest

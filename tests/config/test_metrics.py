@@ -11,7 +11,7 @@ from django.conf import settings as configured
 from django.db import DatabaseError, connection
 
 from approvals.models import ApprovalRequest
-from catalog import clock
+from catalog.core import clock
 from config import metrics
 from config.fresh import Fresh
 from plans import standing

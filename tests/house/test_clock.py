@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.source import PRODUCT, ROOT, modules, parse, where, write
 
-ASKS = {"catalog/clock.py", "tests/catalog/test_clock.py", "tests/conftest.py", "tests/builders.py"}
+ASKS = {"catalog/core/clock.py", "tests/catalog/test_clock.py", "tests/conftest.py", "tests/builders.py"}
 OWN_CLOCKS = {"timezone.now", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "time.time", "date.today"}
 
 
@@ -25,7 +25,7 @@ def own_clocks(root: Path) -> Iterator[str]:
 
 
 def test_nobody_else_reads_a_clock() -> None:
-    """`catalog.clock.now()` is there for it."""
+    """`catalog.core.clock.now()` is there for it."""
     assert list(own_clocks(ROOT)) == []
 
 
@@ -33,5 +33,5 @@ def test_nobody_else_reads_a_clock() -> None:
 def test_a_clock_is_found(tmp_path: Path, code: str) -> None:
     """Called or handed on; not in the module that may."""
     write(tmp_path, "plans/a.py", code)
-    write(tmp_path, "catalog/clock.py", code)
+    write(tmp_path, "catalog/core/clock.py", code)
     assert list(own_clocks(tmp_path)) == ["plans/a.py:1"]

@@ -21,7 +21,7 @@ def _speaks(call: ast.Call) -> bool:
 
 
 def test_no_exception_is_logged_with_its_message() -> None:
-    """`catalog.problems.log_unexpected` is there for it."""
+    """`catalog.core.transactions.log_unexpected` is there for it."""
     assert list(spoken_exceptions(ROOT)) == []
 
 

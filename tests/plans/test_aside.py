@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call
 from plans import executor as executors
 from plans import recovery

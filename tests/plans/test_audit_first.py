@@ -8,7 +8,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from approvals.witness import Watch, note
-from catalog import clock
+from catalog.core import clock
 from plans import engine
 from plans.engine import Turn
 from plans.models import Plan, Step

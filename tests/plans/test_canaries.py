@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import Client
 
 from approvals.queues import WAITING
-from catalog.canonical import canonical_text
+from catalog.core.canonical_json import canonical_text
 from plans import starting
 from plans.browse import PlanQuery
 from plans.fragments import _draw_inbox, _draw_plan

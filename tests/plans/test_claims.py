@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from django.db import connection, transaction
 
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus

@@ -9,7 +9,7 @@ import pytest
 from approvals import caps
 from approvals.decisions import decide
 from approvals.models import Grant, GrantUse
-from catalog import clock
+from catalog.core import clock
 from plans import slices
 from plans.models import Plan
 from plans.services import Requester, start_plan

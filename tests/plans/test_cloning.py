@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from catalog import clock
 from catalog.access import NotAllowed
+from catalog.core import clock
 from catalog.errors import ToolError
 from plans.changing import change_plan, read_change
 from plans.cloning import clone_plan, document_of, kin_of

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from approvals import expiry
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from plans import engine, looks
 from plans.calls import CallOrder, create_call

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from approvals.models import AuditEntry
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import DeadlineExceededError
 from catalog.models import Call
 from catalog.tools import ToolContext

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, transaction
 
 from approvals import audit, decisions, expiry, requests
 from approvals.models import AuditEntry
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call
 from plans import claims, engine, events, finishing, recovery
 from plans.calls import CallOrder, create_call

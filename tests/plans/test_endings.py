@@ -8,7 +8,7 @@ from django.db import transaction
 
 from approvals.decisions import Decision, decide, undo
 from approvals.states import Verdict
-from catalog import batches, clock
+from catalog.core import clock, transactions
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans import endings
@@ -149,6 +149,6 @@ def test_a_plan_that_was_given_more_time_is_not_ended(stage, ada, monkeypatch):
         Plan.objects.filter(pk=plan.pk).update(deadline_at=now + timedelta(seconds=60))
         return sum(map(end, plans))
 
-    monkeypatch.setattr(batches, "do_each", retry_first)
+    monkeypatch.setattr(transactions, "do_each", retry_first)
     assert endings.end_overdue_plans(now) == 0
     assert Plan.objects.get(pk=plan.pk).status == "in_progress"

@@ -13,7 +13,7 @@ from approvals import witness
 from approvals.models import AuditEntry, Grant
 from approvals.verification import verify
 from approvals.witness import note, restored
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.models import Tool
 from plans import engine

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from catalog import clock
+from catalog.core import clock
 from plans.event_words import SAYERS, line_of
 from plans.events import EVENT_TYPES
 from plans.models import Event

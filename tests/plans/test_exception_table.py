@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from catalog import clock
 from catalog import context as contexts
 from catalog.context import Filesystem, ToolContext
+from catalog.core import clock
 from catalog.errors import (
     DeadlineExceededError,
     PromptEvaluationError,

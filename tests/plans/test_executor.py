@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 
 from approvals import decisions, expiry
 from approvals.models import ApprovalRequest
-from catalog import clock
+from catalog.core import clock
 from catalog.dispatch import Outcome
 from catalog.idempotency import HOURS_KEPT
 from catalog.models import Call, IdempotencyKey

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from catalog import clock, snapshot
+from catalog import snapshot
+from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import CatalogState, Tool
 from catalog.results import ToolResult

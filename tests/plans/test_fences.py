@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import clock
 from catalog.context import Filesystem, ToolContext
+from catalog.core import clock
 from catalog.models import Call
 from plans import engine, recovery
 from plans.engine import Turn

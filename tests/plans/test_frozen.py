@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from procrastinate.contrib.django import connector_params
 
-from catalog import clock
-from catalog.retries import is_locked, waiting_briefly
+from catalog.core import clock
+from catalog.core.transactions import is_locked, waiting_briefly
 from plans import engine, events
 from plans.controls import pause_plan
 from plans.models import Plan, Step

@@ -13,8 +13,9 @@ from approvals.eligibility import may_decide
 from approvals.grants import revoke
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.selectors import request_for
-from catalog import clock, snapshot
+from catalog import snapshot
 from catalog.changes import change_tool
+from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from plans import engine, recovery
 from plans.calls import CallOrder, create_call

@@ -5,7 +5,7 @@ from queue import Empty
 import pytest
 from django.db import connection
 
-from catalog import clock
+from catalog.core import clock
 from plans import carriers, looks, ticker
 from plans.hints import Hints
 from tests.builders import act, make_plan

@@ -6,7 +6,7 @@ import pytest
 from django.db.models import F
 
 from approvals.models import ApprovalRequest
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from plans.inputs import give_input
 from plans.models import Plan

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from catalog import clock
+from catalog.core import clock
 from plans import engine, leases, recovery
 from plans.models import Plan
 from tests.builders import act, make_plan, step_of

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call, RateBucket
 from plans import engine
 from plans.controls import pause_plan, resume_plan

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import clock
+from catalog.core import clock
 from plans.endings import end_overdue_plans
 from plans.models import Plan
 from plans.picture import draw

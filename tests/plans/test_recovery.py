@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.models import AuditEntry, PolicyRevision
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from plans import carriers, engine, lost_leases, recovery
 from plans.controls import cancel_plan

@@ -5,7 +5,7 @@ import logging
 import pytest
 from django.db import transaction
 
-from catalog import tracing
+from catalog.core import tracing
 from plans import engine, reports
 from plans.engine import Turn
 from plans.models import Step

@@ -13,7 +13,7 @@ from approvals.decisions import decide, undo
 from approvals.desk import claim, comment, delegate, release, snooze
 from approvals.models import ApprovalRequest
 from approvals.selectors import waiting_count
-from catalog import clock
+from catalog.core import clock
 from plans import request_changes
 from plans.feed import Feed
 from plans.request_changes import Look, look

@@ -7,7 +7,7 @@ import pytest
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
-from catalog import clock
+from catalog.core import clock
 from plans import engine
 from plans.executor import Executor
 from plans.models import Plan, Step

@@ -11,8 +11,8 @@ from django.db import connection, transaction
 from approvals import witness
 from approvals.models import AuditEntry
 from approvals.states import Verdict
-from catalog import clock
-from catalog.canonical import time_text
+from catalog.core import clock
+from catalog.core.canonical_json import time_text
 from catalog.models import Call, Tool
 from catalog.registry import get_tool
 from catalog.testing import clean_registry

@@ -7,7 +7,7 @@ import pytest
 
 from approvals.caps import Asking, TooManyWaiting, look_for_room
 from approvals.models import ApprovalRequest
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call
 from plans.calls import CallOrder, create_call
 from plans.models import Plan, Step

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from approvals.models import AuditEntry
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.models import Call
 from plans import carriers, engine, recovery

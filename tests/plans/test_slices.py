@@ -12,7 +12,7 @@ from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import withdraw
 from approvals.selectors import pending_for, waiting_count
 from approvals.states import Verdict
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from plans import engine, slices

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from approvals import expiry, requests
 from approvals.models import ApprovalRequest, PolicyRevision
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call, CatalogState, Tool
 from catalog.registry import register_tool
 from catalog.results import Preview

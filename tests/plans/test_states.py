@@ -11,10 +11,10 @@ from django.db import models
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog import states as call_states
+from catalog.core.transactions import move, sources, try_move
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus
-from catalog.transitions import move, sources, try_move
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 from tests.approvals.builders import ask, held_call

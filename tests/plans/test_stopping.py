@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from approvals.models import AuditEntry
-from catalog import clock
-from catalog.filesystem import Filesystem
+from catalog.core import clock
+from catalog.core.filesystem import Filesystem
 from catalog.models import Call
 from plans import carriers
 from plans import executor as executors

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog import clock
+from catalog.core import clock
 from catalog.models import RateBucket
 from plans.picture import draw
 from plans.timeline import Interval, Kind, Tick, Timeline, draw_timeline

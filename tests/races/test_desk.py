@@ -10,8 +10,8 @@ from approvals.desk import claim, delegate, release, snooze
 from approvals.models import ApprovalRequest, AuditEntry, Delegation, Review, Snooze
 from approvals.requests import withdraw
 from approvals.verification import verify
-from catalog import clock
 from catalog.access import NotAllowed
+from catalog.core import clock
 from catalog.errors import Conflict
 from tests import counts
 from tests.approvals.builders import approval, ask, hand

@@ -6,7 +6,7 @@ import pytest
 
 from approvals import decisions
 from approvals.models import ApprovalRequest
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans import engine, recovery

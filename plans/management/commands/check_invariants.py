@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError
 
-from catalog import clock
+from catalog.core import clock
 from plans.invariants.base import CannotCheck, Invariant, World
 from plans.invariants.checking import Report, Result, check_invariants
 

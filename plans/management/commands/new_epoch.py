@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from approvals.epochs import Begun, begin_epoch
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import ParameterError
 from plans.management.commands.serve import refuse_without_migrations
 from plans.recovery import give_up_leases, take_back_lost_steps

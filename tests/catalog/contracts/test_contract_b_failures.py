@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from catalog import clock
 from catalog.context import Deadline, Filesystem, ToolContext
+from catalog.core import clock
 from catalog.dispatch import check, run
 from catalog.errors import (
     DeadlineExceededError,

@@ -5,7 +5,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from catalog import clock, registry
+from catalog import registry
+from catalog.core import clock
 from catalog.models import Call
 from catalog.testing import clean_registry
 from catalog.tools import ToolContext, tool

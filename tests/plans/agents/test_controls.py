@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from plans import engine

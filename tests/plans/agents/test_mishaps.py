@@ -8,8 +8,8 @@ import pytest
 
 from approvals.decisions import Decision, decide
 from approvals.states import Verdict
-from catalog import clock
 from catalog.access import NotAllowed
+from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call
 from plans import claims, engine

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from catalog import clock, snapshot
+from catalog import snapshot
+from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.tools import ToolContext
 from plans.agents import limits, loop, offering, speaking, turns, wire

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from catalog import clock
 from catalog.context import Deadline, ToolContext
+from catalog.core import clock
 from catalog.models import Call
 from plans.models import ModelUse
 from plans.planner import asking

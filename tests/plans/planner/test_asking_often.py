@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call
 from plans.planner import drafts
 from plans.planner.steps import MOST_QUERIES, Place, steps_of_queries

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from catalog import clock
+from catalog.core import clock
 from catalog.models import Call
 from plans import engine, recovery
 from plans.changing import change_plan, read_change

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from catalog import clock
+from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from plans import engine
 from plans.controls import cancel_plan, pause_plan, resume_plan

@@ -1,17 +1,37 @@
-"""Doing a whole transaction again when the database asks for that: a deadlock, or a serialization that failed.
+"""Transactions: run again after a deadlock, one for each of many items, and conditional moves of a status.
 
-What is done again must have no effect outside the database; inside an outer transaction nothing is, for that one is
-lost too. Here is also what is known of a database that could not be asked at all.
+What is run again must have no effect outside the database; inside an outer transaction nothing is, for that one is
+lost too. A status moves outside the hot path only by a conditional UPDATE that wins or raises Conflict. Here is also
+what is known of a database that is away, and how an unexpected exception is logged.
 """
 
+import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from django.db import DatabaseError, Error, InterfaceError, OperationalError, connection
+from django.db import DatabaseError, Error, InterfaceError, OperationalError, connection, models
+
+from catalog.core.tracing import told
+from catalog.errors import Conflict
+
+log = logging.getLogger("toolgate.api")
+
+
+def log_unexpected(error: BaseException) -> None:
+    """Log where an exception came from. Its message is left out: it may hold arguments.
+
+    A database that is away, or a row of it that is locked, is expected: that is a warning.
+    """
+    name, away = type(error).__name__, isinstance(error, Exception) and is_away(error)
+    where = "".join(traceback.format_tb(error.__traceback__))
+    words, level = ("The database was away: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
+    log.log(level, words, name, extra=told(stack=where))
+
 
 ArgumentsP = ParamSpec("ArgumentsP")
 ResultT = TypeVar("ResultT")
@@ -93,3 +113,58 @@ def waiting_briefly() -> Iterator[None]:
         # One that fails has no connection left, or an outer transaction that takes it back.
         with suppress(Error), connection.cursor() as cursor:
             cursor.execute("RESET lock_timeout")
+
+
+ItemT = TypeVar("ItemT")
+
+
+def do_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
+    """Do `act` to every item, in a transaction of its own; return how often it said yes.
+
+    One that fails is logged and left for the next time, and so is one whose lock is someone else's for half a second:
+    a process may have frozen with it. Raises OperationalError and InterfaceError: a database that is gone is gone for
+    all.
+    """
+    due = list(items)
+    if not due:
+        return 0
+    with waiting_briefly():
+        return sum(_is_done(act, item) for item in due)
+
+
+def _is_done(act: Callable[[ItemT], object], item: ItemT) -> bool:
+    try:
+        return bool(retried(act)(item))
+    except Exception as error:
+        if is_away(error) and not is_locked(error):
+            raise
+        log_unexpected(error)
+        return False
+
+
+Moves = dict[str, frozenset[str]]
+
+
+def sources(moves: Moves, to: str) -> list[str]:
+    """Return the statuses from which `to` may be reached, in the table's order."""
+    return [status for status, targets in moves.items() if to in targets]
+
+
+def try_move(queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> int:
+    """Move the rows of `queryset` that may move to `to`; return how many did."""
+    allowed = sources(queryset.model.MOVES, to)
+    return queryset.filter(status__in=allowed).update(status=to, **fields)
+
+
+def move_row(row: "models.Model", queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> None:
+    """Move the one row of `queryset`, which is `row`, and let `row` say so. Raises what `move` raises."""
+    move(queryset, to=to, **fields)
+    for name, value in {"status": to, **fields}.items():
+        setattr(row, name, value)
+
+
+def move(queryset: "models.QuerySet[Any]", *, to: str, otherwise: str = "", **fields: Any) -> None:
+    """Move exactly one row to `to`. Raises Conflict, in the words of `otherwise`, when its status does not allow it."""
+    if try_move(queryset, to=to, **fields) != 1:
+        noun = queryset.model._meta.verbose_name
+        raise Conflict(otherwise or f"This {noun} cannot become {to.replace('_', ' ')} now: its state has changed.")

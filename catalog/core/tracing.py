@@ -1,8 +1,9 @@
-"""What work belongs to: the ids that its log lines carry, and the W3C trace that goes on with it.
+"""The ids that log lines carry, and the W3C trace that a request or plan goes on with.
 
 A trace comes in with a request (`traceparent`) or begins here; plans keep it, so that steps which run later, also in
 another process, belong to it. Spans are made where the packages of the extra `otel` are installed and the standard
-variable OTEL_EXPORTER_OTLP_ENDPOINT names a collector; without them everything here costs next to nothing.
+variable OTEL_EXPORTER_OTLP_ENDPOINT names a collector; without them everything here costs next to nothing. Attributes
+are ids, names of tools, levels and outcomes: never arguments, results or messages.
 """
 
 import os
@@ -12,7 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from importlib import import_module
+from os import environ
 from typing import Protocol, cast
+
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
 TRACEPARENT_LENGTH = 55
@@ -24,7 +33,7 @@ _parent: ContextVar[str] = ContextVar("toolgate_traceparent", default="")
 
 
 class Tracer(Protocol):
-    """Who makes spans; `catalog.otel` has the one there is."""
+    """Who makes spans; `catalog.core.tracing` has the one there is."""
 
     def span(self, name: str, ids: Ids, parent: str) -> AbstractContextManager[None]:
         """Open a span under the present one, or under the one that a traceparent names."""
@@ -45,7 +54,7 @@ def start() -> str:
     if tracer is not None or not any(os.environ.get(name) for name in ENDPOINTS):
         return ""
     try:
-        tracer = cast("Tracer", import_module("catalog.otel").exporting_tracer())
+        tracer = cast("Tracer", import_module("catalog.core.tracing").exporting_tracer())
     except ImportError:
         return "A collector for traces is named, but the packages of the extra otel are not installed."
     return ""
@@ -109,3 +118,53 @@ def note(**ids: str | int) -> None:
     """Add attributes to the span that is open here, where spans are made."""
     if tracer is not None:
         tracer.note(ids)
+
+
+EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+KINDS = {"request": SpanKind.SERVER}
+_propagator = TraceContextTextMapPropagator()
+
+
+class OtelTracer:
+    """Makes spans with one provider; attributes are led by `toolgate.`, unless their names have a dot already."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._tracer = provider.get_tracer("toolgate")
+
+    @contextmanager
+    def span(self, name: str, ids: Ids, parent: str) -> Iterator[None]:
+        """Open a span under the present one, or under the one that a traceparent names."""
+        context = _propagator.extract({"traceparent": parent}) if parent else None
+        # What was raised is not recorded: its message may hold arguments.
+        with self._tracer.start_as_current_span(
+            name,
+            context,
+            KINDS.get(name, SpanKind.INTERNAL),
+            _named(ids),
+            record_exception=False,
+            set_status_on_exception=False,
+        ):
+            yield
+
+    def note(self, ids: Ids) -> None:
+        """Add attributes to the present span."""
+        trace.get_current_span().set_attributes(_named(ids))
+
+    def traceparent(self) -> str:
+        """Return the present span as a traceparent, empty when there is none."""
+        carrier: dict[str, str] = {}
+        _propagator.inject(carrier)
+        return carrier.get("traceparent", "")
+
+
+def _named(ids: Ids) -> dict[str, str | int]:
+    return {name if "." in name else f"toolgate.{name}": value for name, value in ids.items()}
+
+
+def exporting_tracer() -> OtelTracer:
+    """Return a tracer whose spans go to the collector that the standard variables name. Raises ImportError."""
+    exporter = import_module(EXPORTER).OTLPSpanExporter()
+    named = {} if environ.get("OTEL_SERVICE_NAME") else {"service.name": "toolgate"}
+    provider = TracerProvider(resource=Resource.create(named))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return OtelTracer(provider)
