@@ -16,8 +16,8 @@ from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import EFFECTS, FAIL, UNSET, Decision, below, refused
 from catalog.access import NotAllowed
 from catalog.core.canonical_json import parse_json
-from catalog.diffs import Change
 from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError
+from catalog.text.diff import Change
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

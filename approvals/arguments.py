@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from catalog.glyphs import count_hidden
-from catalog.lookalikes import odd_words
-from catalog.opaque import Opaque, opaque_in
-from catalog.truth import claims_in, truth_of
+from catalog.text.safety import Opaque, claims_in, count_hidden, odd_words, opaque_in, truth_of
 
 if TYPE_CHECKING:
     from approvals.revealing import SecretField

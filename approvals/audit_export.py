@@ -16,7 +16,7 @@ from approvals.audit import Line, append
 from approvals.audit_selectors import AuditFilters, entries_for, entries_in
 from approvals.models import AuditEntry
 from catalog.core.canonical_json import time_text
-from catalog.glyphs import split_hidden
+from catalog.text.safety import split_hidden
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

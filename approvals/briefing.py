@@ -29,10 +29,9 @@ from approvals.twins import twins_of
 from catalog.access import name_of, sees_all
 from catalog.core import clock
 from catalog.definitions import Reversibility
-from catalog.diffs import MOST_DRAWN, Change, diff_texts
-from catalog.hunks import Division, Hunk
 from catalog.privacy import Hidden
 from catalog.secrets import KEY, in_words
+from catalog.text.diff import MOST_DRAWN, Change, Division, Hunk, diff_texts
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

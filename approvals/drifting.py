@@ -9,9 +9,9 @@ from typing import Any
 from approvals.arguments import as_lines, as_text
 from approvals.models import ApprovalRequest, Round
 from approvals.requests import Change, change_before
-from catalog import diffs
 from catalog.access import name_of
 from catalog.secrets import in_words
+from catalog.text import diff
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Drifted:
     change: Change
 
     @property
-    def rows(self) -> diffs.Change | None:
+    def rows(self) -> diff.Change | None:
         """Both sides, line by line; None where both read the same."""
-        rows = diffs.diff_texts(_as_lines(self.change.before), _as_lines(self.change.after))
+        rows = diff.diff_texts(_as_lines(self.change.before), _as_lines(self.change.after))
         return rows if rows.added or rows.removed else None
 
 
@@ -33,7 +33,7 @@ class Revised:
 
     who: str
     at: datetime
-    rows: diffs.Change
+    rows: diff.Change
 
 
 def drifted(request: ApprovalRequest) -> Drifted | None:
@@ -42,11 +42,11 @@ def drifted(request: ApprovalRequest) -> Drifted | None:
     return Drifted(change) if change else None
 
 
-def seen_before(request: ApprovalRequest, seen_digest: str) -> diffs.Change | None:
+def seen_before(request: ApprovalRequest, seen_digest: str) -> diff.Change | None:
     """Return what changed since somebody looked at a request, by the digest that they saw; None when it was not its."""
     rounds = {each.digest: each for each in request.rounds.all()}
     seen, now = rounds.get(seen_digest), rounds.get(request.digest)
-    return diffs.diff_texts(_as_lines(seen), _as_lines(now)) if seen and now and seen != now else None
+    return diff.diff_texts(_as_lines(seen), _as_lines(now)) if seen and now and seen != now else None
 
 
 def revised(request: ApprovalRequest) -> Revised | None:
@@ -56,7 +56,7 @@ def revised(request: ApprovalRequest) -> Revised | None:
     if first.arguments == now.arguments:
         return None
     editors = dict.fromkeys(name_of(each.editor) for each in rounds if each.editor and each.number <= now.number)
-    rows = diffs.diff_texts(as_lines(first.arguments_json), as_lines(now.arguments_json))
+    rows = diff.diff_texts(as_lines(first.arguments_json), as_lines(now.arguments_json))
     return Revised(" and ".join(editors), now.created_at, rows)
 
 

@@ -14,9 +14,9 @@ from approvals.drifting import effect_lines
 from approvals.edits import Edit, check_edit
 from approvals.models import ApprovalRequest
 from approvals.selectors import current_round
-from catalog.diffs import Change, diff_texts
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
+from catalog.text.diff import Change, diff_texts
 from catalog.writing import Writing
 
 if TYPE_CHECKING:

@@ -28,13 +28,13 @@ from catalog.core.canonical_json import canonical_text
 from catalog.definitions import Tool
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.facts import record
-from catalog.hunks import Division
 from catalog.models import Call
 from catalog.registry import get_tool
 from catalog.results import Preview
 from catalog.secrets import Secret, shown_text
 from catalog.snapshot import CallableTool
 from catalog.states import CallStatus
+from catalog.text.diff import Division
 from catalog.vault import Place
 
 if TYPE_CHECKING:

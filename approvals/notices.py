@@ -10,8 +10,8 @@ from approvals.models import ApprovalRequest, Delivery
 from approvals.states import Verdict
 from catalog.access import name_of
 from catalog.core.canonical_json import time_text
-from catalog.glyphs import split_hidden
 from catalog.models import Call
+from catalog.text.safety import split_hidden
 
 MOST = 80
 TITLES: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from catalog.glyphs import split_hidden
+from catalog.text.safety import split_hidden
 from catalog.words import STATUSES, Word
 from plans.drafting import Writing
 from plans.graph import Edge, Graph, Node

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from django.conf import settings
 
 from catalog.core import clock
-from catalog.glyphs import split_hidden
+from catalog.text.safety import split_hidden
 from catalog.words import say_duration
 from plans.picture import Picture, StepPicture
 from plans.states import StepStatus

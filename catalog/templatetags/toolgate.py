@@ -14,9 +14,8 @@ from catalog import secrets, words
 from catalog.access import name_of
 from catalog.charts import spark_path
 from catalog.core import clock
-from catalog.diffs import Row, beside, diff_texts, drawn
-from catalog.glyphs import count_hidden, split_hidden
-from catalog.truth import Shown, is_plain, truth_of
+from catalog.text.diff import Row, beside, diff_texts, drawn
+from catalog.text.safety import Shown, count_hidden, is_plain, split_hidden, truth_of
 from catalog.usage import Usage
 
 register = template.Library()

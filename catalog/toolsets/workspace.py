@@ -7,7 +7,7 @@ from pydantic import Field
 from catalog.context import Filesystem
 from catalog.core.filesystem import Seen
 from catalog.errors import FilesystemError, ToolError
-from catalog.hunks import Division
+from catalog.text.diff import Division
 from catalog.tools import Preview, ToolContext, ToolResult, tool
 
 FilePath = Annotated[str, Field(description="Path of the file, relative to the workspace", max_length=1024)]

@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import format_html
 
 from catalog.core import clock
-from catalog.glyphs import split_hidden
+from catalog.text.safety import split_hidden
 from catalog.words import say_duration
 
 register = template.Library()

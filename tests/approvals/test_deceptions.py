@@ -14,7 +14,7 @@ import pytest
 from approvals.arguments import warnings_about
 from approvals.models import ApprovalRequest, Round
 from catalog.core.canonical_json import canonical_text
-from catalog.glyphs import is_hidden
+from catalog.text.safety import is_hidden
 from tests import counts
 from tests.approvals.builders import ask
 from tests.approvals.deceptions import CANARY, DECEPTIONS, Deception

@@ -14,9 +14,9 @@ from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.states import Verdict
 from approvals.verification import verify
 from catalog.access import NotAllowed
-from catalog.diffs import Comparison
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
+from catalog.text.diff import Comparison
 from plans.models import Plan
 from tests.approvals.builders import refusal_at, set_rule
 from tests.builders import call_of, events_of, make_plan, request_of, step, step_of, work_off

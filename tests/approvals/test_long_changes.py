@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.diffs import MOST_DRAWN
+from catalog.text.diff import MOST_DRAWN
 from tests.builders import make_plan, request_of, work_off, write_step
 from tests.pages import Pages
 

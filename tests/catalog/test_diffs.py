@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.diffs import MOST_DRAWN, beside, diff_texts, drawn
+from catalog.text.diff import MOST_DRAWN, beside, diff_texts, drawn
 
 
 def rebuilt(before: str, after: str) -> tuple[list[str], list[str]]:

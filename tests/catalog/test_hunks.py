@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.diffs import joined, lines_of
-from catalog.hunks import Division
+from catalog.text.diff import Division, joined, lines_of
 
 LINES = st.lists(st.sampled_from(["a", "b", "", "end"]), max_size=40)
 TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))

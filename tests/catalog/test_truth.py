@@ -4,9 +4,7 @@ import base64
 
 import pytest
 
-from catalog.lookalikes import odd_words
-from catalog.opaque import opaque_in
-from catalog.truth import claims_in, truth_of
+from catalog.text.safety import claims_in, odd_words, opaque_in, truth_of
 
 PLAIN = [
     "hello world",

@@ -6,7 +6,7 @@ import pytest
 
 from approvals import desk
 from approvals.models import ApprovalRequest
-from catalog.glyphs import is_hidden
+from catalog.text.safety import is_hidden
 from plans import slices
 from plans.models import Plan
 from tests.builders import act, make_plan, reject, request_of, work_off

@@ -1,0 +1,318 @@
+"""Detection of what in a text hides, imitates or cannot be read, for pages on which people decide.
+
+Found are characters that do not show, words that may be read as others, long runs of encoded data, long stretches of
+nothing, heaps of marks, and claims that only Toolgate could make. Changes no text.
+"""
+
+import base64
+import binascii
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+# Whatever is not plain ASCII is looked at; line feed and tab are layout, not hiding.
+_SUSPECT = re.compile(r"[^ -~\n\t]")
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+# Letters, marks and symbols by category, yet drawn as nothing at all.
+_BLANK_RANGES = (
+    (0x034F, 0x034F),  # combining grapheme joiner
+    (0x115F, 0x1160),  # Hangul fillers
+    (0x17B4, 0x17B5),  # Khmer inherent vowels
+    (0x180B, 0x180F),  # Mongolian variation selectors
+    (0x2800, 0x2800),  # blank Braille pattern
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),  # variation selectors, which have carried smuggled text
+    (0xFFA0, 0xFFA0),
+    (0xE0100, 0xE01EF),
+)
+
+
+class Piece(NamedTuple):
+    """A run of visible text, or one hidden character spelled out as U+XXXX."""
+
+    text: str
+    hidden: bool
+
+
+def is_hidden(character: str) -> bool:
+    """Tell whether a reader could miss this character or be misled by it."""
+    code = ord(character)
+    return unicodedata.category(character) in _HIDDEN_CATEGORIES or any(
+        first <= code <= last for first, last in _BLANK_RANGES
+    )
+
+
+def split_hidden(text: str) -> list[Piece]:
+    """Cut text into visible runs and spelled-out hidden characters, in order."""
+    pieces: list[Piece] = []
+    shown = 0
+    for match in _SUSPECT.finditer(text):
+        if not is_hidden(match[0]):
+            continue
+        if match.start() > shown:
+            pieces.append(Piece(text[shown : match.start()], hidden=False))
+        pieces.append(Piece(f"U+{ord(match[0]):04X}", hidden=True))
+        shown = match.end()
+    if shown < len(text):
+        pieces.append(Piece(text[shown:], hidden=False))
+    return pieces
+
+
+def count_hidden(text: str) -> int:
+    """Count the characters that `split_hidden` would spell out."""
+    return sum(is_hidden(match[0]) for match in _SUSPECT.finditer(text))
+
+
+def _letters(codes: str) -> frozenset[str]:
+    return frozenset(chr(int(code, 16)) for code in codes.split())
+
+
+# Written together in everyday texts, and looking like nothing in the Latin alphabet.
+_EAST = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"})
+# Drawn as a Latin letter or digit by most fonts; of each script only the letters that deceive.
+_IMITATIONS = {
+    "CYRILLIC": _letters(
+        "0405 0406 0408 0410 0412 0415 0417 041A 041C 041D 041E 0420 0421 0422 0425 042C 0430 0433 0435 0437 "
+        "0438 043E 043F 0440 0441 0442 0443 0445 044C 0455 0456 0458 0475 04AE 04BB 0501 051B 051D"
+    ),
+    "GREEK": _letters(
+        "0391 0392 0395 0396 0397 0399 039A 039C 039D 039F 03A1 03A4 03A5 03A7 03B1 03B3 03B9 03BA 03BD 03BF "
+        "03C1 03C4 03C5 03C7 03F2 03F3"
+    ),
+    "ARMENIAN": _letters("053C 054D 0555 0570 0572 0575 0578 057D 0581 0584 0585"),
+    "CHEROKEE": _letters(
+        "13A0 13A1 13A2 13AA 13AB 13AC 13B3 13B7 13BB 13C0 13C2 13C3 13D4 13DA 13DE 13DF 13E2 13E6 13F4 A4D0"
+    ),
+    "COPTIC": _letters("2C8E 2C92 2C94 2C98 2C9A 2C9E 2C9F 2CA2 2CA3 2CA4 2CA5 2CA6 2CAC"),
+    "LISU": _letters(
+        "A4D0 A4D1 A4D2 A4D3 A4D4 A4D6 A4D7 A4D9 A4DA A4DB A4DC A4DD A4DE A4DF A4E0 A4E1 A4E2 A4E3 A4E4 A4E5 "
+        "A4E6 A4E7 A4E8 A4E9 A4EA A4EB A4EC A4EE A4EF A4F0 A4F1 A4F2 A4F3 A4F4"
+    ),
+}
+_LATIN_IMITATIONS = _letters(
+    "0131 0196 01BD 01C0 0237 0251 0261 0262 0269 026A 0274 027E 0280 028B 028F 0299 029C 029F 2170 2174 "
+    "2179 217C 217D 217E 217F"
+)
+# Part of texts in every script.
+_NO_SCRIPT = frozenset({"MODIFIER", "COMBINING", "MICRO", "OHM", "FEMININE", "MASCULINE", "DIGIT", "SUPERSCRIPT"})
+# What imitates the marks by which paths, addresses and commands are read.
+MARKS = re.compile(
+    "[\u2044\u2215\u29f8\u29f5\ufe68\u2024\ua789\u2236\uff20\u01c3\u2223\u2016\u201a\u02d0\u05f4\u037e\u2212\ufe63\uff0d\u2010\u2011\u2027]"
+    # These belong to East Asian texts; between ASCII characters they imitate.
+    "|(?:(?<=[!-~])[\uff0f\uff3c\uff0e\u3002\uff1a\uff1b\uff06\uff5c\u30fb\u2039\u203a]|[\uff0f\uff3c\uff0e\u3002\uff1a\uff1b\uff06\uff5c\u30fb](?=[!-~]))"
+)
+# Letters in circles and squares are symbols to Unicode; people read them.
+_WORD = re.compile("[\\w\u2460-\u24ff\U0001f130-\U0001f189]+")
+
+
+@dataclass(frozen=True, slots=True)
+class OddWord:
+    """A word from `start` to `end` that may be read as another, and why in words."""
+
+    start: int
+    end: int
+    why: str
+
+
+def odd_words(text: str) -> list[OddWord]:
+    """Return the words of a text that may be read as others, in order."""
+    return [] if text.isascii() else sorted(_odd_words(text), key=lambda word: word.start)
+
+
+def _odd_words(text: str) -> Iterator[OddWord]:
+    end = 0
+    for line in text.splitlines(keepends=True):
+        start, end = end, end + len(line)
+        if line.isascii():
+            continue
+        native = {script_of(each) for each in line if _is_plain_native(each)}
+        for found in _WORD.finditer(line):
+            why = "" if found[0].isascii() else _why(found[0], native)
+            if why:
+                yield OddWord(start + found.start(), start + found.end(), why)
+        for found in MARKS.finditer(line):
+            name = unicodedata.name(found[0], "").lower()
+            yield OddWord(start + found.start(), start + found.end(), f"U+{ord(found[0]):04X} {name}")
+
+
+def _why(word: str, native: set[str]) -> str:
+    """Say why a word is odd; empty when it is not. `native` are the scripts that the line is truly written in."""
+    styled = [each for each in word if _is_styled(each)]
+    if styled:
+        return _said(styled, "other forms of plain letters")
+    scripts = {script for script in map(script_of, word) if script}
+    families = {"EAST" if script in _EAST else script for script in scripts} or {""}
+    if len(families) > 1 and families != {"EAST", "LATIN"}:
+        strangers = [each for each in word if script_of(each) not in ("", "LATIN")] or list(word)
+        spelled = ", ".join(dict.fromkeys(f"U+{ord(each):04X}" for each in strangers[:4]))
+        return f"mixes {' and '.join(sorted(each.capitalize() for each in families))}: {spelled}"
+    script = next(iter(families))
+    if script == "LATIN":
+        return _said([each for each in word if each in _LATIN_IMITATIONS], "imitates other letters")
+    imitates = script in _IMITATIONS and script not in native
+    return _said(list(word), f"is {script.capitalize()}, not Latin") if imitates else ""
+
+
+def _said(characters: list[str], what: str) -> str:
+    spelled = ", ".join(dict.fromkeys(f"U+{ord(each):04X}" for each in characters[:4] if not each.isascii()))
+    return f"{what}: {spelled}" if spelled else ""
+
+
+def _is_plain_native(character: str) -> bool:
+    """Say whether a letter of another script could not be taken for a Latin one: its line is written in that script."""
+    script = script_of(character)
+    return script in _IMITATIONS and character not in _IMITATIONS[script]
+
+
+def _is_styled(character: str) -> bool:
+    """Say whether this is a letter or digit of ASCII in another form: mathematical, wide, in a circle, ligated."""
+    if character.isascii() or unicodedata.category(character) not in ("Ll", "Lu", "Lo", "So", "Nd", "Nl"):
+        return False
+    plain = unicodedata.normalize("NFKC", character)
+    return plain.isascii() and plain.isalnum() and unicodedata.name(character, "").split()[0] not in _NO_SCRIPT
+
+
+@lru_cache(maxsize=4096)
+def script_of(character: str) -> str:
+    """Return the script of a letter or digit as the first word of its name; empty for what every script uses."""
+    if character.isascii():
+        return "LATIN" if character.isalpha() else ""
+    first = unicodedata.name(character, "").partition(" ")[0]
+    if unicodedata.category(character)[0] not in "LNS" or first in _NO_SCRIPT:
+        return ""
+    return "DOUBLE-STRUCK" if first in ("DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER") else first
+
+
+SHORTEST, SHORTEST_READ = 32, 24
+"""Characters: below the first a run is a word, an id or a number; below the second, even where text is in it."""
+MOST_DECODED = 300
+LEAST_BITS = 3.6
+"""Bits of entropy per character, above which a run of letters and digits is no word of any language."""
+_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{SHORTEST_READ},}}={{0,2}}")
+_HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A run that nobody can read: what it seems to be, its length, and the beginning of the text that is in it."""
+
+    kind: str
+    length: int
+    decoded: str = ""
+
+
+def opaque_in(text: str, limit: int = 5) -> list[Opaque]:
+    """Return the first unreadable runs of a text."""
+    found = (_judged(match[0]) for match in _RUN.finditer(text))
+    return [each for each in found if each is not None][:limit]
+
+
+def _judged(run: str) -> Opaque | None:
+    found = _judged_by_its_looks(run)
+    return found if found is None or found.decoded or len(run) >= SHORTEST else None
+
+
+def _judged_by_its_looks(run: str) -> Opaque | None:
+    if _HEX.fullmatch(run):
+        return Opaque("hexadecimal", len(run), _as_text(_unhex(run.removeprefix("0x"))))
+    if _bits_per_character(run) < LEAST_BITS or not any(each.isdigit() or each.isupper() for each in run):
+        return None
+    decoded = _as_text(_unbase(run))
+    is_path = "/" in run and not decoded and max(map(len, re.split(r"[/_-]", run))) < SHORTEST
+    return None if is_path else Opaque("base64" if decoded or run.endswith("=") else "random", len(run), decoded)
+
+
+def _bits_per_character(text: str) -> float:
+    return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
+
+
+def _unhex(run: str) -> bytes:
+    return bytes.fromhex(run) if len(run) % 2 == 0 else b""
+
+
+def _unbase(run: str) -> bytes:
+    plain = run.rstrip("=").translate(str.maketrans("-_", "+/"))
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _as_text(data: bytes) -> str:
+    """Return the beginning of the text that these bytes are; empty when they are none."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return ""
+    readable = sum(each.isprintable() or each in "\n\t" for each in text)
+    return text[:MOST_DECODED] if text and readable > 0.9 * len(text) else ""
+
+
+# A screen of nothing: what comes behind it would be missed.
+_PLAIN = re.compile(r"[!-~]+(?: [!-~]+)*")
+_NOTHING = re.compile(r"[ \t]{40,}|(?:[ \t]*\n){6,}")
+# Marks heaped on one letter cover its neighbours, and some strike letters out.
+_HEAPED = re.compile(
+    "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20eb]|(?<=[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{2})"
+    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
+)
+_CLAIMS = re.compile(
+    r"\b(?:pre-?\s?approved|already\s+(?:been\s+)?(?:approved|reviewed|cleared)|(?:approved|reviewed|cleared|authori[sz]ed|verified)"
+    r"\s+by\b|no\s+(?:review|approval|human)\s+(?:is\s+)?(?:needed|required|necessary)|safe\s+to\s+(?:approve|run)|auto-?approved?"
+    r"|approval\s+(?:is\s+)?not\s+(?:needed|required)|press\s+a\b|just\s+approve|ignore\s+(?:all\s+|any\s+)?(?:previous|above|warnings?)"
+    r"|(?:this\s+is\s+)?(?:only\s+)?a\s+(?:test|drill)\b[,.!]?\s+(?:approve|nothing)|policy\s*:|toolgate\s*:|system\s*:|reviewer\s*:)",
+    re.IGNORECASE,
+)
+
+
+class Shown(NamedTuple):
+    """A part of a text: plain, hidden (spelled out in `note`), odd (with `note` beside it) or nothing (counted)."""
+
+    kind: str
+    text: str
+    note: str = ""
+
+
+def is_plain(text: str) -> bool:
+    """Say whether a text is one line of words in ASCII, of which there is nothing to be said: most texts are."""
+    return _PLAIN.fullmatch(text) is not None
+
+
+def truth_of(text: str) -> list[Shown]:
+    """Cut a text into what it shows plainly and what has to be said about the rest, in order; nothing is left out."""
+    marks = sorted(_marks(text), key=lambda mark: (mark[0], -mark[1]))
+    shown: list[Shown] = []
+    done = 0
+    for start, end, kind, note in marks:
+        if start < done:
+            continue
+        if start > done:
+            shown.append(Shown("plain", text[done:start]))
+        shown.append(Shown(kind, text[start:end], note))
+        done = end
+    if done < len(text):
+        shown.append(Shown("plain", text[done:]))
+    return shown
+
+
+def _marks(text: str) -> Iterator[tuple[int, int, str, str]]:
+    for match in _NOTHING.finditer(text):
+        lines = match[0].count("\n")
+        yield match.start(), match.end(), "nothing", f"{lines} empty lines" if lines else f"{len(match[0])} spaces"
+    for match in _SUSPECT.finditer(text):
+        if is_hidden(match[0]):
+            yield match.start(), match.end(), "hidden", f"U+{ord(match[0]):04X}"
+    for match in _HEAPED.finditer(text):
+        yield match.start(), match.end(), "hidden", f"U+{ord(match[0]):04X}"
+    for word in odd_words(text):
+        yield word.start, word.end, "odd", word.why
+
+
+def claims_in(text: str) -> list[str]:
+    """Return the phrases of a text that claim what only Toolgate could know: that people have looked already."""
+    return list(dict.fromkeys(" ".join(match[0].split()) for match in _CLAIMS.finditer(text)))[:5]
