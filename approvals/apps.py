@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from catalog.facts import fact
+from catalog.signals import fact
 
 
 class ApprovalsConfig(AppConfig):

@@ -19,8 +19,8 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, time_text
 from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict
-from catalog.facts import Fact
 from catalog.models import Call
+from catalog.signals import Fact
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -24,8 +24,8 @@ from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import do_each, move, move_row, retried
 from catalog.errors import Conflict
-from catalog.facts import announce, record
 from catalog.secrets import scrub_words
+from catalog.signals import announce, record
 from catalog.states import CallStatus
 
 if TYPE_CHECKING:

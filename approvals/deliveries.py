@@ -29,7 +29,7 @@ from catalog.core import clock
 from catalog.core.egress import NotSent
 from catalog.core.transactions import log_unexpected, retried, try_move
 from catalog.errors import Conflict
-from catalog.facts import record
+from catalog.signals import record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -24,8 +24,8 @@ from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
-from catalog.facts import announce, record
 from catalog.secrets import scrub_words
+from catalog.signals import announce, record
 from catalog.words import say_left
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ Reviews themselves are kept by `approvals.decisions`, in whose transaction the n
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,17 +21,17 @@ from approvals.policy import Rule, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
 from approvals.verdicts import refused
-from catalog import dispatch, previewing, snapshot, vault
+from catalog import dispatch, snapshot, vault
 from catalog.access import name_of
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions import Tool
 from catalog.errors import Conflict, ParameterError, ToolError
-from catalog.facts import record
 from catalog.models import Call
 from catalog.registry import get_tool
 from catalog.results import Preview
 from catalog.secrets import Secret, shown_text
+from catalog.signals import record
 from catalog.snapshot import CallableTool
 from catalog.states import CallStatus
 from catalog.text.diff import Division
@@ -39,6 +39,7 @@ from catalog.vault import Place
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 APPROVED = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
 MOST_NAMED = 50
@@ -203,7 +204,7 @@ def _target_of(request: ApprovalRequest) -> CallableTool:
 
 def _previewed(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     try:
-        return previewing.preview_of(call, arguments)
+        return preview_of(call, arguments)
     except ParameterError:
         raise
     except ToolError as error:
@@ -332,3 +333,22 @@ def edited_by_people(request: ApprovalRequest) -> Edited | None:
     if not fields:
         return None
     return Edited(list(dict.fromkeys(name_of(each.editor) for each in rounds if each.editor)), fields)
+
+
+Previewer = Callable[[Call, Mapping[str, Any]], Preview | None]
+_previewers: list[Previewer] = []
+
+
+def compute_with(previewer: Previewer) -> None:
+    """Let previews of stored calls be computed by this function from now on."""
+    _previewers[:] = [previewer]
+
+
+def preview_of(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
+    """Return what the call would do with these checked arguments; None when its tool has no preview.
+
+    Raises ToolError when the tool already knows that it cannot do it. Never called inside a transaction.
+    """
+    if not _previewers:
+        raise LookupError("Nothing was handed in that computes previews of stored calls.")
+    return _previewers[0](call, arguments)

@@ -22,7 +22,7 @@ from approvals.verdicts import EFFECTS, FAIL
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import do_each, retried, try_move
-from catalog.facts import record
+from catalog.signals import record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -22,8 +22,8 @@ from approvals.states import Verdict
 from approvals.witness import refuse_to_start
 from catalog.access import ADMINISTRATOR, has_role, name_of
 from catalog.core import clock
-from catalog.facts import Fact, record
 from catalog.models import Call
+from catalog.signals import Fact, record
 from catalog.snapshot import CallableTool
 
 CHANGED = "The definition or the code of {tool} has changed since it was made."

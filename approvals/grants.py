@@ -25,11 +25,11 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest, time_text
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
-from catalog.facts import record
 from catalog.granting import GrantLimits, limits_of
 from catalog.keyed import note_done
 from catalog.models import Tool
 from catalog.privacy import sees_private
+from catalog.signals import record
 
 WHO_MAY = (
     "Grants are made by administrators, and by reviewers out of their own approvals: name with created_from a request "

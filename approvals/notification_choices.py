@@ -17,7 +17,7 @@ from approvals.models import Delivery, NotificationChoice
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.transactions import retried
 from catalog.errors import ParameterError
-from catalog.facts import record
+from catalog.signals import record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -22,8 +22,8 @@ from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import log_unexpected, try_move
 from catalog.errors import ParameterError
-from catalog.facts import Fact
 from catalog.models import Call
+from catalog.signals import Fact
 from catalog.states import CallStatus
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from approvals.verdicts import FAIL
 from catalog.access import name_of
 from catalog.core.transactions import try_move
 from catalog.dispatch import answer_response
-from catalog.facts import record
 from catalog.models import Call
 from catalog.registry import get_tool
+from catalog.signals import record
 from catalog.states import CallStatus
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, 
 from catalog.core import clock
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
-from catalog.facts import record
 from catalog.keyed import note_done
+from catalog.signals import record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

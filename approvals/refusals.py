@@ -14,9 +14,9 @@ from approvals.states import RequestStatus, Verdict
 from catalog.access import name_of
 from catalog.core import clock
 from catalog.core.transactions import try_move
-from catalog.facts import record
 from catalog.models import Call
 from catalog.secrets import Secret
+from catalog.signals import record
 from catalog.states import CallStatus
 from catalog.vault import under_every_key
 

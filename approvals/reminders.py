@@ -14,7 +14,7 @@ from approvals.selectors import NOT_ASKED_YET
 from approvals.states import RequestStatus
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import do_each, retried
-from catalog.facts import announce, record
+from catalog.signals import announce, record
 
 
 def remind_due(now: datetime, limit: int = 100) -> int:

@@ -29,10 +29,10 @@ from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict
-from catalog.facts import announce, record
 from catalog.models import Call
 from catalog.results import Preview
 from catalog.secrets import scrub_words
+from catalog.signals import announce, record
 from catalog.states import CallStatus
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from catalog import vault
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
-from catalog.facts import announce, record
 from catalog.privacy import value_at
 from catalog.secrets import placeholders
+from catalog.signals import announce, record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

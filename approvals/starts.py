@@ -22,8 +22,8 @@ from catalog.core import clock
 from catalog.core.transactions import move
 from catalog.dispatch import Deny, Hold
 from catalog.errors import Conflict
-from catalog.facts import record
 from catalog.models import Call, Tool
+from catalog.signals import record
 
 __all__ = ["Binding", "consume"]
 

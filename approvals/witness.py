@@ -24,8 +24,8 @@ from catalog.core.tracing import told
 from catalog.core.transactions import log_unexpected
 from catalog.definitions import SafetyLevel
 from catalog.errors import RestoredDatabase
-from catalog.facts import Fact
 from catalog.models import Call
+from catalog.signals import Fact
 
 log = logging.getLogger("toolgate.audit")
 EPOCH_BEGAN = "epoch.began"

@@ -5,7 +5,7 @@ import logging
 from django.apps import AppConfig
 from django.conf import settings
 
-from catalog import facts
+from catalog import signals
 from catalog.core import tracing
 
 
@@ -18,7 +18,7 @@ class CatalogConfig(AppConfig):
         """Let secrets end with their calls, and make spans, where someone collects them."""
         from catalog.vault import on_fact  # noqa: PLC0415 (models are loaded only now)
 
-        facts.fact.connect(on_fact, dispatch_uid="catalog.vault")
+        signals.fact.connect(on_fact, dispatch_uid="catalog.vault")
         if missing := tracing.start():
             logging.getLogger("toolgate.tracing").warning(missing)
         for name in settings.UNKNOWN_NAMES:

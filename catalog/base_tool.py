@@ -13,11 +13,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from catalog import dispatch
-from catalog.context import ToolContext
+from catalog.context import Session, ToolContext
 from catalog.definitions import Reversibility, SafetyLevel, Tool, ToolExample
 from catalog.errors import ToolDefinitionError, ToolError, about_tool
 from catalog.results import Preview, ToolResult, format_error_response, format_success_response
-from catalog.sessions import Session
 from catalog.signatures import Binding, CheckedBinding, Handler
 
 FIELDS = ("success", "data", "error", "user_message")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from catalog import facts, search, snapshot
+from catalog import search, signals, snapshot
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.definitions import SafetyLevel
 from catalog.errors import ToolError
@@ -61,9 +61,9 @@ def change_tool(name: str, values: Mapping[str, Any], *, by: "User", reason: str
         changes = [change for key, value in values.items() for change in SETTERS[key](row, value, reason)]
         drift = _publish(row) if changes else None
         for change in changes:  # last: what the audit log keeps waits for its head, and others wait for this
-            facts.record(change.kind, by=by, **_told(row, change, reason))
+            signals.record(change.kind, by=by, **_told(row, change, reason))
         if drift is not None:
-            facts.record(drift.kind, **drift.data)
+            signals.record(drift.kind, **drift.data)
     snapshot.forget()
     return changes
 
@@ -86,7 +86,7 @@ def _row(name: str) -> Tool:
     return related.get(name=name, current_version__isnull=False)
 
 
-def _publish(row: Tool) -> facts.Fact | None:
+def _publish(row: Tool) -> signals.Fact | None:
     """Write the row and its version; return that it drifted, when people are asked about an earlier one."""
     row.save(update_fields=SETTABLE)
     is_new = publish(row, columns_under(row))

@@ -1,20 +1,130 @@
-"""What a handler is given beside its arguments: what the call is, how long it has, scoped resources."""
+"""What a handler is given beside its arguments: what the call is, how long it has, scoped resources.
+
+A session is treated as a resource is: what a failed call sent to it is undone. A call that is told to stop finds its
+deadline passed.
+"""
 
 import logging
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from django.conf import settings
 
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
-from catalog.sessions import Session
-from catalog.stops import Stop
+
+Listener = Callable[[], object]
+
+
+class Stop:
+    """Whether a call is to stop. Told once, by any thread; it is never taken back."""
+
+    __slots__ = ("_listeners", "_lock", "_told")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told = False
+        self._listeners: list[Listener] = []
+
+    @property
+    def told(self) -> bool:
+        """Whether the call has been told."""
+        return self._told
+
+    def tell(self) -> None:
+        """Tell the call, and whoever listens; again is no more than once."""
+        with self._lock:
+            if self._told:
+                return
+            self._told = True
+        for listener in self._listeners:
+            listener()
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` when the call is told, in the thread that tells; at once when it was told already."""
+        with self._lock:
+            if not self._told:
+                self._listeners.append(listener)
+                return
+        listener()
+
+
+ValueT = TypeVar("ValueT")
+EventT = TypeVar("EventT")
+Reducer = Callable[[ValueT | None, EventT], ValueT]
+
+
+class Slice(Generic[ValueT]):
+    """What a session keeps of one type."""
+
+    def __init__(self, session: "Session", kind: type[ValueT]) -> None:
+        self._session = session
+        self._kind = kind
+
+    def latest(self) -> ValueT | None:
+        """Return the value as it is now; None where there is none yet."""
+        return self._session.latest(self._kind)
+
+    def register(self, event: type[EventT], reducer: "Reducer[ValueT, EventT]") -> None:
+        """Let a reducer make the next value whenever an event of this type is sent."""
+        self._session.register(self._kind, event, reducer)
+
+
+class Session:
+    """What one agent session knows, as immutable values by their type: `session[Plan].latest()`."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.reducer_errors: tuple[str, ...] = ()
+        self._values: dict[type, object] = {}
+        self._reducers: dict[type, dict[type, Reducer[Any, Any]]] = {}
+        self._before: dict[type, object] = {}
+
+    def __getitem__(self, kind: type[ValueT]) -> Slice[ValueT]:
+        return Slice(self, kind)
+
+    def latest(self, kind: type[ValueT]) -> ValueT | None:
+        """Return the value of this type; None where there is none yet."""
+        return cast("ValueT | None", self._values.get(kind))
+
+    def register(self, kind: type[ValueT], event: type[EventT], reducer: "Reducer[ValueT, EventT]") -> None:
+        """Let a reducer make the next value of `kind` whenever an `event` is sent, in place of one it had for that."""
+        self._reducers.setdefault(event, {})[kind] = reducer
+
+    def takes(self, event: type) -> bool:
+        """Say whether some reducer takes in events of this type."""
+        return event in self._reducers
+
+    def send(self, event: object) -> None:
+        """Let the reducers take an event in. What one of them raises stands in `reducer_errors`."""
+        for kind, reducer in self._reducers.get(type(event), {}).items():
+            try:
+                self._values[kind] = reducer(self._values.get(kind), event)
+            except Exception as error:  # noqa: BLE001 - an author's reducer may raise anything; the pipeline tells of it
+                self.reducer_errors = (*self.reducer_errors, f"{type(error).__name__}: {error}"[:200])
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs from the last snapshot."""
+        return self._values != self._before
+
+    def snapshot(self) -> Any:
+        """Return what there is, to be restored when a call fails."""
+        self.reducer_errors = ()
+        self._before = self._values.copy()
+        return self._before
+
+    def restore(self, taken: Any) -> None:
+        """Put back what a snapshot has."""
+        self.reducer_errors = ()
+        self._values = taken.copy()
+
 
 __all__ = ["Budget", "Deadline", "Filesystem", "Resources", "ToolContext", "provide_resource"]
 

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 
 from django.db.models import QuerySet
 
-from catalog import facts, search, snapshot
+from catalog import search, signals, snapshot
 from catalog.definitions import SafetyLevel
 from catalog.examples import examples_of
-from catalog.facts import Fact
 from catalog.models import Category, Implementation, Source, Tool
 from catalog.registry import broken_modules, codes_of, get_all_tools, initialize_tools
+from catalog.signals import Fact
 from catalog.snapshot import LoadedTool
 from catalog.versions import as_set, columns_of, drift_of, named, publish, tell_processes, writing_the_catalog
 
@@ -61,7 +61,7 @@ def sync_registered_tools() -> Changes:
         if changes:
             tell_processes()
         for fact in told:  # last: each waits for the head of the audit log, and calls wait for this transaction then
-            facts.record(fact.kind, **fact.data)
+            signals.record(fact.kind, **fact.data)
     snapshot.forget()
     return changes
 

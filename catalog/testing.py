@@ -7,13 +7,12 @@ from typing import Any, TypedDict, Unpack
 from catalog import context as contexts
 from catalog import registry
 from catalog.base_tool import BaseTool
-from catalog.context import Deadline, Resources, ToolContext
+from catalog.context import Deadline, Resources, Session, ToolContext
 from catalog.core.canonical_json import parse_json
 from catalog.definitions import Tool
 from catalog.dispatch import Allow, CallFacts, Gate, Hold, dispatch
 from catalog.errors import DeadlineExceededError, MalformedJSON, PromptEvaluationError, VisibilityExpansionRequired
 from catalog.results import ToolResult
-from catalog.sessions import Session
 
 
 class Circumstances(TypedDict, total=False):

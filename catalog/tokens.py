@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.db.models import Q
 
-from catalog import facts
+from catalog import signals
 from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
@@ -60,7 +60,7 @@ def create_token(
             prefix=text[:SHOWN_CHARACTERS],
             expires_at=clock.now() + timedelta(days=days),
         )
-        facts.record("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=wanted)
+        signals.record("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=wanted)
     return token, text
 
 

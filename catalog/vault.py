@@ -19,10 +19,10 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions import Tool
 from catalog.errors import ParameterError, ToolError
-from catalog.facts import Fact
 from catalog.models import Call, CallSecret
 from catalog.secret_keys import keyring
 from catalog.secrets import Sealed, Secret, holds_secret, macs_in, placeholders, refill, seal
+from catalog.signals import Fact
 
 GONE = (
     "The secret '{name}' is not kept any more: it was deleted when its call or plan ended. Ask anew, and give it again."

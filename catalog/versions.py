@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import F, Max, Q
 
-from catalog import facts
+from catalog import signals
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions import SafetyLevel, annotations_for, usual_reversibility
 from catalog.definitions import Tool as LoadedTool
@@ -117,12 +117,12 @@ def _new(row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion
     return ToolVersion.objects.create(tool=row, number=last + 1, fingerprint=fingerprint, **columns)
 
 
-def drift_of(row: Tool) -> facts.Fact | None:
+def drift_of(row: Tool) -> signals.Fact | None:
     """Return that people are asked about, or have agreed to, a call of an earlier version; None where they are not."""
     undecided = Q(status=CallStatus.HELD) | Q(status=CallStatus.READY, started_at=None)
     stale = Call.objects.filter(undecided, version__tool=row).exclude(version=row.current_version)
     numbers = sorted(set(stale.values_list("version__number", flat=True)))
-    return facts.Fact("tool.drifted", data={**named(row), "stale": numbers}) if numbers else None
+    return signals.Fact("tool.drifted", data={**named(row), "stale": numbers}) if numbers else None
 
 
 def named(row: Tool) -> dict[str, Any]:

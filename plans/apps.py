@@ -3,7 +3,7 @@
 from django.apps import AppConfig
 
 from catalog import registry
-from catalog.facts import fact
+from catalog.signals import fact
 
 PLANNING_TOOLS = "plans.planning_tools.tools"
 """The module whose tools keep the list of a session."""

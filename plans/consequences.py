@@ -5,7 +5,7 @@ from datetime import timedelta
 from approvals.audit import NOBODY
 from catalog import snapshot
 from catalog.access import name_of
-from catalog.facts import Fact
+from catalog.signals import Fact
 from plans import carriers, claims, finishing, inputs
 from plans.askers import ask_for_what_follows
 from plans.endings import end_plan

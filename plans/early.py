@@ -21,9 +21,9 @@ from approvals.states import OPEN, RequestStatus
 from approvals.verdicts import FAIL
 from catalog import vault
 from catalog.core.canonical_json import canonical_text
-from catalog.facts import Fact
 from catalog.models import Call
 from catalog.secrets import holds_secret
+from catalog.signals import Fact
 from catalog.states import CallStatus
 from plans import claims
 from plans.claims import Claimed, Parking

@@ -16,12 +16,12 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from pydantic_core import to_json
 
-from catalog import facts
+from catalog import signals
 from catalog.core import clock
 from catalog.definitions import SafetyLevel
-from catalog.facts import Fact
 from catalog.keyed import note_done
 from catalog.models import Call
+from catalog.signals import Fact
 from plans.dialect import leave, on_sqlite, stamp
 from plans.models import Plan
 
@@ -164,7 +164,7 @@ def tell(batch: Recording, kind: str, call: Call, *, level: str, **data: Any) ->
     if level == SafetyLevel.SAFE:
         batch.add(kind, int(call.step_ref), call=call.public_id, **data)
     else:
-        facts.record(kind, call=call, level=level, **data)
+        signals.record(kind, call=call, level=level, **data)
 
 
 def lock_plan(plan_pk: int) -> Locked:

@@ -16,7 +16,7 @@ from approvals import requests
 from approvals.edits import Edited
 from approvals.models import ApprovalRequest
 from approvals.states import OPEN
-from catalog import dispatch, facts, vault
+from catalog import dispatch, signals, vault
 from catalog.core.transactions import try_move
 from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict, ToolDrifted, ToolError
@@ -203,7 +203,7 @@ def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
             extra["not_restored"] = list(outcome.not_restored)
         tell(batch, kind, run.call, level=run.order.level, **extra)
     elif run.order.level != SafetyLevel.SAFE:  # the history has the step's end; the audit log has no steps
-        facts.record("call.stopped", call=run.call, level=run.order.level)
+        signals.record("call.stopped", call=run.call, level=run.order.level)
     if not outcome.left_running:  # else when it comes back
         batch.add(
             "tool.invoked",
@@ -342,7 +342,7 @@ def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> bool:
     if not claims.park_step(batch.cursor, step, Parking(WaitingFor.OUTCOME, call.pk, batch.now)):
         return False
     if try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN):
-        facts.record("step.outcome_unknown", call=call)
+        signals.record("step.outcome_unknown", call=call)
         reports.outcome_unknown(call, step)
     return True
 

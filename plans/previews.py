@@ -12,7 +12,8 @@ from typing import Any
 
 from django.db import connection
 
-from catalog import dispatch, previewing
+from approvals import edits
+from catalog import dispatch
 from catalog.models import Call
 from catalog.results import Preview
 from plans import engine, starting
@@ -52,7 +53,7 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     return preview_in_time(plan, int(call.step_ref), replace(order, asker=starting.asker_of(call)))
 
 
-previewing.compute_with(preview_again)
+edits.compute_with(preview_again)
 
 
 def _compute(answer: "Future[Preview | None]", plan: PlanFacts, step_id: int, order: Order) -> None:

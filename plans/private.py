@@ -14,7 +14,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q
 
-from catalog import facts
+from catalog import signals
 from catalog.access import NotAllowed, agent_token_of
 from catalog.core.canonical_json import parse_json
 from catalog.core.transactions import retried
@@ -227,5 +227,5 @@ def reveal(call: Call, path: str, *, by: User) -> Any:
     value = field_at(call.response_json, path)
     plan_pk = Plan.objects.only("pk").get(public_id=call.plan_ref).pk
     with recording(plan_pk, call.plan_ref):
-        facts.record("call.revealed", call=call, by=by, path=path)
+        signals.record("call.revealed", call=call, by=by, path=path)
     return value

@@ -15,8 +15,8 @@ from django.db import transaction
 from catalog.core import tracing
 from catalog.core.tracing import told
 from catalog.definitions import SafetyLevel
-from catalog.facts import Fact
 from catalog.models import Call
+from catalog.signals import Fact
 from plans import measures
 from plans.claims import Claimed
 from plans.work import Renewal, Resume, Run, Work

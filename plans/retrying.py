@@ -17,7 +17,7 @@ from django.db.models.functions import Coalesce
 
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
-from catalog import facts, snapshot, vault
+from catalog import signals, snapshot, vault
 from catalog.access import name_of
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import move, retried, try_move
@@ -74,7 +74,7 @@ def _retry_edited(plan: Plan, step: Step, order: Order, by: Requester) -> None:
         Step.objects.filter(pk=step.pk).update(given_arguments=order.text)
         starting.keep_secrets(order, plan.public_id, step.step_id)
         if step.call is not None:
-            facts.record("call.edited", call=step.call, by=by.user)
+            signals.record("call.edited", call=step.call, by=by.user)
         finishing.settle_plan(batch)
 
 

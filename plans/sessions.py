@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from django.db.models import Exists, OuterRef, QuerySet
 
+from catalog.context import Session
 from catalog.errors import Conflict, ToolValidationError
 from catalog.models import ApiToken, Call
-from catalog.sessions import Session
 from plans.models import Plan, Step
 from plans.planning_tools import documents
 from plans.planning_tools.rules import after

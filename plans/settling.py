@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from approvals.witness import refuse_to_begin
-from catalog import facts
+from catalog import signals
 from catalog.core.transactions import move, retried
 from catalog.errors import Conflict
 from catalog.models import Call
@@ -41,7 +41,7 @@ def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requ
         if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
             raise Conflict("This step has no unknown outcome to settle.")
         step = claims.look_at(batch.cursor, row.pk)
-        facts.record("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
+        signals.record("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
         if row.parent is not None:  # its model is told, and asks for more with what it was told
             ask_for_what_follows(plan, row, by=by)
         SETTLE[told.verdict](Settling(batch, step, row.call, told))

@@ -10,7 +10,7 @@ from django.db.models import Q
 from approvals import requests
 from approvals.states import OPEN
 from approvals.witness import refuse_to_begin
-from catalog import facts
+from catalog import signals
 from catalog.access import name_of
 from catalog.core.transactions import retried, try_move
 from catalog.errors import Conflict, ParameterError
@@ -88,7 +88,7 @@ def _take_up(plan: Plan, step_id: int, reason: str, batch: Recording, by: Reques
         return
     revive(plan, step_id, batch, by=by, said={"to_skip": True})
     if step.call is not None:
-        facts.record("call.skipped", call=step.call, by=by.user, reason=reason)
+        signals.record("call.skipped", call=step.call, by=by.user, reason=reason)
 
 
 def _complete(step: Step, status: str, batch: Recording) -> None:
@@ -147,4 +147,4 @@ def _end_call(call: Call, reason: str, batch: Recording, by: Requester) -> None:
     if hasattr(call, "approval") and call.approval.status in OPEN:
         requests.take_back(call.approval, by=by.user, reason=message)
     elif try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=message, finished_at=batch.now):
-        facts.record("call.skipped", call=call, by=by.user, reason=reason)
+        signals.record("call.skipped", call=call, by=by.user, reason=reason)

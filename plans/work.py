@@ -12,11 +12,10 @@ from django.db import connection
 from approvals.edits import Edited
 from approvals.errors import Drift
 from approvals.policy import Rule
-from catalog.context import Budget
+from catalog.context import Budget, Stop
 from catalog.models import Call
 from catalog.secrets import Secret, shown_text
 from catalog.snapshot import CallableTool
-from catalog.stops import Stop
 from plans.claims import Claimed
 from plans.models import Plan
 

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from catalog.context import Deadline
+from catalog.context import Deadline, Stop
 from catalog.core import clock
 from catalog.errors import DeadlineExceededError
-from catalog.stops import Stop
 
 GRACE_SECONDS = 0.5
 MOMENT_SECONDS = 0.02

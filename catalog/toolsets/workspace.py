@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from catalog.context import Filesystem
-from catalog.core.filesystem import Seen
+from catalog.core.filesystem import Filesystem, Seen
 from catalog.errors import FilesystemError, ToolError
 from catalog.text.diff import Division
 from catalog.tools import Preview, ToolContext, ToolResult, tool

@@ -14,9 +14,9 @@ from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, 
 from catalog.core import clock
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
-from catalog.facts import record
 from catalog.keyed import note_done
 from catalog.schemas import Problem, refuse
+from catalog.signals import record
 from plans.agents.access import usable_by
 from plans.agents.reading import read_agent, read_change
 from plans.agents.settings import AgentDocument, columns_of, document_of

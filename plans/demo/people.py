@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from catalog import facts
+from catalog import signals
 from catalog.access import ADMINISTRATOR, OPERATOR, REVIEWER, VIEWER
 from catalog.core import clock
 from catalog.errors import Conflict
@@ -104,7 +104,7 @@ def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
 def _revoke(tokens: Iterable[ApiToken]) -> None:
     for token in tokens:
         ApiToken.objects.filter(pk=token.pk).update(revoked_at=clock.now())
-        facts.record("token.revoked", by=token.user, token=token.prefix)
+        signals.record("token.revoked", by=token.user, token=token.prefix)
 
 
 def _make(key: Key) -> tuple[ApiToken, str]:

@@ -3,7 +3,7 @@
 `Session` works in memory, for tests and agents of one process; the catalog's tools keep it in rows (`plans.sessions`).
 """
 
-from catalog.sessions import Session
+from catalog.context import Session
 from plans.planning_tools.documents import AddStep, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep
 from plans.planning_tools.section import PlanningToolsSection
 

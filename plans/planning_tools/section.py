@@ -1,6 +1,6 @@
 """The section of a prompt that offers the planning tools, bound to one session."""
 
-from catalog.sessions import Session
+from catalog.context import Session
 from plans.planning_tools.tools import planning_tools, prepare
 from plans.prompts import MarkdownSection, as_template
 from plans.strategies import PlanningStrategy, body

@@ -5,11 +5,10 @@ A handler checks and answers; the change itself is sent to the session, which ta
 
 from typing import Any, cast
 
-from catalog.context import ToolContext
+from catalog.context import Reducer, Session, ToolContext
 from catalog.definitions import Tool, ToolExample
 from catalog.errors import PromptEvaluationError
 from catalog.results import ToolResult
-from catalog.sessions import Reducer, Session
 from plans.planning_tools.binding import PlanningBinding
 from plans.planning_tools.documents import AddStep, Command, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep
 from plans.planning_tools.rules import after, carry_out, read

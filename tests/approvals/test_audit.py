@@ -14,7 +14,7 @@ from django.db.models import F
 from approvals.audit import NEVER_KEPT, Line, append
 from approvals.models import AuditEntry, Instance
 from approvals.verification import Verification, head_fault, verify
-from catalog.facts import record
+from catalog.signals import record
 from tests.approvals.builders import held_call, make_tool
 from tests.approvals.tampering import drop_triggers
 

@@ -10,8 +10,8 @@ from approvals.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
 from approvals.decisions import undo
 from approvals.models import ApprovalRequest, AuditEntry, Review, Snooze
 from catalog.core import clock
-from catalog.facts import Fact, fact
 from catalog.models import Call
+from catalog.signals import Fact, fact
 from tests.approvals.builders import ask, make_tool, refusal_at, set_rule
 from tests.racing import at_once
 

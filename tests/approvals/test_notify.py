@@ -12,7 +12,7 @@ from approvals.models import Delivery, NotificationChoice
 from approvals.notify import after_quiet_hours
 from approvals.states import Verdict
 from catalog.core import clock
-from catalog.facts import record
+from catalog.signals import record
 from tests.approvals.builders import approval, ask, held_call, make_tool, rejection, set_rule
 
 pytestmark = pytest.mark.django_db

@@ -12,7 +12,7 @@ from approvals.models import ApprovalRequest, AuditEntry
 from approvals.reminders import remind_due
 from approvals.reminding import next_reminder
 from catalog.core import clock
-from catalog.facts import Fact, fact
+from catalog.signals import Fact, fact
 from tests import counts
 from tests.approvals.builders import approval, ask, set_rule
 from tests.racing import at_once

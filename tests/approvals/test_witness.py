@@ -19,7 +19,7 @@ from approvals.verification import verify
 from approvals.witness import Watch, note, refuse_to_start, restored, unwritable
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
-from catalog.facts import record
+from catalog.signals import record
 from tests.approvals.builders import approval, ask, binding_of, held_call, make_tool
 from tests.approvals.tampering import drop_triggers
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from catalog.context import Budget, Deadline, Filesystem, Resources, ToolContext, Undone
+from catalog.context import Budget, Deadline, Resources, ToolContext, Undone
 from catalog.core import clock
+from catalog.core.filesystem import Filesystem
 
 
 class Closing:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from catalog.context import Deadline, Filesystem, Resources, ToolContext
+from catalog.context import Deadline, Resources, Stop, ToolContext
 from catalog.core import clock
+from catalog.core.filesystem import Filesystem
 from catalog.dispatch import CallFacts, Deny, Gate, Hold, Outcome, check, dispatch, run, standard_response
 from catalog.errors import (
     DataNotFound,
@@ -25,7 +26,6 @@ from catalog.errors import (
     VisibilityExpansionRequired,
 )
 from catalog.secrets import Secret
-from catalog.stops import Stop
 from catalog.testing import allow_all, clean_registry, invoke, make_context
 from catalog.tools import SafetyLevel, Tool, ToolResult, define_tool, tool
 from tests.corpus import faults

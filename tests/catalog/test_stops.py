@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from catalog import dispatch
-from catalog.context import Deadline, Filesystem, ToolContext
+from catalog.context import Deadline, Stop, ToolContext
 from catalog.core import clock
-from catalog.stops import Stop
+from catalog.core.filesystem import Filesystem
 from catalog.testing import clean_registry
 from catalog.tools import tool
 

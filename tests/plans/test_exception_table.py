@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from catalog import context as contexts
-from catalog.context import Filesystem, ToolContext
+from catalog.context import ToolContext
 from catalog.core import clock
+from catalog.core.filesystem import Filesystem
 from catalog.errors import (
     DeadlineExceededError,
     PromptEvaluationError,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from catalog.context import Filesystem, ToolContext
+from catalog.context import ToolContext
 from catalog.core import clock
+from catalog.core.filesystem import Filesystem
 from catalog.models import Call
 from plans import engine, recovery
 from plans.engine import Turn

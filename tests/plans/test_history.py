@@ -4,7 +4,7 @@ import pytest
 
 from approvals.models import AuditEntry
 from catalog.errors import Conflict
-from catalog.facts import record
+from catalog.signals import record
 from plans import events
 from plans.controls import cancel_plan
 from plans.events import recording

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from catalog.context import Filesystem
 from catalog.core import clock
+from catalog.core.filesystem import Filesystem
 from catalog.errors import DeadlineExceededError
 from plans import engine, recovery
 from plans.engine import Turn

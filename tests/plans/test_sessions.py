@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog import dispatch
+from catalog.context import Session
 from catalog.models import ApiToken, Call
-from catalog.sessions import Session
 from catalog.tokens import create_token
 from catalog.tools import ToolContext
 from plans import engine

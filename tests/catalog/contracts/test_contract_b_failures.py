@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from catalog.context import Deadline, Filesystem, ToolContext
+from catalog.context import Deadline, ToolContext
 from catalog.core import clock
+from catalog.core.filesystem import Filesystem
 from catalog.dispatch import check, run
 from catalog.errors import (
     DeadlineExceededError,

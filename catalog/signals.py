@@ -49,7 +49,7 @@ def both_receivers_are_connected(app_configs: Sequence[Any] | None, **kwargs: An
     """Refuse to start when the audit log or the events would silently miss what happens."""
     names = {receiver.__module__ for receiver in fact._live_receivers(Fact)[0]}
     return [
-        Error(f"{module} does not listen to catalog.facts.fact.", id="toolgate.E001")
+        Error(f"{module} does not listen to catalog.signals.fact.", id="toolgate.E001")
         for module in ("approvals.audit", "plans.events")
         if module not in names
     ]
