@@ -7,8 +7,8 @@ from typing import Any
 
 from catalog.core.canonical_json import canonical_text, check_json
 from catalog.errors import MalformedJSON, SchemaProblem
-from catalog.schema_costs import states_of
 from catalog.schemas import Problem, refuse
+from catalog.schemas.acceptance import states_of
 
 MAX_ROWS = 20
 MAX_PATH = 200

@@ -10,8 +10,8 @@ from django.db import connection
 from approvals.models import Instance
 from approvals.policy import Rule
 from catalog.core.canonical_json import canonical_text, digest
-from catalog.defaults import with_defaults
 from catalog.models import Call
+from catalog.schemas.normalization import with_defaults
 
 ACTION, INTENT, LIKENESS = "action-v1", "intent-v1", "likeness-v1"
 NO_CREDENTIAL = ""

@@ -5,9 +5,9 @@ from time import perf_counter
 
 from benchmarks.hostile_corpus import LETTERS, PATTERNS, SCHEMAS, Schema
 from catalog.errors import SchemaProblem
-from catalog.nulls import without_left_out
-from catalog.schema_costs import states_of
 from catalog.schemas import Validator
+from catalog.schemas.acceptance import states_of
+from catalog.schemas.normalization import without_left_out
 
 
 def measure(runs: int) -> list[float]:

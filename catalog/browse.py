@@ -11,7 +11,7 @@ from django.http import QueryDict
 
 from catalog.facets import LEGENDS, SWITCHES, Chosen, Counts, Option, count, narrowing
 from catalog.models import Source, Tool
-from catalog.parameters import parameter_count
+from catalog.schemas.description import parameter_count
 from catalog.search import LONGEST_QUERY, LONGEST_WORD, matching, nearness
 from catalog.selectors import LEVELS, category_names, in_full, offered, sources, tools
 from catalog.usage import Usage, usage_by_tool

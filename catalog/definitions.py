@@ -21,8 +21,8 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.rate_limits import Rate, check_group, parse_rates
 from catalog.errors import IdentifierRequired, PromptEvaluationError, ToolDefinitionError, about_tool
 from catalog.results import ToolResult, as_result, format_error_response, format_success_response
-from catalog.schema_places import subschemas
 from catalog.schemas import Validator
+from catalog.schemas.resolver import subschemas
 from catalog.secret_places import SecretPlaces
 from catalog.signatures import (
     UNTYPED,

@@ -25,7 +25,6 @@ from catalog.errors import (
     ToolValidationError,
     VisibilityExpansionRequired,
 )
-from catalog.nulls import without_left_out
 from catalog.results import (
     STANDARD_FIELDS,
     Preview,
@@ -34,6 +33,7 @@ from catalog.results import (
 )
 from catalog.runners.python import settle
 from catalog.schemas import Problem, plain_json, refuse
+from catalog.schemas.normalization import without_left_out
 from catalog.secret_scrub import Scrubber, scrubber
 from catalog.secrets import Secret, refuse_placeholders, secrets_in
 from catalog.storable import reason_of, storable, storable_message, storable_rendering, words

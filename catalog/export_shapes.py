@@ -6,7 +6,7 @@ What is lost only loosens: arguments are judged by the tool's own schema when th
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from catalog.schema_places import Schema, target_of, targets, with_children
+from catalog.schemas.resolver import Schema, target_of, targets, with_children
 
 _NOT_AT_THE_TOP = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
 _NOWHERE = ("$schema", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$dynamicRef", "$comment")

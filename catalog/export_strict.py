@@ -9,7 +9,7 @@ from typing import Any
 
 from catalog.core.canonical_json import canonical_text
 from catalog.export_shapes import one_object, resolved
-from catalog.schema_places import Schema, children, subschemas
+from catalog.schemas.resolver import Schema, children, subschemas
 
 MAX_PROPERTIES = 5_000
 MAX_LEVELS = 10

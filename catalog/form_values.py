@@ -9,8 +9,8 @@ from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.form_fields import MOST_ROWS, FormFields, below, step_name
 from catalog.schema_forms import DEEPEST, MOST_FIELDS, Field
-from catalog.schema_shapes import Schema, Shape, is_option, nearest_variant, option_text, shape_of
 from catalog.schemas import Problem
+from catalog.schemas.resolver import SchemaMapping, Shape, is_option, nearest_variant, option_text, shape_of
 
 NUMBER = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,4})?", re.ASCII)
 # A browser would change these on their way through a field.
@@ -101,7 +101,7 @@ def _text(field: Field) -> Any:
     return field.text if field.text or field.given or field.is_item else LEFT_OUT
 
 
-def fields_of(schema: Schema, value: Mapping[str, Any]) -> FormFields:
+def fields_of(schema: SchemaMapping, value: Mapping[str, Any]) -> FormFields:
     """Return the fields whose form spells this object."""
     writer = _Writer(schema)
     writer.put(shape_of(schema, schema), value, "")
@@ -109,7 +109,7 @@ def fields_of(schema: Schema, value: Mapping[str, Any]) -> FormFields:
 
 
 class _Writer:
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: SchemaMapping) -> None:
         self.root, self.fields, self.left = root, FormFields(), MOST_FIELDS
 
     def put(self, shape: Shape, value: Any, name: str, depth: int = 0) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from catalog.errors import ParameterError
 from catalog.form_fields import MOST_ROWS, FormFields, below, step_name
-from catalog.parameters import kind_of, limits_of, variant_labels
-from catalog.schema_shapes import Schema, Shape, option_text, shape_of
+from catalog.schemas.description import kind_of, limits_of, variant_labels
+from catalog.schemas.resolver import SchemaMapping, Shape, option_text, shape_of
 
 DEEPEST = 8
 MOST_FIELDS = 500
@@ -134,7 +134,7 @@ class Field:
             yield from child.every()
 
 
-def form_of(schema: Schema, fields: FormFields) -> Field:
+def form_of(schema: SchemaMapping, fields: FormFields) -> Field:
     """Return the form of an object's schema, filled with what was sent.
 
     Raises ParameterError for odd numbers, and for more than MOST_DRAWN fields.
@@ -147,7 +147,7 @@ def form_of(schema: Schema, fields: FormFields) -> Field:
 class _Builder:
     """Builds one form; stops opening things when the form has as many fields as people can use."""
 
-    def __init__(self, root: Schema, fields: FormFields) -> None:
+    def __init__(self, root: SchemaMapping, fields: FormFields) -> None:
         self.root, self.fields, self.count = root, fields, 0
         self.known = fields.places()
 
@@ -253,7 +253,7 @@ class _Builder:
         return self.build(row, depth + 1)
 
 
-def _said_below(field: Field) -> Schema:
+def _said_below(field: Field) -> SchemaMapping:
     """Return what of a field's schema is said under it: a choice already shows what it offers."""
     schema = field.shape.schema
     return (
@@ -265,7 +265,7 @@ def _said_below(field: Field) -> Schema:
     )
 
 
-def _is_long(schema: Schema, text: str) -> bool:
+def _is_long(schema: SchemaMapping, text: str) -> bool:
     """Say whether a text gets room for lines."""
     if "\n" in text:
         return True

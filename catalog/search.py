@@ -12,7 +12,7 @@ from django.db.models import Case, F, IntegerField, Q, Value, When
 from django.db.models.expressions import RawSQL
 
 from catalog.models import Tool, ToolText
-from catalog.parameters import parameter_tables
+from catalog.schemas.description import parameter_tables
 
 LONGEST_QUERY = 200
 MOST_WORDS = 10

@@ -6,7 +6,7 @@ property that the tool's author named. So a choice of forms hides a value in all
 
 from collections.abc import Iterable, Iterator
 
-from catalog.schema_places import Schema, children, subschemas, target_of, targets
+from catalog.schemas.resolver import Schema, children, subschemas, target_of, targets
 
 _SAME_PLACE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas")
 _REFERENCES = ("$ref", "$dynamicRef")

@@ -17,8 +17,8 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError
 from catalog.results import ToolResult
-from catalog.schema_rules import subschemas
 from catalog.schemas import Problem, Validator, compile_schema, refuse
+from catalog.schemas.resolver import subschemas
 
 Handler = Callable[..., Any]
 Schema = dict[str, Any]

@@ -12,7 +12,7 @@ from catalog.definitions import SafetyLevel
 from catalog.exports import PROVIDERS, shown
 from catalog.models import Tool
 from catalog.outcomes import outcomes_of
-from catalog.parameters import parameter_tables
+from catalog.schemas.description import parameter_tables
 from catalog.selectors import tool_named, versions_of
 from catalog.usage import last_calls, p95_ms, usage_by_tool
 from catalog.version_diffs import VersionChange, changes_of

@@ -11,7 +11,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from catalog.errors import ParameterError, ToolDefinitionError
-from catalog.schema_rules import subschemas
+from catalog.schemas.resolver import subschemas
 from catalog.signatures import Binding, ModelBinding, identifier_in
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from catalog.exports import for_json
 from catalog.models import ToolVersion
-from catalog.parameters import ParameterRow, parameter_tables
+from catalog.schemas.description import ParameterRow, parameter_tables
 from catalog.words import reversibility_word, safety_word
 
 MOST_SENTENCES = 100

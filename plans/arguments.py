@@ -5,7 +5,7 @@ from typing import Any
 
 from catalog.definitions import Tool
 from catalog.errors import ParameterError, QueryTypeUnsupported
-from catalog.nulls import without_left_out
+from catalog.schemas.normalization import without_left_out
 from plans.references import Reference, resolve
 from plans.shapes import Problem
 

@@ -11,7 +11,7 @@ from catalog.gram.nodes import Named, Record, WrittenSpecification
 from catalog.gram.syntax import judge_size, read_signature, read_specification, shown, wrong
 from catalog.gram.types import Parameter, Type, TypeSignature
 from catalog.gram.writing import signature_text, specification_text
-from catalog.schema_rules import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
+from catalog.schemas.acceptance import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
 from catalog.tool_rules import CATALOG_NAME
 
 __all__ = [

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from catalog.gram.writing import value_text
-from catalog.schema_places import target_of, targets
+from catalog.schemas.resolver import target_of, targets
 
 Schema = dict[str, Any]
 

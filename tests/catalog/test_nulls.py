@@ -6,9 +6,8 @@ from collections import Counter
 import pytest
 
 from benchmarks.hostile_corpus import SCHEMAS
-from catalog import nulls
-from catalog.nulls import without_left_out
-from catalog.schemas import Validator
+from catalog.schemas import Validator, normalization
+from catalog.schemas.normalization import without_left_out
 
 CASES = {name: (schema, document) for name, schema, document in SCHEMAS}
 
@@ -19,7 +18,7 @@ def cleaned(schema, document):
     steps: Counter[str] = Counter()
 
     def count(frame, event, argument):
-        steps[event] += frame.f_code.co_filename == nulls.__file__
+        steps[event] += frame.f_code.co_filename == normalization.__file__
 
     before = sys.getprofile()
     sys.setprofile(count)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from benchmarks.hostile_corpus import SCHEMAS
 from catalog.errors import SchemaProblem
 from catalog.export_shapes import one_object
-from catalog.schema_rules import DIALECT
 from catalog.schemas import compile_schema
+from catalog.schemas.acceptance import DIALECT
 from tests import counts
 from tests.catalog.schema_strategies import anything, documents, with_definitions
 from tests.corpus import faults

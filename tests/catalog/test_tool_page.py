@@ -9,7 +9,7 @@ from django.db.models import F
 
 from catalog import snapshot
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
-from catalog.parameters import parameter_tables
+from catalog.schemas.description import parameter_tables
 from catalog.version_diffs import changes_of
 from tests.approvals.builders import make_tool
 from tests.corpus import faults

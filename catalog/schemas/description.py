@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from catalog.schema_shapes import Schema, option_text, plain_schema, shape_of, type_of, variants_of
+from catalog.schemas.resolver import SchemaMapping, option_text, plain_schema, shape_of, type_of, variants_of
 
 DEEPEST = 6
 NOT_A_LIMIT = ("anyOf", "oneOf", "default")
@@ -67,7 +67,7 @@ class ParameterTable:
         return sum(row.depth == 0 and row.required for row in self.rows)
 
 
-def parameter_tables(input_schema: Schema, query_types: Collection[str] = ()) -> list[ParameterTable]:
+def parameter_tables(input_schema: SchemaMapping, query_types: Collection[str] = ()) -> list[ParameterTable]:
     """Return one table, or one for each query type."""
     root = input_schema
     if not query_types:
@@ -76,19 +76,19 @@ def parameter_tables(input_schema: Schema, query_types: Collection[str] = ()) ->
     return [_table(str(each["query_type"].get("const", "")), each.get("parameters", {}), root) for each in variants]
 
 
-def parameter_count(input_schema: Schema, query_types: Collection[str] = ()) -> int:
+def parameter_count(input_schema: SchemaMapping, query_types: Collection[str] = ()) -> int:
     """Return how many parameters a tool takes; with query types, the most that one of them takes."""
     return max((table.top_count for table in parameter_tables(input_schema, query_types)), default=0)
 
 
-def _table(query_type: str, schema: Schema, root: Schema) -> ParameterTable:
+def _table(query_type: str, schema: SchemaMapping, root: SchemaMapping) -> ParameterTable:
     schema = plain_schema(schema, root)
     rows = tuple(islice(_rows(schema, root, depth=0), MOST_ROWS + 1))
     said = str(schema.get("description", "")) if query_type else ""
     return ParameterTable(query_type, said, rows[:MOST_ROWS], is_cut=len(rows) > MOST_ROWS)
 
 
-def _rows(schema: Schema, root: Schema, *, depth: int, path: str = "") -> Iterator[ParameterRow]:
+def _rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str = "") -> Iterator[ParameterRow]:
     required = schema.get("required", ())
     for name, part in schema.get("properties", {}).items():
         inner, here = plain_schema(part, root), f"{path}.{name}".lstrip(".")
@@ -97,7 +97,7 @@ def _rows(schema: Schema, root: Schema, *, depth: int, path: str = "") -> Iterat
             yield from _below(inner, root, depth=depth + 1, path=here)
 
 
-def _row(path: str, schema: Schema, root: Schema, *, depth: int, required: bool) -> ParameterRow:
+def _row(path: str, schema: SchemaMapping, root: SchemaMapping, *, depth: int, required: bool) -> ParameterRow:
     described = schema.get("description") or plain_schema(schema.get("items"), root).get("description", "")
     name = path.rpartition(".")[2]
     return ParameterRow(
@@ -105,7 +105,7 @@ def _row(path: str, schema: Schema, root: Schema, *, depth: int, required: bool)
     )
 
 
-def _below(schema: Schema, root: Schema, *, depth: int, path: str) -> Iterator[ParameterRow]:
+def _below(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str) -> Iterator[ParameterRow]:
     """Yield what lies inside: an object's members, a list's items, each variant of a union that has any."""
     variants = [each for each in variants_of(schema, root) if each.get("properties")]
     if not variants:
@@ -122,7 +122,7 @@ def _below(schema: Schema, root: Schema, *, depth: int, path: str) -> Iterator[P
         yield from _rows(variant, root, depth=depth + several, path=inside)
 
 
-def kind_of(schema: Schema, root: Schema, depth: int = 0) -> str:
+def kind_of(schema: SchemaMapping, root: SchemaMapping, depth: int = 0) -> str:
     """Say what a place takes: `string`, `list of integer`, `object or null`, `enum`."""
     variants = variants_of(schema, root)
     if variants and depth < DEEPEST:
@@ -137,13 +137,13 @@ def kind_of(schema: Schema, root: Schema, depth: int = 0) -> str:
     return kind or "anything"
 
 
-def variant_labels(variants: Sequence[Schema], root: Schema) -> list[str]:
+def variant_labels(variants: Sequence[SchemaMapping], root: SchemaMapping) -> list[str]:
     """Name each variant of a union: by its title, the constant that tells it, or its kind; no two alike."""
     labels = [_variant_label(each, root) for each in variants]
     return [label if labels.count(label) == 1 else f"{label} ({at})" for at, label in enumerate(labels, start=1)]
 
 
-def _variant_label(variant: Schema, root: Schema) -> str:
+def _variant_label(variant: SchemaMapping, root: SchemaMapping) -> str:
     if variant.get("title"):
         return str(variant["title"])
     members = variant.get("properties", {})
@@ -155,7 +155,7 @@ def _variant_label(variant: Schema, root: Schema) -> str:
     return str(next(told_by, (words,))[0])
 
 
-def _list_kind(schema: Schema, root: Schema, depth: int) -> str:
+def _list_kind(schema: SchemaMapping, root: SchemaMapping, depth: int) -> str:
     if depth >= DEEPEST:
         return "list"
     if schema.get("prefixItems"):
@@ -166,12 +166,12 @@ def _list_kind(schema: Schema, root: Schema, depth: int) -> str:
     return "list"
 
 
-def limits_of(schema: Schema, root: Schema) -> list[str]:
+def limits_of(schema: SchemaMapping, root: SchemaMapping) -> list[str]:
     """Return what a place must keep to, each thing once, in words: lengths, ranges, choices, the default."""
     return list(dict.fromkeys(_limits(schema, root)))
 
 
-def _limits(schema: Schema, root: Schema) -> Iterator[str]:
+def _limits(schema: SchemaMapping, root: SchemaMapping) -> Iterator[str]:
     yield from (_limit(words, schema[key]) for key, words in LIMITS if key in schema)
     if schema.get("uniqueItems") is True:
         yield "no entry twice"

@@ -15,8 +15,8 @@ import jsonschema_rs
 
 from catalog.core.canonical_json import canonical_text, check_json
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
-from catalog.schema_places import subschemas
-from catalog.schema_rules import check_schema
+from catalog.schemas.acceptance import check_schema
+from catalog.schemas.resolver import subschemas
 
 __all__ = ["Problem", "Validator", "check_schema", "compile_schema", "plain_json", "refuse", "validate_tool_args"]
 

@@ -1,19 +1,95 @@
-"""What a JSON Schema asks for at one place, made plain: references followed, parts merged, unions opened.
+"""Where a schema's subschemas are, what its references lead to, and the type a part of it comes down to.
 
-For showing and filling in only: `catalog.schemas` judges. Whatever is odd here reads as a schema that says nothing.
+Reads JSON Schema and judges nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Any
+from urllib.parse import unquote
 
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import MalformedJSON
-from catalog.schema_places import target_of, targets
 
-Schema = Mapping[str, Any]
+Schema = dict[str, Any]
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE = (
+    *("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains"),
+    *("propertyNames", "not", "if", "then", "else", "contentSchema"),
+)
+_KEYWORDS = frozenset((*_SINGLE, *_LISTS, *_MAPS))
+REFERENCES = ("$ref", "$dynamicRef")
+
+
+def subschemas(schema: object) -> Iterator[tuple[str, Schema]]:
+    """Yield (dotted path, subschema) for the schema and everything that stands inside it."""
+    for steps, place in _places(schema, ()):
+        if isinstance(place, dict):
+            yield ".".join(steps), place
+
+
+def children(schema: Schema, *keywords: str) -> Iterator[object]:
+    """Yield the schemas that stand directly below these keywords."""
+    for keyword in keywords:
+        yield from (child for _, child in _below(schema, keyword))
+
+
+def targets(schema: Schema) -> dict[str, object]:
+    """Return everything a reference may name, by the text it would have: `#`, `#/$defs/name`, `#anchor`."""
+    named: dict[str, object] = {}
+    for steps, place in _places(schema, ()):
+        named["#" + "".join(f"/{_escaped(step)}" for step in steps)] = place
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(place, dict) and isinstance(place.get(keyword), str):
+                named[f"#{place[keyword]}"] = place
+    return named
+
+
+def target_of(reference: str, named: dict[str, object]) -> object:
+    """Return the schema that a reference means. Raises KeyError where no schema stands."""
+    return named[unquote(reference)]
+
+
+def _places(schema: object, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    yield steps, schema
+    if isinstance(schema, dict):
+        for keyword in [each for each in schema if each in _KEYWORDS]:
+            for below, child in _below(schema, keyword):
+                yield from _places(child, (*steps, keyword, *below))
+
+
+def _below(schema: Schema, keyword: str) -> Iterator[tuple[tuple[str, ...], object]]:
+    value = schema.get(keyword)
+    if keyword in _LISTS and isinstance(value, list):
+        yield from (((str(index),), child) for index, child in enumerate(value))
+    elif keyword in _MAPS and isinstance(value, dict):
+        yield from (((name,), child) for name, child in value.items())
+    elif keyword in _SINGLE and isinstance(value, dict | bool):
+        yield (), value
+
+
+def _escaped(step: str) -> str:
+    return step.replace("~", "~0").replace("/", "~1")
+
+
+def with_children(schema: Schema, change: Callable[[object], object]) -> Schema:
+    """Return a copy of one schema whose direct subschemas are what `change` makes of them."""
+    copy = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in _MAPS and isinstance(value, dict):
+            copy[keyword] = {name: change(child) for name, child in value.items()}
+        elif keyword in _LISTS and isinstance(value, list):
+            copy[keyword] = [change(child) for child in value]
+        elif keyword in _SINGLE:
+            copy[keyword] = change(value)
+    return copy
+
+
+SchemaMapping = Mapping[str, Any]
 
 MOST_REFERENCES = 16
 MOST_VARIANTS = 50
@@ -31,13 +107,13 @@ class Shape:
     """
 
     kind: str
-    schema: Schema
+    schema: SchemaMapping
     nullable: bool = False
     options: tuple[Any, ...] = ()
-    variants: tuple[Schema, ...] = field(default=())
+    variants: tuple[SchemaMapping, ...] = field(default=())
 
 
-def shape_of(schema: object, root: Schema) -> Shape:
+def shape_of(schema: object, root: SchemaMapping) -> Shape:
     """Return what a place asks for."""
     plain = plain_schema(schema, root)
     options = _options(plain)
@@ -56,9 +132,9 @@ def shape_of(schema: object, root: Schema) -> Shape:
     return Shape(only.kind, only.schema, nullable=nullable, options=only.options, variants=only.variants)
 
 
-def plain_schema(schema: object, root: Schema) -> Schema:
+def plain_schema(schema: object, root: SchemaMapping) -> SchemaMapping:
     """Return a schema with its reference followed and its `allOf` merged; what is no object says nothing."""
-    plain: Schema = schema if isinstance(schema, Mapping) else {}
+    plain: SchemaMapping = schema if isinstance(schema, Mapping) else {}
     for _ in range(MOST_REFERENCES):
         if "$ref" in plain:
             rest = {key: value for key, value in plain.items() if key != "$ref"}
@@ -73,7 +149,7 @@ def plain_schema(schema: object, root: Schema) -> Schema:
     return {}
 
 
-def merged(first: Schema, second: Schema) -> Schema:
+def merged(first: SchemaMapping, second: SchemaMapping) -> SchemaMapping:
     """Return one schema for what must fit both; where they differ the first is shown."""
     both = {**second, **first}
     for key in ("properties", "$defs"):
@@ -84,7 +160,7 @@ def merged(first: Schema, second: Schema) -> Schema:
     return both
 
 
-def variants_of(plain: Schema, root: Schema, depth: int = 0) -> tuple[Schema, ...]:
+def variants_of(plain: SchemaMapping, root: SchemaMapping, depth: int = 0) -> tuple[SchemaMapping, ...]:
     """Return the schemas a value may choose from, unions inside unions opened; empty when there is no choice."""
     for key in ("oneOf", "anyOf"):
         if isinstance(plain.get(key), Sequence) and depth < DEEPEST_UNION:
@@ -97,20 +173,20 @@ def variants_of(plain: Schema, root: Schema, depth: int = 0) -> tuple[Schema, ..
     return ()
 
 
-def _opened(part: Schema, root: Schema, depth: int) -> tuple[Schema, ...]:
+def _opened(part: SchemaMapping, root: SchemaMapping, depth: int) -> tuple[SchemaMapping, ...]:
     plain = plain_schema(part, root)
     return (() if _options(plain) else variants_of(plain, root, depth + 1)) or (plain,)
 
 
-def _parts(parts: object, root: Schema) -> Iterator[Schema]:
+def _parts(parts: object, root: SchemaMapping) -> Iterator[SchemaMapping]:
     return (plain_schema(part, root) for part in _schemas(parts))
 
 
-def _schemas(parts: object) -> list[Schema]:
+def _schemas(parts: object) -> list[SchemaMapping]:
     return [part if isinstance(part, Mapping) else {} for part in parts] if isinstance(parts, list) else []
 
 
-def _options(plain: Schema) -> tuple[Any, ...]:
+def _options(plain: SchemaMapping) -> tuple[Any, ...]:
     if "const" in plain:
         return (plain["const"],)
     if isinstance(plain.get("enum"), list):
@@ -118,12 +194,12 @@ def _options(plain: Schema) -> tuple[Any, ...]:
     return {"boolean": (True, False), "null": (None,)}.get(str(type_of(plain)), ())
 
 
-def _kind(plain: Schema) -> str:
+def _kind(plain: SchemaMapping) -> str:
     kind = type_of(plain)
     return SCALARS.get(kind) or CONTAINERS.get(kind) or "json"
 
 
-def type_of(plain: Schema) -> str:
+def type_of(plain: SchemaMapping) -> str:
     """Return the one type a schema names, or the one that its keywords are about; empty when neither is there."""
     kind = plain.get("type", "")
     if isinstance(kind, list):
@@ -135,14 +211,14 @@ def type_of(plain: Schema) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def _is_null(plain: Schema) -> bool:
+def _is_null(plain: SchemaMapping) -> bool:
     return _options(plain) == (None,)
 
 
 class _Document:
     """A whole schema, told from others by which object it is: hashing what it says would cost as much as reading it."""
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: SchemaMapping) -> None:
         self.root = root
 
     def __hash__(self) -> int:
@@ -157,7 +233,7 @@ def _named_in(document: _Document) -> dict[str, object]:
     return targets(dict(document.root))
 
 
-def _target(reference: object, root: Schema) -> Schema:
+def _target(reference: object, root: SchemaMapping) -> SchemaMapping:
     """Follow a reference inside the same document; one that leads nowhere says nothing."""
     try:
         target = target_of(str(reference), _named_in(_Document(root)))
@@ -166,14 +242,14 @@ def _target(reference: object, root: Schema) -> Schema:
     return target if isinstance(target, Mapping) else {}
 
 
-def nearest_variant(variants: Sequence[Schema], value: object, root: Schema) -> int | None:
+def nearest_variant(variants: Sequence[SchemaMapping], value: object, root: SchemaMapping) -> int | None:
     """Return the place of the variant that a value was most likely meant for; None when it is of no variant's type."""
     closeness = [_closeness(shape_of(variant, root), value, root) for variant in variants]
     best = max(closeness, default=0)
     return closeness.index(best) if best > 0 else None
 
 
-def _closeness(shape: Shape, value: object, root: Schema) -> int:
+def _closeness(shape: Shape, value: object, root: SchemaMapping) -> int:
     """Return how well a value fits, 0 for not at all: by its type, then by names and constants of its members."""
     if shape.nullable and value is None:
         return 1
@@ -190,7 +266,7 @@ def _closeness(shape: Shape, value: object, root: Schema) -> int:
     return int(fits.get(shape.kind, False))
 
 
-def _closeness_of_members(plain: Schema, value: Mapping[str, Any], root: Schema) -> int:
+def _closeness_of_members(plain: SchemaMapping, value: Mapping[str, Any], root: SchemaMapping) -> int:
     properties = plain.get("properties", {})
     for name, part in properties.items():
         options = _options(plain_schema(part, root))
