@@ -30,7 +30,7 @@ from catalog.access import name_of, sees_all
 from catalog.core import clock
 from catalog.definitions import Reversibility
 from catalog.privacy import Hidden
-from catalog.secrets import KEY, in_words
+from catalog.secrets.placeholders import KEY, in_words
 from catalog.text.diff import MOST_DRAWN, Change, Division, Hunk, diff_texts
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import do_each, move, move_row, retried
 from catalog.errors import Conflict
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.signals import announce, record
 from catalog.states import CallStatus
 

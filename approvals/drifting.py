@@ -10,7 +10,7 @@ from approvals.arguments import as_lines, as_text
 from approvals.models import ApprovalRequest, Round
 from approvals.requests import Change, change_before
 from catalog.access import name_of
-from catalog.secrets import in_words
+from catalog.secrets.placeholders import in_words
 from catalog.text import diff
 
 

@@ -30,7 +30,7 @@ from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.models import Call
 from catalog.registry import get_tool
 from catalog.results import Preview
-from catalog.secrets import Secret, shown_text
+from catalog.secrets.placeholders import Secret, shown_text
 from catalog.signals import record
 from catalog.snapshot import CallableTool
 from catalog.states import CallStatus

@@ -24,7 +24,7 @@ from approvals.states import UNDOABLE, RequestStatus
 from catalog.core import clock
 from catalog.pages import Cursor, Page, PageAt, page_of
 from catalog.privacy import sees_private
-from catalog.secrets import in_words
+from catalog.secrets.placeholders import in_words
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

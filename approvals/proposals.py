@@ -24,7 +24,7 @@ from catalog.core.canonical_json import canonical_text
 from catalog.errors import ParameterError
 from catalog.granting import USUAL_HOURS, USUAL_USES, GrantLimits
 from catalog.models import Call
-from catalog.secrets import shown_text
+from catalog.secrets.placeholders import shown_text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -15,7 +15,7 @@ from catalog.access import name_of
 from catalog.core import clock
 from catalog.core.transactions import try_move
 from catalog.models import Call
-from catalog.secrets import Secret
+from catalog.secrets.placeholders import Secret
 from catalog.signals import record
 from catalog.states import CallStatus
 from catalog.vault import under_every_key

@@ -31,7 +31,7 @@ from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.results import Preview
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.signals import announce, record
 from catalog.states import CallStatus
 

@@ -10,7 +10,7 @@ from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.models import Call
 from catalog.privacy import private_in
-from catalog.secrets import shown_text
+from catalog.secrets.placeholders import shown_text
 from catalog.states import TERMINAL, CallStatus
 
 CARRIED_OUT = frozenset({RequestStatus.APPROVED, RequestStatus.CONSUMED, RequestStatus.RESPONDED})

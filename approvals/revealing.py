@@ -18,7 +18,7 @@ from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
 from catalog.privacy import value_at
-from catalog.secrets import placeholders
+from catalog.secrets.placeholders import placeholders
 from catalog.signals import announce, record
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from catalog.core.canonical_json import size_of
 from catalog.definitions import Reversibility
 from catalog.errors import ParameterError
 from catalog.schemas import Problem, compile_schema, plain_json, refuse
-from catalog.secrets import scrub_words, shown_text
+from catalog.secrets.placeholders import scrub_words, shown_text
 
 MAX_COMMENT = 4000
 MAX_RESPONSE = 256 * 1024

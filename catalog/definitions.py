@@ -23,7 +23,7 @@ from catalog.errors import IdentifierRequired, PromptEvaluationError, ToolDefini
 from catalog.results import ToolResult, as_result, format_error_response, format_success_response
 from catalog.schemas import Validator
 from catalog.schemas.resolver import subschemas
-from catalog.secret_places import SecretPlaces
+from catalog.secrets.placeholders import SecretPlaces
 from catalog.signatures import (
     UNTYPED,
     Binding,

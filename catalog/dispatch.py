@@ -34,8 +34,8 @@ from catalog.results import (
 from catalog.runners.python import settle
 from catalog.schemas import Problem, plain_json, refuse
 from catalog.schemas.normalization import without_left_out
-from catalog.secret_scrub import Scrubber, scrubber
-from catalog.secrets import Secret, refuse_placeholders, secrets_in
+from catalog.secrets.placeholders import Secret, refuse_placeholders, secrets_in
+from catalog.secrets.scrubber import Scrubber, scrubber
 from catalog.storable import reason_of, storable, storable_message, storable_rendering, words
 
 MAX_ARGUMENTS = 256 * 1024

@@ -16,7 +16,7 @@ from catalog.core import clock
 from catalog.definitions import SafetyLevel
 from catalog.granting import GrantLimits, limits_of
 from catalog.results import format_error_response
-from catalog.secrets import shown_text
+from catalog.secrets.placeholders import shown_text
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
 
 

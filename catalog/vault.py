@@ -21,7 +21,7 @@ from catalog.definitions import Tool
 from catalog.errors import ParameterError, ToolError
 from catalog.models import Call, CallSecret
 from catalog.secret_keys import keyring
-from catalog.secrets import Sealed, Secret, holds_secret, macs_in, placeholders, refill, seal
+from catalog.secrets.placeholders import Sealed, Secret, holds_secret, macs_in, placeholders, refill, seal
 from catalog.signals import Fact
 
 GONE = (
@@ -50,7 +50,7 @@ class Place:
 
 
 def sealed(tool: Tool[Any, Any] | None, arguments: Any, *, is_plan: bool = False) -> Sealed:
-    """Cut the secrets out of checked arguments (`catalog.secrets.seal`) under this installation's keys."""
+    """Cut the secrets out of checked arguments (`catalog.secrets.placeholders.seal`) under this installation's keys."""
     places = tool.secret_places if tool is not None else None
     return seal(places, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
 

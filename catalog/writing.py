@@ -18,7 +18,7 @@ from catalog.form_values import fields_of, show_problems, value_of
 from catalog.problems import problem_of
 from catalog.schema_forms import Field, form_of
 from catalog.schemas import Problem, refuse
-from catalog.secrets import as_texts
+from catalog.secrets.placeholders import as_texts
 
 FORM, JSON = "form", "json"
 EDITS = ("add", "remove", "open", "close")

@@ -20,7 +20,7 @@ from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
 from catalog.results import Preview
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
 from plans import budgets, caps, carriers, claims, engine, granted, granted_starts, limits, spec, starting
 from plans.answers import found_again

@@ -20,7 +20,7 @@ from catalog.access import name_of
 from catalog.core.canonical_json import MAX_BYTES, check_json, size_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, MalformedJSON
-from catalog.secrets import KEY, scrub_words, shown_text
+from catalog.secrets.placeholders import KEY, scrub_words, shown_text
 from catalog.vault import Refilled
 from plans import carriers, early, finishing, services, spec
 from plans.askers import ask_for

@@ -22,7 +22,7 @@ from approvals.verdicts import FAIL
 from catalog import vault
 from catalog.core.canonical_json import canonical_text
 from catalog.models import Call
-from catalog.secrets import holds_secret
+from catalog.secrets.placeholders import holds_secret
 from catalog.signals import Fact
 from catalog.states import CallStatus
 from plans import claims

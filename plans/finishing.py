@@ -22,7 +22,7 @@ from catalog.definitions import SafetyLevel
 from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import output_key_of
-from catalog.secrets import holds_secret
+from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
 from catalog.storable import words
 from catalog.vault import Place

@@ -16,7 +16,7 @@ from catalog.access import name_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
-from catalog.secrets import Sealed
+from catalog.secrets.placeholders import Sealed
 from plans import carriers, starting
 from plans.askers import ask_for
 from plans.events import Recording, recording

@@ -12,7 +12,7 @@ from django.db import models
 from django.db.models import Q
 
 from catalog.models import ApiToken, Call, new_public_id
-from catalog.secrets import shown_text
+from catalog.secrets.placeholders import shown_text
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
 from plans.strategies import PlanningStrategy
 

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Left, Length
 
 from catalog.core import clock
-from catalog.secrets import shown_text
+from catalog.secrets.placeholders import shown_text
 from catalog.words import Word, status_word
 from plans.budgets import say_spent
 from plans.event_words import EventLine, line_of

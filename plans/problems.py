@@ -11,8 +11,8 @@ from typing import Any
 from catalog.core.canonical_json import Json
 from catalog.definitions import SafetyLevel, Tool
 from catalog.errors import ParameterError
-from catalog.secret_shapes import find_secrets
-from catalog.secrets import GIVE_IT, placeholders
+from catalog.secrets.detectors import find_secrets
+from catalog.secrets.placeholders import GIVE_IT, placeholders
 from plans import conditions, references
 from plans.arguments import argument_problems
 from plans.lines import find_lines

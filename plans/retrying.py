@@ -22,7 +22,7 @@ from catalog.access import name_of
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict, ParameterError
-from catalog.secrets import Sealed, shown_text
+from catalog.secrets.placeholders import Sealed, shown_text
 from plans import carriers, finishing, references, starting
 from plans.agents.loop import end_run
 from plans.askers import ask_for

@@ -15,7 +15,7 @@ from catalog.core.canonical_json import Json
 from catalog.core.transactions import move, retried
 from catalog.errors import ToolError
 from catalog.models import ApiToken
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.vault import Place
 from plans import carriers, finishing
 from plans.agents.access import named_agents

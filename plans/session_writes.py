@@ -21,7 +21,7 @@ from catalog.dispatch import Outcome
 from catalog.errors import ToolValidationError
 from catalog.models import Call
 from catalog.registry import RESERVED_PREFIX
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
 from plans.dialect import on_sqlite
 from plans.events import Recording, recording, recording_new

@@ -11,7 +11,7 @@ from catalog.core.transactions import move, retried
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.results import format_success_response
-from catalog.secrets import scrub_words, scrubbed
+from catalog.secrets.placeholders import scrub_words, scrubbed
 from catalog.states import CallStatus
 from plans import carriers, claims, finishing
 from plans.askers import ask_for_what_follows

@@ -15,7 +15,7 @@ from catalog.access import name_of
 from catalog.core.transactions import retried, try_move
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
 from plans import carriers, claims, finishing
 from plans.agents.children import TURN

@@ -22,7 +22,7 @@ from catalog.core.transactions import log_unexpected
 from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import unknown_tool
-from catalog.secrets import Sealed
+from catalog.secrets.placeholders import Sealed
 from catalog.states import TERMINAL, CallStatus
 from catalog.vault import Place
 from plans import (

@@ -13,7 +13,7 @@ from approvals.states import RequestStatus
 from catalog import snapshot
 from catalog.errors import ParameterError
 from catalog.privacy import Hidden
-from catalog.secrets import shown_text
+from catalog.secrets.placeholders import shown_text
 from plans import references
 from plans.inputs import is_sent_back
 from plans.masked import MaskedParts, masked_parameters, masked_parts

@@ -18,7 +18,7 @@ from catalog.idempotency import act_once
 from catalog.models import Call, Tool
 from catalog.schemas import Problem, refuse
 from catalog.secret_keys import keyring
-from catalog.secrets import holds_secret
+from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
 from catalog.writing import Writing
 from plans import starting

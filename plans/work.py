@@ -14,7 +14,7 @@ from approvals.errors import Drift
 from approvals.policy import Rule
 from catalog.context import Budget, Stop
 from catalog.models import Call
-from catalog.secrets import Secret, shown_text
+from catalog.secrets.placeholders import Secret, shown_text
 from catalog.snapshot import CallableTool
 from plans.claims import Claimed
 from plans.models import Plan

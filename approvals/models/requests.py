@@ -10,7 +10,7 @@ from django.db.models import Q
 from approvals.models.policies import PolicyRevision
 from approvals.states import MOVES, RequestStatus, Verdict
 from catalog.models import Call, ToolVersion, new_public_id
-from catalog.secrets import shown_text
+from catalog.secrets.placeholders import shown_text
 
 QUEUED_BY = (
     *("opened_at", "id", "expires_at", "is_early", "ready_at", "decided_at"),

@@ -10,10 +10,11 @@ from django import template
 from django.template.defaultfilters import truncatechars
 from django.utils.html import escape, format_html, format_html_join
 
-from catalog import secrets, words
+from catalog import words
 from catalog.access import name_of
 from catalog.charts import spark_path
 from catalog.core import clock
+from catalog.secrets import placeholders
 from catalog.text.diff import Row, beside, diff_texts, drawn
 from catalog.text.safety import Shown, count_hidden, is_plain, split_hidden, truth_of
 from catalog.usage import Usage
@@ -181,13 +182,15 @@ def _spelled(word: str) -> str:
 @register.filter
 def in_words(text: object) -> str:
     """Say in words where a secret stood in what a tool says; pass it on to `revealed`."""
-    return secrets.in_words(str(text))
+    return placeholders.in_words(str(text))
 
 
 @register.filter
 def locked(text: object) -> str:
     """Escape what a tool says as `revealed` does; where a secret stood is a lock, so that no words imitate it."""
-    return format_html_join("", "{}{}", ((revealed(said), _lock(name)) for said, name in secrets.in_pieces(str(text))))
+    return format_html_join(
+        "", "{}{}", ((revealed(said), _lock(name)) for said, name in placeholders.in_pieces(str(text)))
+    )
 
 
 def _lock(name: str) -> str:

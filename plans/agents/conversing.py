@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from catalog.context import ToolContext
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.snapshot import CallableTool
 from catalog.storable import clean
 from plans.agents import wire

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from catalog import snapshot
 from catalog.models import Category
 from catalog.schemas import Problem, refuse
-from catalog.secret_shapes import find_secrets
+from catalog.secrets.detectors import find_secrets
 from plans.agents.settings import AgentBudget, AgentDocument, AgentTerms, ToolFilter
 from plans.planner.offered import UNOFFERED
 from plans.questions import TOOL as ASK_USER

@@ -14,7 +14,7 @@ from catalog import vault
 from catalog.core.transactions import retried
 from catalog.registry import get_tool
 from catalog.secret_keys import keyring
-from catalog.secrets import KEY, Secret, shown_text
+from catalog.secrets.placeholders import KEY, Secret, shown_text
 from catalog.vault import Place
 from plans.agents.conversation import ToolUse, TurnResult
 from plans.models import Plan

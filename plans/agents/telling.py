@@ -6,7 +6,7 @@ from typing import Any
 
 from catalog.models import Call
 from catalog.results import format_for_model
-from catalog.secrets import shown_text
+from catalog.secrets.placeholders import shown_text
 from plans import model_texts
 from plans.agents.conversation import Task
 from plans.claims import Claimed

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from catalog.context import ToolContext
 from catalog.core import clock
 from catalog.models import Call
-from catalog.secrets import scrub_words, shown_text
+from catalog.secrets.placeholders import scrub_words, shown_text
 from catalog.storable import clean
 from plans.models import ModelUse, Plan
 from plans.planner import failures, provider

@@ -12,7 +12,7 @@ from pydantic import Field
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.models import Call
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.tools import tool
 from plans.models import Plan
 from plans.planner import asking, prompt

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from catalog.access import NotAllowed
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
 from catalog.storable import clean
 from plans import services

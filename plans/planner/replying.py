@@ -14,7 +14,7 @@ from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.models import Call
 from catalog.results import format_for_model
-from catalog.secrets import scrub_words
+from catalog.secrets.placeholders import scrub_words
 from catalog.tools import tool
 from plans import model_texts
 from plans.agents.conversation import MESSAGES, ModelTurn

@@ -6,7 +6,7 @@ import pytest
 
 from approvals.arguments import argument
 from approvals.models import AuditEntry
-from catalog.secrets import in_words
+from catalog.secrets.placeholders import in_words
 from tests.builders import make_plan, reject, request_of, step, work_off
 from tests.pages import Pages, words
 from tests.plans.keepers import PASSWORD

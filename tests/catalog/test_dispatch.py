@@ -25,7 +25,7 @@ from catalog.errors import (
     ToolValidationError,
     VisibilityExpansionRequired,
 )
-from catalog.secrets import Secret
+from catalog.secrets.placeholders import Secret
 from catalog.testing import allow_all, clean_registry, invoke, make_context
 from catalog.tools import SafetyLevel, Tool, ToolResult, define_tool, tool
 from tests.corpus import faults

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from catalog.errors import ParameterError
-from catalog.secrets import KEY, as_texts, macs_in, refill, refuse_placeholders, seal, shown_text
+from catalog.secrets.placeholders import KEY, as_texts, macs_in, refill, refuse_placeholders, seal, shown_text
 from catalog.signatures import Binding
 from catalog.testing import clean_registry, invoke
 from catalog.tools import Tool, tool

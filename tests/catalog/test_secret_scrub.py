@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from catalog.secret_scrub import Scrubber
-from catalog.secrets import KEY, Secret
+from catalog.secrets.placeholders import KEY, Secret
+from catalog.secrets.scrubber import Scrubber
 
 VALUE = 'pa"ss wörd/42'
 NAMED = f'{{"{KEY}":"password"}}'

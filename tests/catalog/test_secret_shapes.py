@@ -3,8 +3,8 @@
 import json
 import random
 
-from catalog.secret_shapes import find_secrets, may_hold_secret
-from catalog.secrets import scrub_words
+from catalog.secrets.detectors import find_secrets, may_hold_secret
+from catalog.secrets.placeholders import scrub_words
 from tests.corpus import faults
 from tests.plans.canaries import SHAPES, canary
 

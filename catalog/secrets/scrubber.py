@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 from pydantic_core import to_jsonable_python
 
 from catalog.results import MAX_STATE_TOKEN, Preview
-from catalog.secrets import KEY, Secret, as_texts
+from catalog.secrets.placeholders import KEY, Secret, as_texts
 
 SHORTEST, SHORTEST_ENCODED = 4, 8
 MOST_VARIANTS = 5000

@@ -1,19 +1,93 @@
-"""Secrets in arguments: found at the one intake, and cut out before anything is stored.
+"""Secrets cut out of arguments, with placeholders in their places, and put back.
 
-Where one stood, stored text holds `{"$secret": "name#HMAC"}`: the HMAC of its path and value, so that a digest over the
-text binds the value without holding it. People and clients see `{"$secret": "name"}`. Inside a longer text only the
-secret itself is cut, so that nothing else can hide beside it. The values are kept by `catalog.vault`.
+Secret is what a tool's schema marks as such, and what has the shape of a known kind of secret. A placeholder carries a
+MAC of its value, so that equal secrets are known as equal and a changed one is noticed.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import ParameterError
-from catalog.secret_places import Schemas, SecretPlaces
-from catalog.secret_shapes import PLACEHOLDER, find_secrets, may_hold_secret
+from catalog.schemas.resolver import Schema, children, subschemas, target_of, targets
+from catalog.secrets.detectors import PLACEHOLDER, find_secrets, may_hold_secret
+
+_SAME_PLACE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas")
+_REFERENCES = ("$ref", "$dynamicRef")
+
+Schemas = tuple[object, ...]
+
+
+class SecretPlaces:
+    """The secret places of one schema; `names` are properties that are secret wherever they stand."""
+
+    def __init__(self, schema: Schema, names: Iterable[str] = ()) -> None:
+        self._names = frozenset(names)
+        self._targets = targets(schema)
+        self.top = self._applying([schema])
+        self.any = bool(self._names) or any(says_secret(each) for _, each in subschemas(schema))
+
+    def of_member(self, schemas: Schemas, name: str) -> Schemas:
+        """Return what applies to the member `name` of an object to which `schemas` apply."""
+        return self._applying(_for_member(schemas, name))
+
+    def of_item(self, schemas: Schemas, index: int) -> Schemas:
+        """Return what applies to an item of a list to which `schemas` apply."""
+        return self._applying(_for_item(schemas, index))
+
+    def is_secret(self, schemas: Schemas, name: str | None) -> bool:
+        """Say whether a value is secret to which `schemas` apply; `name` is its key in an object."""
+        return name in self._names or any(isinstance(each, dict) and says_secret(each) for each in schemas)
+
+    def _applying(self, schemas: Iterable[object]) -> Schemas:
+        """Return these schemas with all that they refer to or combine at the same place."""
+        found: dict[int, object] = {}
+        left = list(schemas)
+        while left:
+            schema = left.pop()
+            if not isinstance(schema, dict) or id(schema) in found:
+                continue
+            found[id(schema)] = schema
+            left += children(schema, *_SAME_PLACE)
+            left += [self._target(schema[each]) for each in _REFERENCES if isinstance(schema.get(each), str)]
+        return tuple(found.values())
+
+    def _target(self, reference: str) -> object:
+        try:
+            return target_of(reference, self._targets)
+        except KeyError:
+            return None
+
+
+def says_secret(schema: Schema) -> bool:
+    """Say whether a schema calls its own place secret."""
+    return bool(schema.get("writeOnly") is True or schema.get("x-secret") or schema.get("format") == "password")
+
+
+def _for_member(schemas: Schemas, name: str) -> Iterator[object]:
+    for schema in schemas:
+        assert isinstance(schema, dict)  # noqa: S101 - `_applying` keeps nothing else
+        # A pattern is not tried: what it calls secret is taken as secret under every name.
+        yield from children(schema, "patternProperties")
+        named = schema.get("properties")
+        if isinstance(named, dict) and name in named:
+            yield named[name]
+        else:
+            yield from children(schema, "additionalProperties", "unevaluatedProperties")
+
+
+def _for_item(schemas: Schemas, index: int) -> Iterator[object]:
+    for schema in schemas:
+        assert isinstance(schema, dict)  # noqa: S101 - `_applying` keeps nothing else
+        yield from children(schema, "contains")
+        first = schema.get("prefixItems")
+        if isinstance(first, list) and index < len(first):
+            yield first[index]
+        else:
+            yield from children(schema, "items", "unevaluatedItems")
+
 
 KEY = "$secret"
 MOST_NAME = 64

@@ -1,0 +1,1 @@
+"""Secrets in text and JSON: detected, replaced by placeholders, restored, scrubbed. Knows no database."""
