@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from approvals.models import AuditEntry, Instance
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, time_text
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.signals import Fact

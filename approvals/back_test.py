@@ -16,7 +16,7 @@ from approvals.policy import Rulebook, people_named, revisions_in_force, ruleboo
 from approvals.simulator import effect_of
 from approvals.states import Verdict
 from catalog.core import clock
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import CallFacts, Hold
 from catalog.dispatch import Verdict as Gated
 from catalog.models import Call, ToolVersion

@@ -28,7 +28,7 @@ from approvals.timeline import Moment, Standing, standing_of, timeline_of
 from approvals.twins import twins_of
 from catalog.access import name_of, sees_all
 from catalog.core import clock
-from catalog.definitions import Reversibility
+from catalog.definitions.levels import Reversibility
 from catalog.privacy import Hidden
 from catalog.secrets.placeholders import KEY, in_words
 from catalog.text.diff import MOST_DRAWN, Change, Division, Hunk, diff_texts

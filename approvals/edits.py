@@ -25,7 +25,7 @@ from catalog import dispatch, snapshot, vault
 from catalog.access import name_of
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
-from catalog.definitions import Tool
+from catalog.definitions.tool import Tool
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.models import Call
 from catalog.registry import get_tool

@@ -24,8 +24,8 @@ from catalog.access import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, 
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest, time_text
 from catalog.core.transactions import retried
+from catalog.definitions.levels import GrantLimits, limits_of
 from catalog.errors import Conflict
-from catalog.granting import GrantLimits, limits_of
 from catalog.keyed import note_done
 from catalog.models import Tool
 from catalog.privacy import sees_private

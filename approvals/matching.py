@@ -12,7 +12,7 @@ from approvals.predicates import Predicate, compile_rows, sentence_of
 from approvals.sentences import requester_in_words
 from catalog import vault
 from catalog.core import clock
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import CallFacts
 from catalog.models import Call
 

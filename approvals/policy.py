@@ -17,7 +17,7 @@ from approvals.matching import Match, match_of
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.predicates import compile_rows
 from approvals.quorum import Stage, stages_of
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
 
 Effect = PolicyRevision.Effect

@@ -17,7 +17,7 @@ from approvals.models import PolicyRevision
 from approvals.policy import GROUP
 from approvals.policy_addresses import keep_addresses
 from approvals.quorum import MAX_COUNT, MAX_STAGES
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import ParameterError
 from catalog.models import Source
 from catalog.schemas import Problem, refuse

@@ -21,8 +21,8 @@ from approvals.models import ApprovalRequest, Grant
 from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
+from catalog.definitions.levels import USUAL_HOURS, USUAL_USES, GrantLimits
 from catalog.errors import ParameterError
-from catalog.granting import USUAL_HOURS, USUAL_USES, GrantLimits
 from catalog.models import Call
 from catalog.secrets.placeholders import shown_text
 

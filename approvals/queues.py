@@ -19,7 +19,7 @@ from approvals.selectors import NOT_ASKED_YET, pending_for, requests_for, waitin
 from approvals.states import RequestStatus
 from catalog.access import agent_token_of
 from catalog.core import clock
-from catalog.definitions import Reversibility, SafetyLevel
+from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.models import CallRequester
 
 if TYPE_CHECKING:

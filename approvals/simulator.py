@@ -12,7 +12,7 @@ from catalog import dispatch, snapshot
 from catalog.access import person_named
 from catalog.core import clock
 from catalog.core.canonical_json import with_whole_numbers
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
 from catalog.errors import ParameterError, ToolError
 from catalog.models import Tool

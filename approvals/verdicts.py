@@ -9,7 +9,7 @@ from approvals.models import ApprovalRequest
 from approvals.states import Verdict
 from catalog import vault
 from catalog.core.canonical_json import size_of
-from catalog.definitions import Reversibility
+from catalog.definitions.levels import Reversibility
 from catalog.errors import ParameterError
 from catalog.schemas import Problem, compile_schema, plain_json, refuse
 from catalog.secrets.placeholders import scrub_words, shown_text

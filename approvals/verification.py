@@ -19,7 +19,7 @@ from approvals import checkpoints
 from approvals.audit import COLUMNS, Row, entry_hash, hasher
 from approvals.models import AuditEntry, Instance
 from approvals.witness import EPOCH_BEGAN
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 
 CHUNK = 5000
 ACTION, DETAILS, PREVIOUS = COLUMNS.index("action"), COLUMNS.index("details"), COLUMNS.index("prev_hash")

@@ -22,7 +22,7 @@ from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.tracing import told
 from catalog.core.transactions import log_unexpected
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import RestoredDatabase
 from catalog.models import Call
 from catalog.signals import Fact

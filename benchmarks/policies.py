@@ -10,7 +10,7 @@ from typing import Any
 from approvals.gate import gate
 from approvals.models import Policy, PolicyRevision
 from benchmarks.ground import prepare
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import CallFacts, Hold
 
 BATCHES = 40

@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 from catalog import dispatch
 from catalog.context import Session, ToolContext
-from catalog.definitions import Reversibility, SafetyLevel, Tool, ToolExample
+from catalog.definitions.binding import Binding, CheckedBinding, Handler
+from catalog.definitions.levels import Reversibility, SafetyLevel
+from catalog.definitions.tool import Tool, ToolExample
 from catalog.errors import ToolDefinitionError, ToolError, about_tool
 from catalog.results import Preview, ToolResult, format_error_response, format_success_response
-from catalog.signatures import Binding, CheckedBinding, Handler
 
 FIELDS = ("success", "data", "error", "user_message")
 NEEDS_APPROVAL = "Dangerous tool requires approval handler, but none configured"

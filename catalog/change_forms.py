@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.http import QueryDict
 
 from catalog.changes import MAX_WEIGHT, Change, ChangeRefused, change_tool
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import MOST_HOURS, MOST_USES, SafetyLevel
 from catalog.errors import ToolgateError
-from catalog.granting import MOST_HOURS, MOST_USES
 from catalog.models import Tool
 from catalog.problems import problem_of
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from catalog import search, signals, snapshot
 from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import USUAL_HOURS, USUAL_USES, SafetyLevel, objection_to
+from catalog.definitions.tool import MAX_CATEGORY
 from catalog.errors import ToolError
-from catalog.granting import USUAL_HOURS, USUAL_USES, objection_to
 from catalog.models import Category, Implementation, Tool
 from catalog.registry import get_tool
-from catalog.tool_rules import MAX_CATEGORY
 from catalog.versions import columns_under, drift_of, named, publish, tell_processes, writing_the_catalog
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from pydantic_core import to_json, to_jsonable_python
 
 from catalog.context import Deadline, ToolContext
 from catalog.core.canonical_json import check_json, with_whole_numbers
-from catalog.definitions import SafetyLevel, Tool
+from catalog.definitions.levels import SafetyLevel
+from catalog.definitions.tool import Tool
 from catalog.errors import (
     DataNotFound,
     DeadlineExceededError,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from catalog.definitions import Reversibility, SafetyLevel
+from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.export_shapes import one_object
 from catalog.export_strict import NotStrict, strict
 from catalog.gram.exports import Offer, gram_of

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.definitions import Tool, source_digest
+from catalog.definitions.binding import Handler, QueryBinding, binding_for, hints_of, output_of
+from catalog.definitions.tool import Tool, source_digest
 from catalog.errors import ToolDefinitionError
-from catalog.signatures import Handler, QueryBinding, binding_for, hints_of, output_of
 
 REFERENCE = re.compile(r"[!-~]{1,255}")
 _OFFERED_WITH_QUERY_TYPES = frozenset({"params", "query_type", "context"})

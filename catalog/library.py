@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 from catalog.core.canonical_json import canonical_text
-from catalog.definitions import SafetyLevel, Tool, level_of
+from catalog.definitions.binding import Binding
+from catalog.definitions.levels import SafetyLevel, level_of
+from catalog.definitions.tool import Tool
 from catalog.errors import ToolDefinitionError
 from catalog.gram import ToolSpecification
 from catalog.schemas import compile_schema
-from catalog.signatures import Binding
 
 Schema = dict[str, Any]
 LoadedTool = Tool[Any, Any]

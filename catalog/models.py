@@ -13,8 +13,7 @@ from django.db import models
 from django.db.models import Q
 
 from catalog.core import clock
-from catalog.definitions import SafetyLevel
-from catalog.granting import GrantLimits, limits_of
+from catalog.definitions.levels import GrantLimits, SafetyLevel, limits_of
 from catalog.results import format_error_response
 from catalog.secrets.placeholders import shown_text
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus

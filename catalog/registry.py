@@ -17,10 +17,10 @@ from django.conf import settings
 from catalog.base_tool import BaseTool
 from catalog.breakages import why_broken
 from catalog.core.rate_limits import Rate
-from catalog.definitions import Tool
+from catalog.definitions.binding import Handler
+from catalog.definitions.tool import Tool
 from catalog.errors import ToolDefinitionError, UnknownTool
 from catalog.implementations import LoadedImplementation, implementation_of, served_by
-from catalog.signatures import Handler
 
 SHIPPED = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
 ENTRY_POINT_GROUP = "toolgate.tools"

@@ -8,7 +8,7 @@ from django.db.models import Case, Count, Exists, F, IntegerField, OuterRef, Q, 
 from django.db.models.functions import Coalesce
 
 from catalog import search
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
 from catalog.usage import since

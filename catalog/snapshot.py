@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from django.db.models import QuerySet
 
-from catalog.definitions import Tool as DeclaredTool
+from catalog.definitions.levels import GrantLimits
+from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem
-from catalog.granting import GrantLimits
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.registry import codes_of, get_all_tools
 from catalog.versions import as_set

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from django.db.models import QuerySet
 
 from catalog import search, signals, snapshot
-from catalog.definitions import SafetyLevel
-from catalog.examples import examples_of
+from catalog.definitions.examples import examples_of
+from catalog.definitions.levels import SafetyLevel
 from catalog.models import Category, Implementation, Source, Tool
 from catalog.registry import broken_modules, codes_of, get_all_tools, initialize_tools
 from catalog.signals import Fact

@@ -8,7 +8,7 @@ from django.http import Http404
 from catalog import snapshot
 from catalog.changes import may_change
 from catalog.charts import usage_bars
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.exports import PROVIDERS, shown
 from catalog.models import Tool
 from catalog.outcomes import outcomes_of

@@ -13,12 +13,17 @@ from pydantic import TypeAdapter
 
 from catalog.base_tool import BaseTool
 from catalog.context import ToolContext, provide_resource
-from catalog.definitions import (
-    Reversibility,
-    SafetyLevel,
+from catalog.definitions.binding import Binding, Handler, QueryBinding, build
+from catalog.definitions.levels import Reversibility, SafetyLevel
+from catalog.definitions.tool import (
+    SNAKE_CASE,
     Tool,
     ToolExample,
     ToolSpec,
+    judge_description,
+    judge_known,
+    judge_name,
+    words_of,
 )
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError, about_tool
 from catalog.registry import (
@@ -32,8 +37,6 @@ from catalog.registry import (
 )
 from catalog.results import Preview, ToolResult, as_values
 from catalog.schemas import Problem, refuse
-from catalog.signatures import Binding, Handler, QueryBinding, build
-from catalog.tool_rules import SNAKE_CASE, judge_description, judge_known, judge_name, words_of
 
 __all__ = [
     "BaseTool",

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
-from catalog.definitions import Tool
+from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, ToolError
 from catalog.models import Call, CallSecret
 from catalog.secret_keys import keyring

@@ -12,8 +12,8 @@ from django.db.models import F, Max, Q
 
 from catalog import signals
 from catalog.core.canonical_json import canonical_text, digest
-from catalog.definitions import SafetyLevel, annotations_for, usual_reversibility
-from catalog.definitions import Tool as LoadedTool
+from catalog.definitions.levels import SafetyLevel, annotations_for, usual_reversibility
+from catalog.definitions.tool import Tool as LoadedTool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.registry import get_tool
 from catalog.states import CallStatus

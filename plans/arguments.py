@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from catalog.definitions import Tool
+from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, QueryTypeUnsupported
 from catalog.schemas.normalization import without_left_out
 from plans.references import Reference, resolve

@@ -22,7 +22,7 @@ from approvals.models import ApprovalRequest
 from approvals.requests import Background
 from catalog import dispatch, snapshot
 from catalog.core.transactions import retried, retried_patiently
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
 from catalog.results import Preview

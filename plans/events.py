@@ -18,7 +18,7 @@ from pydantic_core import to_json
 
 from catalog import signals
 from catalog.core import clock
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.keyed import note_done
 from catalog.models import Call
 from catalog.signals import Fact

@@ -18,7 +18,7 @@ from approvals.models import ApprovalRequest
 from approvals.states import OPEN
 from catalog import dispatch, signals, vault
 from catalog.core.transactions import try_move
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import output_key_of

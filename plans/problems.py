@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from catalog.core.canonical_json import Json
-from catalog.definitions import SafetyLevel, Tool
+from catalog.definitions.levels import SafetyLevel
+from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError
 from catalog.secrets.detectors import find_secrets
 from catalog.secrets.placeholders import GIVE_IT, placeholders

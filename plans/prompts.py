@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel
 
 from catalog.base_tool import BaseTool
-from catalog.definitions import Tool
+from catalog.definitions.tool import Tool
 from catalog.errors import PromptValidationError, ToolDefinitionError
 
 ParamsT = TypeVar("ParamsT")

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from catalog.core.transactions import do_each, log_unexpected, retried, try_move
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.states import CallStatus

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from approvals.gate import gate
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import Verdict
 from catalog.results import Preview
 from plans import starting

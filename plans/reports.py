@@ -14,7 +14,7 @@ from django.db import transaction
 
 from catalog.core import tracing
 from catalog.core.tracing import told
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.signals import Fact
 from plans import measures

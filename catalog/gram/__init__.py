@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from catalog.core.canonical_json import check_json, size_of
+from catalog.definitions.tool import CATALOG_NAME
 from catalog.errors import MalformedJSON, ToolDefinitionError, TypeSignatureError
 from catalog.gram.meaning import Properties, meaning_of
 from catalog.gram.nodes import Named, Record, WrittenSpecification
@@ -12,7 +13,6 @@ from catalog.gram.syntax import judge_size, read_signature, read_specification, 
 from catalog.gram.types import Parameter, Type, TypeSignature
 from catalog.gram.writing import signature_text, specification_text
 from catalog.schemas.acceptance import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
-from catalog.tool_rules import CATALOG_NAME
 
 __all__ = [
     "Parameter",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from catalog import snapshot
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.snapshot import CallableTool
 from plans.agents.settings import ToolFilter
 from plans.models import Plan

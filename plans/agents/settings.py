@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from plans.models import Agent
 from plans.spec import Text
 from plans.strategies import PlanningStrategy

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from catalog.core.canonical_json import parse_json
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import ToolgateError
 from catalog.export_shapes import one_object
 from catalog.exports import OPENAI_DESCRIPTION

@@ -12,7 +12,7 @@ from django.db.models import F
 from approvals.digests import Binding, Origin, action_digest, this_origin
 from approvals.models import Round
 from approvals.policy import Rule, rule_of
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.models import ToolVersion
 from catalog.versions import COVERED, fingerprint_of
 from plans.invariants.base import AT_ONCE, Finding, World, each, invariant

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from plans.invariants.base import Finding, World, each, invariant
 from plans.invariants.granting import how_often_grants_were_used
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.invariants.base import AT_ONCE, CannotCheck, Finding, World, invariant

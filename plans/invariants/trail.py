@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from approvals.models import Instance
 from approvals.roles import DELETED, GIVEN, TAKEN
 from approvals.verification import verify
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.states import CallStatus
 from plans.invariants.base import Finding, World, each, invariant, rows
 from plans.invariants.granting import what_the_log_tells_of_grants

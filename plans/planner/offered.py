@@ -8,10 +8,10 @@ from typing import Any
 
 from approvals.gate import refuses
 from catalog import snapshot
-from catalog.definitions import SafetyLevel
+from catalog.definitions.binding import identifier_in
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import CallFacts
 from catalog.search import words_of
-from catalog.signatures import identifier_in
 from catalog.snapshot import CallableTool
 from plans.services import Requester
 

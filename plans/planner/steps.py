@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from catalog.definitions import Tool
+from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError
 from plans import references
 from plans.planner.output import PlannerOutput

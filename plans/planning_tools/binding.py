@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from catalog.definitions.binding import ModelBinding
 from catalog.errors import ParameterError
 from catalog.schemas import Problem
-from catalog.signatures import ModelBinding
 
 _TYPES: dict[str, tuple[type, str]] = {
     "string": (str, "text"),

@@ -6,7 +6,7 @@ A handler checks and answers; the change itself is sent to the session, which ta
 from typing import Any, cast
 
 from catalog.context import Reducer, Session, ToolContext
-from catalog.definitions import Tool, ToolExample
+from catalog.definitions.tool import Tool, ToolExample
 from catalog.errors import PromptEvaluationError
 from catalog.results import ToolResult
 from plans.planning_tools.binding import PlanningBinding

@@ -9,7 +9,7 @@ from django.test import Client
 from approvals.addresses import decrypted
 from approvals.gate import gate
 from approvals.models import AuditEntry, Policy, PolicyRevision
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import CallFacts, Hold
 from tests.rest import ROOT, Rest, agent, wrong_paths
 

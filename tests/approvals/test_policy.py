@@ -14,7 +14,7 @@ from approvals.hours import read_hours
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import rule_of, rulebook
 from catalog.access import NotAllowed
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import Allow, CallFacts, Deny, Hold
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_anew")]

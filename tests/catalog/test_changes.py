@@ -6,11 +6,11 @@ import pytest
 
 from approvals.models import AuditEntry
 from catalog import snapshot
-from catalog.definitions import Tool
+from catalog.definitions.binding import Binding
+from catalog.definitions.tool import Tool
 from catalog.models import ApiToken, ToolVersion
 from catalog.models import Tool as ToolRow
 from catalog.registry import register_tool
-from catalog.signatures import Binding
 from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from pydantic import BaseModel, Field
 
-from catalog.examples import examples_of
+from catalog.definitions.examples import examples_of
 from catalog.testing import clean_registry
 from catalog.tools import ToolExample, tool
 

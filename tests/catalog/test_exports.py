@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog import registry
+from catalog.definitions.binding import Binding
+from catalog.definitions.tool import CATALOG_NAME
 from catalog.dispatch import check
 from catalog.errors import ParameterError
 from catalog.exports import MAX_NOTES, Note, exported, notes_text
 from catalog.models import Tool as Row
 from catalog.models import ToolVersion
 from catalog.schemas import compile_schema
-from catalog.signatures import Binding
-from catalog.tool_rules import CATALOG_NAME
 from catalog.tools import Tool
 from tests.catalog.schema_strategies import documents, parameters
 

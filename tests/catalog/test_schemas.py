@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, WithJsonSchema
 
 from benchmarks.hostile_corpus import LETTERS, REFUSED_PATTERNS, SCHEMAS, SLOW_PATTERNS
-from catalog.definitions import Tool
+from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, SchemaProblem, ToolDefinitionError
 from catalog.schemas import check_schema, compile_schema, validate_tool_args
 from catalog.schemas.normalization import with_defaults

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from catalog.definitions.binding import Binding
 from catalog.errors import ParameterError
 from catalog.secrets.placeholders import KEY, as_texts, macs_in, refill, refuse_placeholders, seal, shown_text
-from catalog.signatures import Binding
 from catalog.testing import clean_registry, invoke
 from catalog.tools import Tool, tool
 from tests.corpus import faults

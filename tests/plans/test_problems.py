@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
 
-from catalog.definitions import Tool
+from catalog.definitions.tool import Tool
 from catalog.tools import define_tool
 from plans.problems import AgentThere, Problem, check_plan, with_lines
 from plans.spec import PlanDocument

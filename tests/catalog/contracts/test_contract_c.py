@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from catalog.base_tool import safe_execute
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import check, preview, run, standard_response
 from catalog.errors import IdentifierRequired, ParameterError, ToolDefinitionError
 from catalog.registry import unknown_tool

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from catalog.definitions import Tool
+from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, ToolDefinitionError, TypeSignatureError
 from catalog.gram import (
     Parameter,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import check, run
 from catalog.errors import ParameterError, ToolDefinitionError
 from catalog.results import format_for_model

@@ -7,7 +7,7 @@ import pytest
 from django.core import mail
 
 from catalog import dispatch
-from catalog.definitions import SafetyLevel
+from catalog.definitions.levels import SafetyLevel
 from catalog.testing import invoke, make_context
 from catalog.tools import Preview
 from catalog.toolsets import registrations

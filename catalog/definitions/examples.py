@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from catalog.core.canonical_json import check_json
-from catalog.definitions import Tool, ToolExample
+from catalog.definitions.tool import Tool, ToolExample
 from catalog.errors import MalformedJSON
 
 

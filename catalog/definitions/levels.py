@@ -1,0 +1,99 @@
+"""Safety levels and reversibility, and what follows from them: hints for clients, limits of grants.
+
+Dangerous tools cannot be granted until an administrator says so, tool by tool; others can, within the usual limits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from catalog.errors import ToolDefinitionError
+
+MemberT = TypeVar("MemberT", bound=StrEnum)
+
+
+class SafetyLevel(StrEnum):
+    """What a call may do to the world, and so who must agree."""
+
+    SAFE = "safe"
+    CAUTIOUS = "cautious"
+    DANGEROUS = "dangerous"
+
+    @property
+    def rank(self) -> int:
+        """Return the place in the order safe < cautious < dangerous."""
+        return list(SafetyLevel).index(self)
+
+    @classmethod
+    def _missing_(cls, value: object) -> "SafetyLevel | None":
+        return cls.CAUTIOUS if value == "moderate" else None
+
+
+def level_of(value: str) -> SafetyLevel:
+    """Return the level of this name; raise ToolDefinitionError."""
+    return _member(SafetyLevel, value, "safety level")
+
+
+def annotations_for(level: SafetyLevel, *, retry_safe: bool) -> dict[str, bool]:
+    """Return the hints for clients that follow from a level and from whether a call may be tried again."""
+    return {
+        "readOnlyHint": level is SafetyLevel.SAFE,
+        "destructiveHint": level is SafetyLevel.DANGEROUS,
+        "idempotentHint": retry_safe,
+    }
+
+
+class Reversibility(StrEnum):
+    """What it costs to take a call back."""
+
+    REVERSIBLE = "reversible"
+    RESTORABLE = "restorable"
+    IRREVERSIBLE = "irreversible"
+
+
+def usual_reversibility(level: SafetyLevel) -> Reversibility:
+    """Return what taking a call back costs where the author of its tool does not say."""
+    return Reversibility.IRREVERSIBLE if level is SafetyLevel.DANGEROUS else Reversibility.REVERSIBLE
+
+
+def _member(kind: type[MemberT], value: str, what: str) -> MemberT:
+    try:
+        return kind(value)
+    except ValueError:
+        choices = ", ".join(str(member) for member in kind)
+        raise ToolDefinitionError(f"The {what} must be one of {choices}, not {value!r}.") from None
+
+
+USUAL_HOURS, USUAL_USES = 8, 20
+MOST_HOURS, MOST_USES = 720, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class GrantLimits:
+    """The longest time, in hours, and the most uses that one grant may have."""
+
+    max_hours: int = USUAL_HOURS
+    max_uses: int = USUAL_USES
+
+    @property
+    def longest(self) -> timedelta:
+        """The longest time."""
+        return timedelta(hours=self.max_hours)
+
+
+def limits_of(setting: Mapping[str, Any] | None, level: str) -> GrantLimits | None:
+    """Return the limits of a tool by what was set and by its level; None where no grant may be made or used."""
+    if setting is not None:
+        return GrantLimits(int(setting["max_hours"]), int(setting["max_uses"]))
+    return None if level not in (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS) else GrantLimits()
+
+
+def objection_to(setting: Mapping[str, Any]) -> tuple[str, str]:
+    """Return which of the limits is wrong, and why; two empty texts when both fit."""
+    for name, most in (("max_hours", MOST_HOURS), ("max_uses", MOST_USES)):
+        value = setting.get(name)
+        if type(value) is not int or not 1 <= value <= most:
+            return name, f"This must be a whole number from 1 to {most:,}."
+    return "", ""
