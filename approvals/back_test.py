@@ -17,8 +17,8 @@ from approvals.simulator import effect_of
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import CallFacts, Hold
-from catalog.dispatch import Verdict as Gated
+from catalog.dispatch.pipeline import CallFacts, Hold
+from catalog.dispatch.pipeline import Verdict as Gated
 from catalog.models import Call, ToolVersion
 
 MAX_CALLS = 10_000

@@ -21,11 +21,12 @@ from approvals.policy import Rule, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
 from approvals.verdicts import refused
-from catalog import dispatch, snapshot, vault
+from catalog import snapshot, vault
 from catalog.access import name_of
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.tool import Tool
+from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.models import Call
 from catalog.registry import get_tool
@@ -141,7 +142,7 @@ def narrowing_of(request: ApprovalRequest, hunks: Collection[int]) -> Edit | Non
         return None
     after, before = part.division.apply(accepted), json.loads(round_.arguments)
     narrowed = canonical_text(before | {part.parameter: after})
-    arguments = dispatch.check(part.tool, vault.restored(narrowed, request.call.plan_ref))
+    arguments = pipeline.check(part.tool, vault.restored(narrowed, request.call.plan_ref))
     cut = vault.sealed(part.tool, arguments)
     shown = {**(round_.preview_json or {}), "after": after, "rows": Division(part.before, after).rows}
     return Edit(
@@ -175,7 +176,7 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     """
     round_, target = current_round(request), _target_of(request)
     wanted = vault.refilled(arguments, round_.arguments, request.call.plan_ref)
-    checked = dispatch.check(target.tool, wanted.in_place())
+    checked = pipeline.check(target.tool, wanted.in_place())
     cut = vault.sealed(target.tool, checked)
     wanted.check(cut)
     rule = _judged_again(request, checked)
@@ -312,9 +313,9 @@ def _rewrite(call: Call, made: Edit) -> None:
 def _judged_again(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Rule:
     """Ask policy about the edited call: a rule that holds it sets the terms, else those of before stay."""
     verdict = gate(facts_of(request.call, arguments))
-    if isinstance(verdict, dispatch.Deny):
+    if isinstance(verdict, pipeline.Deny):
         raise Conflict(f"A policy refuses the call as you would have it: {verdict.message}")
-    rule = verdict.terms if isinstance(verdict, dispatch.Hold) else None
+    rule = verdict.terms if isinstance(verdict, pipeline.Hold) else None
     return rule if isinstance(rule, Rule) else rule_of(request.policy_revision)
 
 

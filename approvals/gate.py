@@ -9,7 +9,7 @@ from time import monotonic
 
 from approvals.policy import Rulebook, people_named, revisions_in_force, rulebook_of
 from catalog import snapshot
-from catalog.dispatch import CallFacts, Verdict
+from catalog.dispatch.pipeline import CallFacts, Verdict
 
 SECONDS_OLD = 5.0
 """For how long rules are gone on with while another thread reads; then one reads oneself: that thread may hang."""

@@ -13,7 +13,7 @@ from approvals.sentences import requester_in_words
 from catalog import vault
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import CallFacts
+from catalog.dispatch.pipeline import CallFacts
 from catalog.models import Call
 
 

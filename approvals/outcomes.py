@@ -13,7 +13,7 @@ from approvals.models import ApprovalRequest, Review
 from approvals.verdicts import FAIL
 from catalog.access import name_of
 from catalog.core.transactions import try_move
-from catalog.dispatch import answer_response
+from catalog.dispatch.pipeline import answer_response
 from catalog.models import Call
 from catalog.registry import get_tool
 from catalog.signals import record

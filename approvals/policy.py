@@ -18,7 +18,7 @@ from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.predicates import compile_rows
 from approvals.quorum import Stage, stages_of
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
+from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold, Verdict
 
 Effect = PolicyRevision.Effect
 GROUP = "group:"

@@ -8,12 +8,13 @@ from typing import Any
 from approvals.matching import Misfit
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import Clause, clause_of, people_named, revisions_in_force, unruled
-from catalog import dispatch, snapshot
+from catalog import snapshot
 from catalog.access import person_named
 from catalog.core import clock
 from catalog.core.canonical_json import with_whole_numbers
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import Allow, CallFacts, Deny, Hold, Verdict
+from catalog.dispatch import pipeline
+from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold, Verdict
 from catalog.errors import ParameterError, ToolError
 from catalog.models import Tool
 from catalog.problems import problem_of, sentence_of
@@ -139,7 +140,7 @@ def _checked(tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
     loaded = snapshot.current(tool.name)
     try:
         if loaded is not None:
-            return dispatch.check(loaded.tool, arguments)
+            return pipeline.check(loaded.tool, arguments)
         # Its code is not loaded in this process: what is stored of it says which arguments it takes.
         schema = tool.current_version.input_schema if tool.current_version else {}
         return dict(with_whole_numbers(validate_tool_args(schema, arguments)))

@@ -20,7 +20,7 @@ from approvals.witness import refuse_to_start
 from catalog.access import name_of
 from catalog.core import clock
 from catalog.core.transactions import move
-from catalog.dispatch import Deny, Hold
+from catalog.dispatch.pipeline import Deny, Hold
 from catalog.errors import Conflict
 from catalog.models import Call, Tool
 from catalog.signals import record

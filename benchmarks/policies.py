@@ -11,7 +11,7 @@ from approvals.gate import gate
 from approvals.models import Policy, PolicyRevision
 from benchmarks.ground import prepare
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import CallFacts, Hold
+from catalog.dispatch.pipeline import CallFacts, Hold
 
 BATCHES = 40
 CALLS = 250

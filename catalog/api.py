@@ -12,7 +12,8 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog import dispatch, exports, selectors, snapshot
+from catalog import exports, selectors, snapshot
+from catalog.dispatch import pipeline
 from catalog.endpoints import Endpoint
 from catalog.models import Tool, ToolVersion
 from catalog.pages import page_of, page_schema, paged
@@ -137,5 +138,5 @@ class ToolValidate(Endpoint):
         loaded = snapshot.current(name)
         if loaded is None:
             raise Http404
-        dispatch.check(loaded.tool, arguments)
+        pipeline.check(loaded.tool, arguments)
         return Response({"valid": True})

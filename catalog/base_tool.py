@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from catalog import dispatch
 from catalog.context import Session, ToolContext
 from catalog.definitions.binding import Binding, CheckedBinding, Handler
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import Tool, ToolExample
+from catalog.dispatch import pipeline
 from catalog.errors import ToolDefinitionError, ToolError, about_tool
 from catalog.results import Preview, ToolResult, format_error_response, format_success_response
 
@@ -151,17 +151,17 @@ async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> d
     if tool.safety_level is SafetyLevel.DANGEROUS:
         return {**failure(tool.name), "error": NEEDS_APPROVAL, "user_message": NEEDS_APPROVAL}
     try:
-        checked = dispatch.check(tool, args)
+        checked = pipeline.check(tool, args)
     except ToolError as error:
         _log("tool_error", tool.name, context, error=type(error).__name__)
         message = error.user_message()
         return {**failure(tool.name), "error": message, "user_message": message}
-    outcome = await asyncio.to_thread(dispatch.run, tool, checked, _tool_context(context))
+    outcome = await asyncio.to_thread(pipeline.run, tool, checked, _tool_context(context))
     _log("tool_complete", tool.name, context, success=outcome.success)
     return answer_of(outcome)
 
 
-def answer_of(outcome: dispatch.Outcome) -> dict[str, Any]:
+def answer_of(outcome: pipeline.Outcome) -> dict[str, Any]:
     """Return an outcome as contract C's result dict."""
     told = outcome.fields.get("user_message")
     if outcome.success:
@@ -194,8 +194,8 @@ def failure(name: str) -> dict[str, Any]:
     return {
         "success": False,
         "data": None,
-        "error": dispatch.HIDDEN_ERROR.format(name=name),
-        "user_message": dispatch.HIDDEN_ERROR_FOR_USERS,
+        "error": pipeline.HIDDEN_ERROR.format(name=name),
+        "user_message": pipeline.HIDDEN_ERROR_FOR_USERS,
     }
 
 

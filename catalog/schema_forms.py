@@ -1,6 +1,6 @@
 """A form made from a JSON Schema: a tree of fields that templates draw, and the value that it spells.
 
-The form judges nothing: text that is no number stays text, and `catalog.dispatch.check` says what is wrong with it.
+The form judges nothing: text that is no number stays text, and `catalog.dispatch.pipeline.check` says what is wrong with it.
 What no field can show without changing it stands in a box of JSON.
 """
 

@@ -10,7 +10,7 @@ from catalog.base_tool import BaseTool
 from catalog.context import Deadline, Resources, Session, ToolContext
 from catalog.core.canonical_json import parse_json
 from catalog.definitions.tool import Tool
-from catalog.dispatch import Allow, CallFacts, Gate, Hold, dispatch
+from catalog.dispatch.pipeline import Allow, CallFacts, Gate, Hold, dispatch
 from catalog.errors import DeadlineExceededError, MalformedJSON, PromptEvaluationError, VisibilityExpansionRequired
 from catalog.results import ToolResult
 

@@ -14,9 +14,9 @@ from approvals.models import ApprovalRequest
 from approvals.policy import Rule
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin, unwritable
-from catalog import dispatch
 from catalog.access import NotAllowed
 from catalog.core.transactions import retried
+from catalog.dispatch import pipeline
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
 from catalog.results import Preview
@@ -176,9 +176,9 @@ class _Admission:
 
 def _admit(plan: Plan, order: Order) -> _Admission:
     verdict = gate(starting.facts_for(order, facts_of(plan)))
-    if isinstance(verdict, dispatch.Deny):
+    if isinstance(verdict, pipeline.Deny):
         raise denial(verdict, facts_of(plan), order)
-    if isinstance(verdict, dispatch.Hold):
+    if isinstance(verdict, pipeline.Hold):
         first = starting.refused_before(plan.public_id, order) if plan.pk else None
         if first is not None:
             return _Admission(order, verdict.terms, None, first)
@@ -186,7 +186,7 @@ def _admit(plan: Plan, order: Order) -> _Admission:
             look_for_room(asking_of(facts_of(plan), order))
     if limits.is_limited(order):
         limits.count(order, facts_of(plan))
-    if not isinstance(verdict, dispatch.Hold):
+    if not isinstance(verdict, pipeline.Hold):
         return _Admission(order, None, None)
     # People are shown what the catalog's code says that it does: whoever has that computes it, and asks them.
     shown = None if order.target.drifted else preview_in_time(facts_of(plan), 1, order)

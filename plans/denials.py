@@ -3,7 +3,7 @@
 from django.contrib.auth.models import User
 
 from approvals.audit import Line, append
-from catalog.dispatch import Deny
+from catalog.dispatch.pipeline import Deny
 from catalog.errors import PolicyRefusal
 from plans import granted
 from plans.work import Order, PlanFacts

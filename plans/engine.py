@@ -1,4 +1,4 @@
-"""The engine: claim → dispatch → finish, and the only caller of `catalog.dispatch` on behalf of anyone.
+"""The engine: claim → dispatch → finish, and the only caller of `catalog.dispatch.pipeline` on behalf of anyone.
 
 One transaction finishes a step and claims the next; handlers and previews run outside every transaction. A worker
 may die at any line: what it held is taken back when its lease expires (`plans.recovery`).
@@ -20,9 +20,10 @@ from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.requests import Background
-from catalog import dispatch, snapshot
+from catalog import snapshot
 from catalog.core.transactions import retried, retried_patiently
 from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch import pipeline
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
@@ -154,13 +155,13 @@ def _put_back(run: Run, turn: Turn) -> Work | None:
         return _next(batch, run.plan, turn)
 
 
-def perform(run: Run) -> dispatch.Outcome:
+def perform(run: Run) -> pipeline.Outcome:
     """Run the handler, outside every transaction, unless the lease was lost since the start."""
     if not fences.is_ours(run):
-        return dispatch.too_late(run.order.target.tool)
+        return pipeline.too_late(run.order.target.tool)
     with reports.calling(run):
         order = run.order
-        return dispatch.run(
+        return pipeline.run(
             order.target.tool,
             order.arguments,
             contexts.for_handler(run),
@@ -169,7 +170,7 @@ def perform(run: Run) -> dispatch.Outcome:
         )
 
 
-def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
+def end(run: Run, outcome: pipeline.Outcome, turn: Turn) -> Work | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
     try:
         return _end(run, outcome, turn)
@@ -179,7 +180,7 @@ def end(run: Run, outcome: dispatch.Outcome, turn: Turn) -> Work | None:
 
 @found_again
 @retried_patiently
-def _end(run: Run, outcome: dispatch.Outcome, turn: Turn, *, is_ours: bool = True) -> Work | None:
+def _end(run: Run, outcome: pipeline.Outcome, turn: Turn, *, is_ours: bool = True) -> Work | None:
     with recording(run.plan.pk, run.plan.ref) as batch:
         if turn.abandoned and come_back(batch, run, outcome):
             return None
@@ -193,7 +194,7 @@ def _end(run: Run, outcome: dispatch.Outcome, turn: Turn, *, is_ours: bool = Tru
 def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
     """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
     context = contexts.for_preview(plan, step_id, order)
-    return dispatch.preview(order.target.tool, order.arguments, context, secrets=order.secrets)
+    return pipeline.preview(order.target.tool, order.arguments, context, secrets=order.secrets)
 
 
 def _preview(work: Hold | Resume | Renewal, order: Order, turn: Turn) -> Preview | None:
@@ -405,7 +406,7 @@ def abandon(work: Work) -> None:
     """End the work of a thread whose tool is past its time, or its plan, and cannot be stopped: it is left running."""
     turn = Turn(work.step.claimed_by, steps_left=0)
     if isinstance(work, Run):
-        ended = dispatch.stopped if work.stop.told else dispatch.timed_out
+        ended = pipeline.stopped if work.stop.told else pipeline.timed_out
         end(work, replace(ended(work.order.target.tool), left_running=True), turn)
         return
     _give_up(work)

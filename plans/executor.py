@@ -14,12 +14,12 @@ from time import monotonic, sleep
 
 from django.db import connection
 
-from catalog import dispatch
 from catalog.core import clock
 from catalog.core.tracing import told
 from catalog.core.transactions import log_unexpected
+from catalog.dispatch import pipeline
+from catalog.dispatch.runner import wait_inside
 from catalog.errors import Conflict
-from catalog.runners.python import wait_inside
 from plans import carriers, engine, measures, recovery
 from plans.hints import Hints
 from plans.reports import ids_of
@@ -105,7 +105,7 @@ def _ends_at(work: Work | None) -> float:
     if work is None:
         return float("inf")
     if not isinstance(work, Run):
-        return monotonic() + dispatch.PREVIEW_SECONDS + GRACE_SECONDS
+        return monotonic() + pipeline.PREVIEW_SECONDS + GRACE_SECONDS
     seconds = work.seconds
     if work.plan.deadline_at is not None:
         seconds = min(seconds, (work.plan.deadline_at - clock.now()).total_seconds())

@@ -16,15 +16,16 @@ from approvals import requests
 from approvals.edits import Edited
 from approvals.models import ApprovalRequest
 from approvals.states import OPEN
-from catalog import dispatch, signals, vault
+from catalog import signals, vault
 from catalog.core.transactions import try_move
 from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch import pipeline
+from catalog.dispatch.serialization import words
 from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import output_key_of
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
-from catalog.storable import words
 from catalog.vault import Place
 from plans import carriers, claims, early, late, meanings, model_texts, reports, session_writes
 from plans.budgets import BudgetExceeded
@@ -41,7 +42,7 @@ Ready = Callable[[], int]
 RELEASED: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
 SETTLED = "settled"
 """The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
-WAS_STOPPED = (dispatch.STOPPED, dispatch.NOT_BEGUN)
+WAS_STOPPED = (pipeline.STOPPED, pipeline.NOT_BEGUN)
 TRIES = 3
 RETRY_JITTER = (0.8, 1.2)
 """Limits of the random factor of the delay before a retry."""
@@ -49,7 +50,7 @@ CRASHES = 3
 """A call that loses its worker this often is parked for a person."""
 
 
-def finish(batch: Recording, run: Run, outcome: dispatch.Outcome, *, is_ours: bool = True) -> Ready:
+def finish(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bool = True) -> Ready:
     """Write down how a call went; return what says how many steps became ready. Nothing changes for a lost lease.
 
     Of a lease that is taken to be ours what is returned raises LeaseLost when it was not: nothing may stay then.
@@ -68,14 +69,14 @@ def finish(batch: Recording, run: Run, outcome: dispatch.Outcome, *, is_ours: bo
     return _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome, is_ours=is_ours)
 
 
-def _not_ended(run: Run, outcome: dispatch.Outcome, told: str) -> Ready:
+def _not_ended(run: Run, outcome: pipeline.Outcome, told: str) -> Ready:
     late.left_to_others(run, outcome, told)
     return lambda: 0
 
 
-def _end(batch: Recording, run: Run, outcome: dispatch.Outcome, *, is_ours: bool) -> Ready:
+def _end(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bool) -> Ready:
     """End the call as its handler ended, and the step with it: in one go where nothing is to be done in between."""
-    response = dispatch.standard_response(run.order.target.tool, run.order.shown, outcome)
+    response = pipeline.standard_response(run.order.target.tool, run.order.shown, outcome)
     ending = CallEnding(
         status=_status_of(outcome),
         response=as_json(response),
@@ -111,7 +112,7 @@ def _reported(run: Run, status: CallStatus, ready: Ready) -> int:
     return count
 
 
-def _marked(outcome: dispatch.Outcome, edited: Edited) -> dispatch.Outcome:
+def _marked(outcome: pipeline.Outcome, edited: Edited) -> pipeline.Outcome:
     """Tell whoever asked what people changed of the call; with which values it ran, its arguments show."""
     names, fields = " and ".join(edited.by), ", ".join(edited.fields)
     message = f"Edited by {names} before it was approved: {fields}. {outcome.message}"
@@ -119,7 +120,7 @@ def _marked(outcome: dispatch.Outcome, edited: Edited) -> dispatch.Outcome:
     return replace(outcome, message=message, fields={**outcome.fields, **told})
 
 
-def _cancel(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
+def _cancel(batch: Recording, run: Run, outcome: pipeline.Outcome) -> None:
     """Cancel the step of a call that was stopped with its plan; nothing changes when its lease was lost."""
     mine = Step.objects.filter(pk=run.step.pk, claimed_by=run.step.claimed_by, attempt=run.step.attempt)
     if try_move(mine, to=StepStatus.CANCELLED, completed_at=batch.now, **RELEASED):
@@ -127,18 +128,18 @@ def _cancel(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
         batch.add("step.cancelled", run.step.step_id, call=run.call.public_id, **more)
 
 
-def _status_of(outcome: dispatch.Outcome) -> CallStatus:
+def _status_of(outcome: pipeline.Outcome) -> CallStatus:
     if outcome.error_kind in WAS_STOPPED:
         return CallStatus.CANCELLED
     return CallStatus.COMPLETED if _went_well(outcome) else CallStatus.FAILED
 
 
-def _went_well(outcome: dispatch.Outcome) -> bool:
+def _went_well(outcome: pipeline.Outcome) -> bool:
     """Nothing found is a warning: the call did what it could, and whoever reads the result sees it."""
     return outcome.success or outcome.warning
 
 
-def _must_retry(run: Run, outcome: dispatch.Outcome) -> bool:
+def _must_retry(run: Run, outcome: pipeline.Outcome) -> bool:
     tool = run.order.target.tool
     return (
         not outcome.success
@@ -149,9 +150,9 @@ def _must_retry(run: Run, outcome: dispatch.Outcome) -> bool:
     )
 
 
-def _is_unknown(run: Run, outcome: dispatch.Outcome) -> bool:
+def _is_unknown(run: Run, outcome: pipeline.Outcome) -> bool:
     """A handler that was cut off, at its deadline or with its plan, may have had its effect, unless it is harmless."""
-    return outcome.error_kind in ("timeout", dispatch.STOPPED) and not harmless(run.order)
+    return outcome.error_kind in ("timeout", pipeline.STOPPED) and not harmless(run.order)
 
 
 def plan_is_over(batch: Recording) -> bool:
@@ -167,7 +168,7 @@ def harmless(order: Order) -> bool:
     return tool.safety_level == SafetyLevel.SAFE or tool.retry_safe
 
 
-def _delay_of_retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> timedelta | None:
+def _delay_of_retry(batch: Recording, run: Run, outcome: pipeline.Outcome) -> timedelta | None:
     """Return when the call starts once more; None: never, also where its plan would be past its deadline by then."""
     if not _must_retry(run, outcome) or plan_is_over(batch):
         return None
@@ -177,7 +178,7 @@ def _delay_of_retry(batch: Recording, run: Run, outcome: dispatch.Outcome) -> ti
     return None if deadline and batch.now + delay >= deadline else delay
 
 
-def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome, delay: timedelta) -> bool:
+def _retry(batch: Recording, run: Run, outcome: pipeline.Outcome, delay: timedelta) -> bool:
     """Let the call start once more after a delay; False when its lease was lost."""
     ready_at = batch.now + delay
     if not claims.park_step(batch.cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
@@ -191,7 +192,7 @@ def _retry(batch: Recording, run: Run, outcome: dispatch.Outcome, delay: timedel
     return True
 
 
-def _tell_end(batch: Recording, run: Run, outcome: dispatch.Outcome) -> None:
+def _tell_end(batch: Recording, run: Run, outcome: pipeline.Outcome) -> None:
     if run.order.secrets and _status_of(outcome) != CallStatus.FAILED:  # else it may be tried again in its plan
         vault.forget_call(run.call)
     if outcome.restored:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from catalog import dispatch
+from catalog.dispatch import pipeline
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans import reports
@@ -18,14 +18,14 @@ from plans.work import Run
 as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def left_to_others(run: Run, outcome: dispatch.Outcome, told: str) -> None:
+def left_to_others(run: Run, outcome: pipeline.Outcome, told: str) -> None:
     """Tell of an attempt that did not end its call, and keep what it gave when its lease was lost."""
     if told == reports.LATE and not outcome.left_running:  # else it has not given anything yet
         keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
     reports.attempt_ended(run, told)
 
 
-def come_back(batch: Recording, run: Run, outcome: dispatch.Outcome) -> bool:
+def come_back(batch: Recording, run: Run, outcome: pipeline.Outcome) -> bool:
     """Note that a handler which was left running came back, with what it answered; False when it was not left.
 
     Another attempt may have been left running since: then the call still says so.
@@ -57,9 +57,9 @@ def _runs(call: Call) -> QuerySet[Call]:
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
 
 
-def evidence_of(run: Run, outcome: dispatch.Outcome, late: dispatch.Outcome) -> str:
+def evidence_of(run: Run, outcome: pipeline.Outcome, late: pipeline.Outcome) -> str:
     """Return what came too late, of which attempt, and whether what that had changed was undone."""
-    response = dispatch.standard_response(run.order.target.tool, run.order.shown, late)
+    response = pipeline.standard_response(run.order.target.tool, run.order.shown, late)
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
     kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
     return as_json(response | {"attempt": run.call.attempt} | undone | kept)

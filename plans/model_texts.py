@@ -7,7 +7,7 @@ for them to leave out.
 
 from typing import Any
 
-from catalog.dispatch import Outcome
+from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call
 from plans import references
 from plans.models import MemoryItem, ModelText, Step

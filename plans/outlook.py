@@ -9,7 +9,8 @@ from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from approvals.policy import Rule
 from approvals.states import RequestStatus
-from catalog import dispatch, snapshot
+from catalog import snapshot
+from catalog.dispatch import pipeline
 from catalog.errors import ToolError
 from catalog.registry import output_key_of
 from catalog.states import TERMINAL
@@ -110,14 +111,14 @@ class _View:
         if target is None:
             return Ahead(step, STOPS, f"There is no tool {step.tool}.")
         asked = Order(target, step.parameters_json, step.parameters)
-        runs = isinstance(gate(starting.facts_for(asked, self.facts)), dispatch.Allow)
+        runs = isinstance(gate(starting.facts_for(asked, self.facts)), pipeline.Allow)
         return Ahead(step, ALONE if runs else LATER, why)
 
     def _judged(self, step: Step, order: Order) -> Ahead:
         verdict = gate(starting.facts_for(order, self.facts))
-        if isinstance(verdict, dispatch.Deny):
+        if isinstance(verdict, pipeline.Deny):
             return Ahead(step, STOPS, verdict.message)
-        if isinstance(verdict, dispatch.Allow):
+        if isinstance(verdict, pipeline.Allow):
             return Ahead(step, ALONE)
         if granted.may_start(self.facts, order, verdict.terms, step.pk):
             return Ahead(step, ALONE, "A grant covers it.")

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connection
 
 from approvals import edits
-from catalog import dispatch
+from catalog.dispatch import pipeline
 from catalog.models import Call
 from catalog.results import Preview
 from plans import engine, starting
@@ -41,7 +41,7 @@ def preview_in_time(plan: PlanFacts, step_id: int, order: Order) -> Preview | No
     # A daemon: a tool that never returns must not keep the process from ending.
     threading.Thread(target=_compute, args=work, name="toolgate-preview", daemon=True).start()
     try:
-        return answer.result(dispatch.PREVIEW_SECONDS)
+        return answer.result(pipeline.PREVIEW_SECONDS)
     except TimeoutError:
         return Preview(LATE, "none")
 

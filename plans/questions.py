@@ -12,9 +12,9 @@ from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog.access import name_of
 from catalog.core.transactions import retried
+from catalog.dispatch.serialization import clean
 from catalog.errors import Conflict, ParameterError
 from catalog.secrets.placeholders import scrub_words
-from catalog.storable import clean
 from plans import carriers, claims, model_texts, references
 from plans.askers import ask_for_what_follows
 from plans.claims import Claimed, Parking

@@ -6,7 +6,7 @@ from typing import Any
 
 from approvals.gate import gate
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import Verdict
+from catalog.dispatch.pipeline import Verdict
 from catalog.results import Preview
 from plans import starting
 from plans.models import Plan

@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from catalog.access import name_of
 from catalog.core import clock
 from catalog.core.transactions import try_move
-from catalog.dispatch import Outcome
+from catalog.dispatch.pipeline import Outcome
 from catalog.errors import ToolValidationError
 from catalog.models import Call
 from catalog.registry import RESERVED_PREFIX

@@ -17,8 +17,9 @@ from approvals.edits import edited_by_people
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
-from catalog import dispatch, snapshot, vault
+from catalog import snapshot, vault
 from catalog.core.transactions import log_unexpected
+from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.registry import unknown_tool
@@ -140,9 +141,9 @@ _NOT_DONE = _Check(done=False, event={})
 def _ask(start: Start, order: Order) -> None:
     """Let the step wait for the answer to its question. Raises ToolError where policies do not let it be asked."""
     verdict = gate(facts_for(order, start.plan))
-    if isinstance(verdict, dispatch.Deny):
+    if isinstance(verdict, pipeline.Deny):
         raise denial(verdict, start.plan, order, start.step.step_id)
-    if isinstance(verdict, dispatch.Hold):
+    if isinstance(verdict, pipeline.Hold):
         raise ToolError("A rule holds questions for approval, which they do not wait for. Let it allow or deny them.")
     questions.ask(start.batch, start.step, str(order.shown["question"]))
 
@@ -205,7 +206,7 @@ def order_for(
         if left is None:
             raise other_code(tool_name)
         target = left
-    checked = dispatch.check(target.tool, arguments)
+    checked = pipeline.check(target.tool, arguments)
     sealed = vault.sealed(target.tool, checked)
     return Order(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
 
@@ -250,10 +251,10 @@ def asker_of(call: Call) -> Asker | None:
     return Asker(user_id, call.token_id, call.via, call.session) if user_id else None
 
 
-def facts_for(order: Order, plan: PlanFacts) -> dispatch.CallFacts:
+def facts_for(order: Order, plan: PlanFacts) -> pipeline.CallFacts:
     """Return what the gate judges."""
     target = order.target
-    return dispatch.CallFacts(
+    return pipeline.CallFacts(
         tool_name=target.tool.name,
         safety_level=target.tool.safety_level,
         categories=target.tool.categories,
@@ -267,10 +268,10 @@ def facts_for(order: Order, plan: PlanFacts) -> dispatch.CallFacts:
 def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited | Hold | None:
     """Ask the gate: start the call, hand it to people, or refuse it with its step; one not `counted` yet comes back."""
     verdict = gate(facts_for(order, start.plan))
-    if isinstance(verdict, dispatch.Deny):
+    if isinstance(verdict, pipeline.Deny):
         finishing.refuse(start.batch, start.step, denial(verdict, start.plan, order, start.step.step_id))
         return None
-    hold = Hold(start.step, start.plan, order, verdict.terms) if isinstance(verdict, dispatch.Hold) else None
+    hold = Hold(start.step, start.plan, order, verdict.terms) if isinstance(verdict, pipeline.Hold) else None
     if hold is not None and (_was_refused(start, order) or (not counted and lacks_room(start.batch, hold))):
         return None
     try:
@@ -386,9 +387,9 @@ def _judge_again(start: Start, call: Call, order: Order) -> Hold | None:
     if was_approved:
         _compare_again(call, order)
     verdict = gate(facts_for(order, start.plan))
-    if isinstance(verdict, dispatch.Deny):
+    if isinstance(verdict, pipeline.Deny):
         raise denial(verdict, start.plan, order, start.step.step_id)
-    if isinstance(verdict, dispatch.Allow) or was_approved:
+    if isinstance(verdict, pipeline.Allow) or was_approved:
         return None
     return Hold(start.step, start.plan, order, verdict.terms, call)
 

@@ -6,7 +6,7 @@ from approvals.notices import KINDS
 from approvals.policy import Rule, answers_about
 from approvals.quorum import people_in_words
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import CallFacts, Deny, Hold, Verdict
+from catalog.dispatch.pipeline import CallFacts, Deny, Hold, Verdict
 from catalog.models import Tool, ToolVersion
 from catalog.words import say_span
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from catalog.context import ToolContext
+from catalog.dispatch.serialization import clean
 from catalog.secrets.placeholders import scrub_words
 from catalog.snapshot import CallableTool
-from catalog.storable import clean
 from plans.agents import wire
 from plans.agents.conversation import Message, TurnResult
 from plans.planner import asking, failures, provider

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from catalog.core.canonical_json import parse_json
 from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch.serialization import clean
 from catalog.errors import ToolgateError
 from catalog.export_shapes import one_object
 from catalog.exports import OPENAI_DESCRIPTION
 from catalog.registry import get_tool
 from catalog.snapshot import CallableTool
-from catalog.storable import clean
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.planner.asking import without_secrets
 from plans.planner.offered import schema_of

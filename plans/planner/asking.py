@@ -19,9 +19,9 @@ from pydantic import BaseModel
 
 from catalog.context import ToolContext
 from catalog.core import clock
+from catalog.dispatch.serialization import clean
 from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words, shown_text
-from catalog.storable import clean
 from plans.models import ModelUse, Plan
 from plans.planner import failures, provider
 from plans.planner.database import in_database

@@ -12,11 +12,11 @@ from django.db.models import F, QuerySet
 from pydantic import BaseModel, Field, ValidationError
 
 from catalog.access import NotAllowed
+from catalog.dispatch.serialization import clean
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
-from catalog.storable import clean
 from plans import services
 from plans.calls import CallOrder, create_call
 from plans.models import ModelUse, Plan

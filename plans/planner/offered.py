@@ -10,7 +10,7 @@ from approvals.gate import refuses
 from catalog import snapshot
 from catalog.definitions.binding import identifier_in
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import CallFacts
+from catalog.dispatch.pipeline import CallFacts
 from catalog.search import words_of
 from catalog.snapshot import CallableTool
 from plans.services import Requester

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from catalog.access import act_through
 from catalog.base_tool import answer_of, safe_execute
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import Outcome
+from catalog.dispatch.pipeline import Outcome
 from catalog.errors import ToolError, ToolgateError
 from catalog.models import ApiToken, Call, new_call_id
 from catalog.permissions import check_scope

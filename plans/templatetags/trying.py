@@ -9,7 +9,7 @@ from django import template
 from django.contrib.auth.models import User
 
 from approvals.policy import Rule
-from catalog.dispatch import Deny, Hold
+from catalog.dispatch.pipeline import Deny, Hold
 from catalog.models import Call, Tool
 from catalog.results import Preview
 from catalog.words import say_span

@@ -9,7 +9,7 @@ from approvals.gate import gate
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import NAMES_NOBODY, UNGUARDED, Answers, Rulebook
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import Allow, CallFacts, Deny, Hold
+from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
 from tests.approvals.builders import add_policy, set_rule
 
 

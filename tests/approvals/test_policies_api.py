@@ -10,7 +10,7 @@ from approvals.addresses import decrypted
 from approvals.gate import gate
 from approvals.models import AuditEntry, Policy, PolicyRevision
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import CallFacts, Hold
+from catalog.dispatch.pipeline import CallFacts, Hold
 from tests.rest import ROOT, Rest, agent, wrong_paths
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policy import rule_of, rulebook
 from catalog.access import NotAllowed
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import Allow, CallFacts, Deny, Hold
+from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_anew")]
 MONDAY_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)

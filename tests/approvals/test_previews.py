@@ -3,7 +3,7 @@
 import pytest
 
 from approvals.selectors import current_round
-from catalog import dispatch
+from catalog.dispatch import pipeline
 from catalog.results import Preview
 from catalog.testing import clean_registry, make_context
 from catalog.tools import tool
@@ -23,7 +23,7 @@ def preview_of(shown: object) -> Preview | None:
         def _() -> object:
             return shown
 
-        return dispatch.preview(touch, {}, make_context())
+        return pipeline.preview(touch, {}, make_context())
 
 
 UNFIT: list[object] = [

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from catalog.context import Deadline, Resources, Stop, ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
-from catalog.dispatch import CallFacts, Deny, Gate, Hold, Outcome, check, dispatch, run, standard_response
+from catalog.dispatch.pipeline import CallFacts, Deny, Gate, Hold, Outcome, check, dispatch, run, standard_response
 from catalog.errors import (
     DataNotFound,
     DeadlineExceededError,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from catalog import exports, snapshot
-from catalog.dispatch import check, run, standard_response
+from catalog.dispatch.pipeline import check, run, standard_response
 from catalog.errors import ToolError
 from catalog.models import Call, Tool
 from catalog.registry import _TOOLS, get_tool

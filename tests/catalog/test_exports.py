@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from catalog import registry
 from catalog.definitions.binding import Binding
 from catalog.definitions.tool import CATALOG_NAME
-from catalog.dispatch import check
+from catalog.dispatch.pipeline import check
 from catalog.errors import ParameterError
 from catalog.exports import MAX_NOTES, Note, exported, notes_text
 from catalog.models import Tool as Row

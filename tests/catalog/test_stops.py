@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from catalog import dispatch
 from catalog.context import Deadline, Stop, ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
+from catalog.dispatch import pipeline
 from catalog.testing import clean_registry
 from catalog.tools import tool
 
@@ -53,8 +53,8 @@ def test_what_was_told_before_it_began_does_nothing():
 
     stop, context = stoppable()
     stop.tell()
-    outcome = dispatch.run(play, {}, context)
-    assert (outcome.error_kind, outcome.retryable, played) == (dispatch.NOT_BEGUN, False, [])
+    outcome = pipeline.run(play, {}, context)
+    assert (outcome.error_kind, outcome.retryable, played) == (pipeline.NOT_BEGUN, False, [])
 
 
 def tell_once(begun: threading.Event, stop: Stop) -> None:
@@ -92,8 +92,8 @@ def test_an_async_handler_is_cancelled_and_waited_for(late: str, workspace: Any)
     begun = threading.Event()
     stop, context = stoppable()
     threading.Thread(target=tell_once, args=[begun, stop]).start()
-    outcome = dispatch.run(hanging(begun, late), {}, context)
-    assert (outcome.error_kind, outcome.restored, list(workspace.iterdir())) == (dispatch.STOPPED, True, [])
+    outcome = pipeline.run(hanging(begun, late), {}, context)
+    assert (outcome.error_kind, outcome.restored, list(workspace.iterdir())) == (pipeline.STOPPED, True, [])
     said = None if outcome.late is None else outcome.late.value or outcome.late.error_kind
     assert said == {"answers": "all the same", "raises": "unknown_error", "gives way": None}[late]
 
@@ -108,6 +108,6 @@ def test_a_handler_that_ends_before_it_is_told_has_run():
             return 42
 
     stop, context = stoppable()
-    outcome = dispatch.run(answer, {}, context)
+    outcome = pipeline.run(answer, {}, context)
     stop.tell()
     assert (outcome.success, outcome.value) == (True, 42)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from catalog.dispatch import preview
+from catalog.dispatch.pipeline import preview
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import (

@@ -154,7 +154,7 @@ def test_without_a_thread_to_be_had_it_waits_in_its_seat(pool, stage, ada, gate,
 
 def test_a_quick_handler_keeps_its_seat(pool, stage, ada, monkeypatch):
     """Its thread goes on with the plan."""
-    monkeypatch.setattr("catalog.runners.python.MOMENT_SECONDS", 60.0)
+    monkeypatch.setattr("catalog.dispatch.runner.MOMENT_SECONDS", 60.0)
     stage.acts["safe_async"] = lambda value, context: asyncio.sleep(0.1, threading.get_ident())
     seats = set(pool._seats)
     plan = waiting(ada)

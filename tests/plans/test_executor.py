@@ -15,7 +15,7 @@ from django.db import OperationalError, connection
 from approvals import decisions, expiry
 from approvals.models import ApprovalRequest
 from catalog.core import clock
-from catalog.dispatch import Outcome
+from catalog.dispatch.pipeline import Outcome
 from catalog.idempotency import HOURS_KEPT
 from catalog.models import Call, IdempotencyKey
 from plans import carriers, endings, engine, lost_leases, recovery

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import dispatch
+from catalog.dispatch import pipeline
 from catalog.errors import ToolError
 from catalog.models import Call
 from plans import previews
@@ -22,7 +22,7 @@ from tests.waiting import eventually
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """An event that hanging previews wait for. Limits are short: whatever waits for it is over its limit anyway."""
-    monkeypatch.setattr(dispatch, "PREVIEW_SECONDS", 0.1)
+    monkeypatch.setattr(pipeline, "PREVIEW_SECONDS", 0.1)
     monkeypatch.setattr(previews, "PLACE_SECONDS", 0.05)
     event = threading.Event()
     yield event
@@ -33,7 +33,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Give previews all the time they need from now on."""
-    return lambda: monkeypatch.setattr(dispatch, "PREVIEW_SECONDS", 60.0)
+    return lambda: monkeypatch.setattr(pipeline, "PREVIEW_SECONDS", 60.0)
 
 
 def hanging() -> list[threading.Thread]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import dispatch
 from catalog.context import Session
+from catalog.dispatch import pipeline
 from catalog.models import ApiToken, Call
 from catalog.tokens import create_token
 from catalog.tools import ToolContext
@@ -288,7 +288,7 @@ def test_what_was_sent_by_a_call_that_fails_is_not_stored(agent):
     agent.setup("a")
     run = started(agent.ask("add_step", steps=["b"]))
     assert engine.perform(run).success and run.sent
-    ended(run, dispatch.timed_out(run.order.target.tool))
+    ended(run, pipeline.timed_out(run.order.target.tool))
     assert agent.statuses == ["pending"]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from catalog.dispatch import check, run, standard_response
+from catalog.dispatch.pipeline import check, run, standard_response
 from catalog.errors import (
     DataNotFound,
     ParameterError,

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from catalog.context import Deadline, ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
-from catalog.dispatch import check, run
+from catalog.dispatch.pipeline import check, run
 from catalog.errors import (
     DeadlineExceededError,
     PromptEvaluationError,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from catalog.base_tool import safe_execute
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import check, preview, run, standard_response
+from catalog.dispatch.pipeline import check, preview, run, standard_response
 from catalog.errors import IdentifierRequired, ParameterError, ToolDefinitionError
 from catalog.registry import unknown_tool
 from catalog.testing import clean_registry, invoke, make_context

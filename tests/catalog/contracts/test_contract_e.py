@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import check, run
+from catalog.dispatch.pipeline import check, run
 from catalog.errors import ParameterError, ToolDefinitionError
 from catalog.results import format_for_model
 from catalog.testing import clean_registry, invoke, make_context

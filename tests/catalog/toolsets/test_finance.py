@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.dispatch import check, run, standard_response
+from catalog.dispatch.pipeline import check, run, standard_response
 from catalog.errors import ParameterError, QueryTypeUnsupported
 from catalog.testing import make_context
 from catalog.toolsets.finance import sec_financial_data

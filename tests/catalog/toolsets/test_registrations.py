@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.core import mail
 
-from catalog import dispatch
 from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch import pipeline
 from catalog.testing import invoke, make_context
 from catalog.tools import Preview
 from catalog.toolsets import registrations
@@ -19,7 +19,7 @@ BADGE = {"registration_id": "R-20400", "document": "badge"}
 
 
 def shown(arguments: dict[str, Any]) -> Preview:
-    preview = dispatch.preview(send_registration_email, arguments, make_context())
+    preview = pipeline.preview(send_registration_email, arguments, make_context())
     assert preview is not None
     return preview
 

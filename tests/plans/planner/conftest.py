@@ -10,7 +10,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from catalog import registry
 from catalog.context import Deadline
-from catalog.runners.python import settle
+from catalog.dispatch.runner import settle
 from plans.planner import provider
 from tests.catalogs import fill_catalog
 from tests.plans.planner.server import MODEL, ModelServer, model_server

@@ -15,6 +15,8 @@ from catalog.context import Deadline, ToolContext
 from catalog.core.canonical_json import check_json, with_whole_numbers
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
+from catalog.dispatch.runner import settle
+from catalog.dispatch.serialization import reason_of, storable, storable_message, storable_rendering, words
 from catalog.errors import (
     DataNotFound,
     DeadlineExceededError,
@@ -32,12 +34,10 @@ from catalog.results import (
     format_error_response,
     format_success_response,
 )
-from catalog.runners.python import settle
 from catalog.schemas import Problem, plain_json, refuse
 from catalog.schemas.normalization import without_left_out
 from catalog.secrets.placeholders import Secret, refuse_placeholders, secrets_in
 from catalog.secrets.scrubber import Scrubber, scrubber
-from catalog.storable import reason_of, storable, storable_message, storable_rendering, words
 
 MAX_ARGUMENTS = 256 * 1024
 PREVIEW_SECONDS = 10.0
