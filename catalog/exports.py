@@ -9,7 +9,7 @@ from typing import Any
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.export_shapes import one_object
 from catalog.export_strict import NotStrict, strict
-from catalog.gram.exports import Offer, gram_of
+from catalog.gram.from_schema import Offer, gram_of
 from catalog.models import ToolVersion
 
 Schema = dict[str, Any]

@@ -1,18 +1,12 @@
-"""gram: type signatures and specifications of tools. Everything else in Toolgate reads and writes gram through here."""
+"""gram: type signatures and specifications of tools, read, written and made from a schema. Knows no row."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self
-
-from catalog.core.canonical_json import check_json, size_of
-from catalog.definitions.tool import CATALOG_NAME
-from catalog.errors import MalformedJSON, ToolDefinitionError, TypeSignatureError
-from catalog.gram.meaning import Properties, meaning_of
-from catalog.gram.nodes import Named, Record, WrittenSpecification
-from catalog.gram.syntax import judge_size, read_signature, read_specification, shown, wrong
-from catalog.gram.types import Parameter, Type, TypeSignature
-from catalog.gram.writing import signature_text, specification_text
-from catalog.schemas.acceptance import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
+from catalog.gram.signature import Parameter, Type, TypeSignature, signature_text
+from catalog.gram.specification import (
+    ToolSpecification,
+    create_tool_specification,
+    parse_type_signature,
+    type_signature_to_json_schema,
+)
 
 __all__ = [
     "Parameter",
@@ -24,133 +18,3 @@ __all__ = [
     "signature_text",
     "type_signature_to_json_schema",
 ]
-
-LABEL = "ToolSpecification"
-_JSON_KEYS = ("name", "description", "typeSignature", "schema")
-
-
-def parse_type_signature(text: str) -> TypeSignature:
-    """Return the structured form of a type signature; raise TypeSignatureError saying where and what was expected."""
-    return meaning_of(read_signature(text))
-
-
-def type_signature_to_json_schema(text: str) -> dict[str, Any]:
-    """Return the JSON Schema of the arguments; raise TypeSignatureError."""
-    return _schema_of(parse_type_signature(text))
-
-
-@dataclass(frozen=True)
-class ToolSpecification:
-    """What a tool is called, says and takes, without code; its schema always follows from its signature.
-
-    The signature is kept as it was written, without what surrounds it. Raises ToolDefinitionError for a bad name or
-    description, TypeSignatureError for a bad signature.
-    """
-
-    name: str
-    description: str
-    type_signature: str
-    signature: TypeSignature = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _judge_name(self.name)
-        _judge_description(self.description)
-        written = read_signature(self.type_signature)
-        signature = meaning_of(written)
-        _schema_of(signature)
-        object.__setattr__(self, "type_signature", written.text)
-        object.__setattr__(self, "signature", signature)
-        judge_size(self.to_gram())
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments, derived from the signature."""
-        return self.signature.to_schema()
-
-    def to_gram(self) -> str:
-        """Return the specification as gram: the name is the pattern's identifier, the schema is left out."""
-        return specification_text(self.name, self.description, self.type_signature)
-
-    @classmethod
-    def from_gram(cls, text: str) -> Self:
-        """Read a specification; raise TypeSignatureError."""
-        written = read_specification(text)
-        description = _description_of(written)
-        meaning_of(written.signature)  # read again below, but there places would count from where it starts
-        try:
-            return cls(written.name.text, description, written.signature.text)
-        except TypeSignatureError:
-            raise
-        except ToolDefinitionError as error:
-            raise wrong(written.name.place, error.message) from None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the specification as JSON; the schema is there for whoever reads it."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "typeSignature": self.type_signature,
-            "schema": self.schema,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read a specification, deriving its schema whatever `schema` says; raise ToolDefinitionError."""
-        if not isinstance(data, Mapping):
-            raise ToolDefinitionError(f"A specification is a JSON object, not {type(data).__name__}.")
-        unknown = sorted(str(key) for key in data if key not in _JSON_KEYS)
-        if unknown:
-            raise ToolDefinitionError(f"A specification has no {shown(unknown[0])}; it has {', '.join(_JSON_KEYS)}.")
-        for key in _JSON_KEYS[:3]:
-            if not isinstance(data.get(key), str):
-                raise ToolDefinitionError(f"A specification needs {key}, a text.")
-        return cls(data["name"], data["description"], data["typeSignature"])
-
-
-def create_tool_specification(name: str, description: str, type_signature: str) -> ToolSpecification:
-    """Return a specification; raise ToolDefinitionError, or TypeSignatureError for the signature."""
-    return ToolSpecification(name, description, type_signature)
-
-
-def _schema_of(signature: TypeSignature) -> dict[str, Any]:
-    """Return the schema when it keeps to the limits that all schemas have; raise TypeSignatureError."""
-    schema = signature.to_schema()
-    try:
-        check_json(schema, max_depth=MAX_SCHEMA_DEPTH)
-    except MalformedJSON:
-        raise TypeSignatureError(
-            f"The types nest so deep that their schema has over {MAX_SCHEMA_DEPTH} levels."
-        ) from None
-    size = size_of(schema)
-    if size > MAX_SCHEMA_BYTES:
-        raise TypeSignatureError(f"The schema of this signature has {size:,} bytes; {MAX_SCHEMA_BYTES:,} are accepted.")
-    return schema
-
-
-def _description_of(written: WrittenSpecification) -> str:
-    label = written.label
-    if not isinstance(label, Named) or label.name != LABEL:
-        raise wrong(label.place, f"A specification carries the label {LABEL}.", f":{LABEL}")
-    record = written.record or Record(label.place, ())
-    description = Properties(record, ("description",)).text("description")
-    if not description:
-        raise wrong(record.place, "The description is missing.", '{description: "…"}')
-    return description
-
-
-def _judge_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise ToolDefinitionError("Tool name cannot be empty")
-    if not CATALOG_NAME.fullmatch(name):
-        raise ToolDefinitionError(f"The tool name {shown(name)} must be 1 to 64 letters, digits, '_' or '-'.")
-
-
-def _judge_description(description: object) -> None:
-    if not isinstance(description, str) or not description.strip():
-        raise ToolDefinitionError("Tool description cannot be empty")
-    try:
-        description.encode()
-    except UnicodeEncodeError:
-        raise ToolDefinitionError(
-            "The description holds half of a surrogate pair, which no encoding can carry."
-        ) from None

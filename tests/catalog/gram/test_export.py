@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.gram import ToolSpecification, signature_text, type_signature_to_json_schema
-from catalog.gram.exports import Offer, gram_of, schema_to_signature
+from catalog.gram.from_schema import Offer, gram_of, schema_to_signature
 from catalog.models import Tool
 from tests import counts
 from tests.corpus import faults

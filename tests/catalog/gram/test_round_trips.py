@@ -15,7 +15,7 @@ from catalog.gram import (
     signature_text,
     type_signature_to_json_schema,
 )
-from catalog.gram.writing import type_text, value_text
+from catalog.gram.signature import type_text, value_text
 from catalog.schemas import check_schema, compile_schema
 from tests import counts
 from tests.catalog.gram.made import ELEMENTS, SIGNATURES, SPECIFICATIONS, TEXTS, listed, not_null, value_of

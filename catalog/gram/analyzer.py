@@ -4,7 +4,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from catalog.errors import TypeSignatureError
-from catalog.gram.nodes import (
+from catalog.gram.parser import (
+    MAX_SHOWN,
     Group,
     InIO,
     ListOf,
@@ -19,9 +20,11 @@ from catalog.gram.nodes import (
     WrittenSignature,
     WrittenType,
     plain,
+    read_type,
+    shown,
+    wrong,
 )
-from catalog.gram.syntax import MAX_SHOWN, read_type, shown, wrong
-from catalog.gram.types import JSON_TYPES, Parameter, Type, TypeSignature, misfit
+from catalog.gram.signature import JSON_TYPES, Parameter, Type, TypeSignature, misfit
 
 MAX_TYPES = 1000
 _OF_TYPES = ("fields", "elementType")

@@ -1,6 +1,8 @@
-"""Reading gram text: from characters to what is written where. Knows the grammar and its limits, no meaning."""
+"""The parser of gram: from characters to what is written where. Knows the grammar and its limits, no meaning."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -11,8 +13,130 @@ from lark.tree import Meta
 
 from catalog.core.canonical_json import MAX_INTEGER
 from catalog.errors import TypeSignatureError
-from catalog.gram import nodes
-from catalog.gram.nodes import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line and a column, both counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A name: an identifier, a key, or the name of a field."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A type by its name, such as `Text`."""
+
+    place: Place
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Maybe:
+    """`Maybe T`."""
+
+    place: Place
+    inner: "WrittenType"
+
+
+@dataclass(frozen=True, slots=True)
+class InIO:
+    """Haskell's `IO T`."""
+
+    place: Place
+    inner: "WrittenType"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """`[T]`."""
+
+    place: Place
+    inner: "WrittenType"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`{name: T, …}`."""
+
+    place: Place
+    fields: tuple[tuple[Word, "WrittenType"], ...]
+
+
+WrittenType = Named | Maybe | InIO | ListOf | Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value in a record; a list holds values, a record pairs."""
+
+    place: Place
+    content: "str | int | float | bool | list[Value] | Record | Maybe | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`{key: value, …}`; no key stands twice."""
+
+    place: Place
+    pairs: tuple[tuple[Word, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What stands between parentheses and commas: `name::Label {record}`, each part optional."""
+
+    place: Place
+    name: Word | None = None
+    labels: tuple[WrittenType, ...] = ()
+    record: Record | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One pair of parentheses."""
+
+    place: Place
+    items: tuple[Node | WrittenType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSignature:
+    """Groups with arrows between them; `result` is what follows the last arrow without parentheses."""
+
+    groups: tuple[Group, ...]
+    result: WrittenType | None
+    end: Place
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSpecification:
+    """`[name:Label {record} | signature]`."""
+
+    name: Word
+    label: WrittenType
+    record: Record | None
+    signature: WrittenSignature
+
+
+def plain(value: Value) -> object:
+    """Return the value as JSON; a type among values is None, which no type takes as its default."""
+    content = value.content
+    if isinstance(content, Record):
+        return {key.text: plain(inner) for key, inner in content.pairs}
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        return [plain(inner) for inner in content]
+    return None if isinstance(content, Maybe) else content
+
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 32
@@ -54,19 +178,19 @@ _WORDS = {
 }
 
 
-def read_signature(text: str) -> nodes.WrittenSignature:
+def read_signature(text: str) -> WrittenSignature:
     """Return what a type signature says; raise TypeSignatureError."""
-    return cast(nodes.WrittenSignature, _read(text, "signature"))
+    return cast(WrittenSignature, _read(text, "signature"))
 
 
-def read_specification(text: str) -> nodes.WrittenSpecification:
+def read_specification(text: str) -> WrittenSpecification:
     """Return what a specification says; raise TypeSignatureError."""
-    return cast(nodes.WrittenSpecification, _read(text, "specification"))
+    return cast(WrittenSpecification, _read(text, "specification"))
 
 
-def read_type(text: str) -> nodes.WrittenType:
+def read_type(text: str) -> WrittenType:
     """Return the type that is written, such as `Maybe [Text]`; raise TypeSignatureError."""
-    return cast(nodes.WrittenType, _read(text, "type"))
+    return cast(WrittenType, _read(text, "type"))
 
 
 def wrong(place: Place, message: str, *expected: str) -> TypeSignatureError:
@@ -134,94 +258,94 @@ class _Reading(Transformer[Token, Any]):
         super().__init__()
         self._text = text
 
-    def specification(self, meta: Meta, parts: list[Any]) -> nodes.WrittenSpecification:
-        record = parts[2] if isinstance(parts[2], nodes.Record) else None
-        return nodes.WrittenSpecification(parts[0], parts[1], record, parts[-1])
+    def specification(self, meta: Meta, parts: list[Any]) -> WrittenSpecification:
+        record = parts[2] if isinstance(parts[2], Record) else None
+        return WrittenSpecification(parts[0], parts[1], record, parts[-1])
 
-    def signature(self, meta: Meta, parts: list[Any]) -> nodes.WrittenSignature:
-        groups = tuple(part for part in parts if isinstance(part, nodes.Group))
-        result = parts[-1] if not isinstance(parts[-1], nodes.Group) else None
+    def signature(self, meta: Meta, parts: list[Any]) -> WrittenSignature:
+        groups = tuple(part for part in parts if isinstance(part, Group))
+        result = parts[-1] if not isinstance(parts[-1], Group) else None
         text = self._text[meta.start_pos : meta.end_pos]
-        return nodes.WrittenSignature(groups, result, Place(meta.end_line, meta.end_column), text)
+        return WrittenSignature(groups, result, Place(meta.end_line, meta.end_column), text)
 
-    def group(self, meta: Meta, items: list[Any]) -> nodes.Group:
-        return nodes.Group(_start(meta), tuple(items))
+    def group(self, meta: Meta, items: list[Any]) -> Group:
+        return Group(_start(meta), tuple(items))
 
-    def node(self, meta: Meta, parts: list[Any]) -> nodes.Node:
-        name = next((part for part in parts if isinstance(part, nodes.Word)), None)
-        record = next((part for part in parts if isinstance(part, nodes.Record)), None)
-        labels = tuple(part for part in parts if not isinstance(part, nodes.Word | nodes.Record))
-        return nodes.Node(_start(meta), name, labels, record)
+    def node(self, meta: Meta, parts: list[Any]) -> Node:
+        name = next((part for part in parts if isinstance(part, Word)), None)
+        record = next((part for part in parts if isinstance(part, Record)), None)
+        labels = tuple(part for part in parts if not isinstance(part, Word | Record))
+        return Node(_start(meta), name, labels, record)
 
     def decoration(self, meta: Meta, parts: list[Any]) -> None:
         """An arrow's own name, labels and record say nothing about a tool."""
 
-    def keyword(self, meta: Meta, tokens: list[Token]) -> nodes.Word:
-        return nodes.Word(_start(meta), str(tokens[0]))
+    def keyword(self, meta: Meta, tokens: list[Token]) -> Word:
+        return Word(_start(meta), str(tokens[0]))
 
-    def name(self, meta: Meta, tokens: list[Token]) -> nodes.Word:
-        return nodes.Word(_start(meta), _unquoted(tokens[0]))
+    def name(self, meta: Meta, tokens: list[Token]) -> Word:
+        return Word(_start(meta), _unquoted(tokens[0]))
 
-    def label(self, meta: Meta, types: list[nodes.WrittenType]) -> nodes.WrittenType:
+    def label(self, meta: Meta, types: list[WrittenType]) -> WrittenType:
         return types[0]
 
-    def type(self, meta: Meta, types: list[nodes.WrittenType]) -> nodes.WrittenType:
+    def type(self, meta: Meta, types: list[WrittenType]) -> WrittenType:
         return types[0]
 
-    def maybe(self, meta: Meta, parts: list[Any]) -> nodes.Maybe:
-        return nodes.Maybe(_start(meta), parts[-1])
+    def maybe(self, meta: Meta, parts: list[Any]) -> Maybe:
+        return Maybe(_start(meta), parts[-1])
 
-    def io(self, meta: Meta, parts: list[Any]) -> nodes.InIO:
-        return nodes.InIO(_start(meta), parts[-1])
+    def io(self, meta: Meta, parts: list[Any]) -> InIO:
+        return InIO(_start(meta), parts[-1])
 
-    def named(self, meta: Meta, tokens: list[Token]) -> nodes.Named:
-        return nodes.Named(_start(meta), _unquoted(tokens[0]))
+    def named(self, meta: Meta, tokens: list[Token]) -> Named:
+        return Named(_start(meta), _unquoted(tokens[0]))
 
-    def sequence(self, meta: Meta, types: list[nodes.WrittenType]) -> nodes.ListOf:
-        return nodes.ListOf(_start(meta), types[0])
+    def sequence(self, meta: Meta, types: list[WrittenType]) -> ListOf:
+        return ListOf(_start(meta), types[0])
 
-    def shape(self, meta: Meta, fields: list[Any]) -> nodes.Shape:
-        return nodes.Shape(_start(meta), tuple(fields))
+    def shape(self, meta: Meta, fields: list[Any]) -> Shape:
+        return Shape(_start(meta), tuple(fields))
 
     def field(self, meta: Meta, parts: list[Any]) -> tuple[Any, ...]:
         return tuple(parts)
 
-    def record(self, meta: Meta, pairs: list[Any]) -> nodes.Record:
+    def record(self, meta: Meta, pairs: list[Any]) -> Record:
         seen = set()
         for key, _ in pairs:
             if key.text in seen:
                 raise wrong(key.place, f"The key {shown(key.text)} stands twice in one record; leave one out.")
             seen.add(key.text)
-        return nodes.Record(_start(meta), tuple(pairs))
+        return Record(_start(meta), tuple(pairs))
 
     def pair(self, meta: Meta, parts: list[Any]) -> tuple[Any, ...]:
         return tuple(parts)
 
-    def text(self, meta: Meta, tokens: list[Token]) -> nodes.Value:
-        return nodes.Value(_start(meta), _unquoted(tokens[0]))
+    def text(self, meta: Meta, tokens: list[Token]) -> Value:
+        return Value(_start(meta), _unquoted(tokens[0]))
 
     symbol = text
 
-    def number(self, meta: Meta, tokens: list[Token]) -> nodes.Value:
-        return nodes.Value(_start(meta), _number(tokens[0]))
+    def number(self, meta: Meta, tokens: list[Token]) -> Value:
+        return Value(_start(meta), _number(tokens[0]))
 
-    def true(self, meta: Meta, tokens: list[Token]) -> nodes.Value:
-        return nodes.Value(_start(meta), content=True)
+    def true(self, meta: Meta, tokens: list[Token]) -> Value:
+        return Value(_start(meta), content=True)
 
-    def false(self, meta: Meta, tokens: list[Token]) -> nodes.Value:
-        return nodes.Value(_start(meta), content=False)
+    def false(self, meta: Meta, tokens: list[Token]) -> Value:
+        return Value(_start(meta), content=False)
 
-    def null(self, meta: Meta, tokens: list[Token]) -> nodes.Value:
-        return nodes.Value(_start(meta), None)
+    def null(self, meta: Meta, tokens: list[Token]) -> Value:
+        return Value(_start(meta), None)
 
-    def array(self, meta: Meta, values: list[nodes.Value]) -> nodes.Value:
-        return nodes.Value(_start(meta), values)
+    def array(self, meta: Meta, values: list[Value]) -> Value:
+        return Value(_start(meta), values)
 
-    def members(self, meta: Meta, records: list[nodes.Record]) -> nodes.Value:
-        return nodes.Value(_start(meta), records[0])
+    def members(self, meta: Meta, records: list[Record]) -> Value:
+        return Value(_start(meta), records[0])
 
-    def type_value(self, meta: Meta, types: list[nodes.Maybe]) -> nodes.Value:
-        return nodes.Value(_start(meta), types[0])
+    def type_value(self, meta: Meta, types: list[Maybe]) -> Value:
+        return Value(_start(meta), types[0])
 
 
 def _start(meta: Meta) -> Place:
