@@ -12,9 +12,10 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog import exports, selectors, snapshot
+from catalog import selectors, snapshot
 from catalog.dispatch import pipeline
 from catalog.endpoints import Endpoint
+from catalog.exports import providers
 from catalog.models import Tool, ToolVersion
 from catalog.pages import page_of, page_schema, paged
 from catalog.serializers import (
@@ -32,7 +33,7 @@ from catalog.serializers import (
 EXPORTED = {(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/plain"): OpenApiTypes.STR}
 ALL_EXPORTED = {**EXPORTED, (200, "application/json"): {"type": "array", "items": {"type": "object"}}}
 NOTES = OpenApiParameter(
-    exports.NOTES_HEADER,
+    providers.NOTES_HEADER,
     location=OpenApiParameter.HEADER,
     response=True,
     description="A JSON list of tool, code and message: what the form leaves out, cuts, flattens or does not say.",
@@ -50,14 +51,14 @@ def tool_or_404(name: str) -> Tool:
 def answered(query: dict[str, Any], versions: Iterable[ToolVersion], *, alone: bool = False) -> HttpResponseBase:
     """Answer with tools as a provider reads them, gram as text; a header says what their form cannot."""
     provider = query["provider"]
-    documents, notes = exports.exported(provider, versions, strictly=query["strict"])
+    documents, notes = providers.exported(provider, versions, strictly=query["strict"])
     if alone and not documents:
         raise ValidationError({"provider": [note.message for note in notes]})
     response: HttpResponseBase = Response(documents[0] if alone else documents)
     if provider == "gram":
         response = HttpResponse("\n\n".join(map(str, documents)), content_type="text/plain; charset=utf-8")
     if notes:
-        response[exports.NOTES_HEADER] = exports.notes_text(notes)
+        response[providers.NOTES_HEADER] = providers.notes_text(notes)
     return response
 
 

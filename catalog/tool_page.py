@@ -9,7 +9,7 @@ from catalog import snapshot
 from catalog.changes import may_change
 from catalog.charts import usage_bars
 from catalog.definitions.levels import SafetyLevel
-from catalog.exports import PROVIDERS, shown
+from catalog.exports.providers import PROVIDERS, shown
 from catalog.models import Tool
 from catalog.outcomes import outcomes_of
 from catalog.schemas.description import parameter_tables

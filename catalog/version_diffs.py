@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from catalog.exports import for_json
+from catalog.exports.providers import for_json
 from catalog.models import ToolVersion
 from catalog.schemas.description import ParameterRow, parameter_tables
 from catalog.words import reversibility_word, safety_word

@@ -13,8 +13,8 @@ from catalog.core.canonical_json import parse_json
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.serialization import clean
 from catalog.errors import ToolgateError
-from catalog.export_shapes import one_object
-from catalog.exports import OPENAI_DESCRIPTION
+from catalog.exports.flattening import one_object
+from catalog.exports.providers import OPENAI_DESCRIPTION
 from catalog.registry import get_tool
 from catalog.snapshot import CallableTool
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catalog import exports, snapshot
+from catalog import snapshot
 from catalog.dispatch.pipeline import check, run, standard_response
 from catalog.errors import ToolError
+from catalog.exports import providers
 from catalog.models import Call, Tool
 from catalog.registry import _TOOLS, get_tool
 from catalog.results import STANDARD_FIELDS
@@ -65,11 +66,11 @@ def test_every_style_appears_in_the_catalog(synced):
     assert {row.source.name for row in rows} == {"every_style"}
 
 
-@pytest.mark.parametrize("provider", exports.PROVIDERS)
+@pytest.mark.parametrize("provider", providers.PROVIDERS)
 def test_every_style_is_exported_to_every_provider(synced, provider):
     for row in Tool.objects.filter(name__in=CALLS).select_related("current_version__tool"):
         assert row.current_version is not None
-        shown, _ = exports.shown(provider, row.current_version)
+        shown, _ = providers.shown(provider, row.current_version)
         assert row.name in str(shown) and row.current_version.description in str(shown)
 
 

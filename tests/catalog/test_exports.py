@@ -14,7 +14,7 @@ from catalog.definitions.binding import Binding
 from catalog.definitions.tool import CATALOG_NAME
 from catalog.dispatch.pipeline import check
 from catalog.errors import ParameterError
-from catalog.exports import MAX_NOTES, Note, exported, notes_text
+from catalog.exports.providers import MAX_NOTES, Note, exported, notes_text
 from catalog.models import Tool as Row
 from catalog.models import ToolVersion
 from catalog.schemas import compile_schema

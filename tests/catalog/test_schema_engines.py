@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.hostile_corpus import SCHEMAS
 from catalog.errors import SchemaProblem
-from catalog.export_shapes import one_object
+from catalog.exports.flattening import one_object
 from catalog.schemas import compile_schema
 from catalog.schemas.acceptance import DIALECT
 from tests import counts

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from catalog.definitions.levels import Reversibility, SafetyLevel
-from catalog.export_shapes import one_object
-from catalog.export_strict import NotStrict, strict
+from catalog.exports.flattening import one_object
+from catalog.exports.openai_strict import NotStrict, strict
 from catalog.gram.from_schema import Offer, gram_of
 from catalog.models import ToolVersion
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text
-from catalog.export_shapes import one_object, resolved
+from catalog.exports.flattening import one_object, resolved
 from catalog.schemas.resolver import Schema, children, subschemas
 
 MAX_PROPERTIES = 5_000
