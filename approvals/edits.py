@@ -29,13 +29,13 @@ from catalog.definitions.tool import Tool
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.models import Call
-from catalog.registry import get_tool
 from catalog.results import Preview
 from catalog.secrets.placeholders import Secret, shown_text
 from catalog.signals import record
 from catalog.snapshot import CallableTool
 from catalog.states import CallStatus
 from catalog.text.diff import Division
+from catalog.tools.registry import get_tool
 from catalog.vault import Place
 
 if TYPE_CHECKING:

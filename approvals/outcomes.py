@@ -15,9 +15,9 @@ from catalog.access import name_of
 from catalog.core.transactions import try_move
 from catalog.dispatch.pipeline import answer_response
 from catalog.models import Call
-from catalog.registry import get_tool
 from catalog.signals import record
 from catalog.states import CallStatus
+from catalog.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -14,7 +14,7 @@ from catalog.definitions.levels import USUAL_HOURS, USUAL_USES, SafetyLevel, obj
 from catalog.definitions.tool import MAX_CATEGORY
 from catalog.errors import ToolError
 from catalog.models import Category, Implementation, Tool
-from catalog.registry import get_tool
+from catalog.tools.registry import get_tool
 from catalog.versions import columns_under, drift_of, named, publish, tell_processes, writing_the_catalog
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from catalog.definitions.levels import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
-from catalog.registry import codes_of, get_all_tools
+from catalog.tools.registry import codes_of, get_all_tools
 from catalog.versions import as_set
 
 SECONDS_TRUSTED = 1.0

@@ -13,9 +13,9 @@ from catalog import search, signals, snapshot
 from catalog.definitions.examples import examples_of
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Category, Implementation, Source, Tool
-from catalog.registry import broken_modules, codes_of, get_all_tools, initialize_tools
 from catalog.signals import Fact
 from catalog.snapshot import LoadedTool
+from catalog.tools.registry import broken_modules, codes_of, get_all_tools, initialize_tools
 from catalog.versions import as_set, columns_of, drift_of, named, publish, tell_processes, writing_the_catalog
 
 LONGEST_SOURCE = 128

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
 
 from catalog import context as contexts
-from catalog import registry
-from catalog.base_tool import BaseTool
 from catalog.context import Deadline, Resources, Session, ToolContext
 from catalog.core.canonical_json import parse_json
 from catalog.definitions.tool import Tool
 from catalog.dispatch.pipeline import Allow, CallFacts, Gate, Hold, dispatch
 from catalog.errors import DeadlineExceededError, MalformedJSON, PromptEvaluationError, VisibilityExpansionRequired
 from catalog.results import ToolResult
+from catalog.tools import registry
+from catalog.tools.class_tools import BaseTool
 
 
 class Circumstances(TypedDict, total=False):

@@ -15,8 +15,8 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.levels import SafetyLevel, annotations_for, usual_reversibility
 from catalog.definitions.tool import Tool as LoadedTool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
-from catalog.registry import get_tool
 from catalog.states import CallStatus
+from catalog.tools.registry import get_tool
 
 CATALOG_LOCK = 0x746F6F6C67617465  # PostgreSQL's advisory locks are numbered; this one spells "toolgate".
 COVERED = (

@@ -10,8 +10,8 @@ from django.conf import settings
 from django.db import connection
 
 from approvals.witness import look, restored, stay_shut
-from catalog.registry import initialize_tools
 from catalog.sync import sync_tools
+from catalog.tools.registry import initialize_tools
 from plans.executing import collect_rarely, living
 from plans.executor import Executor
 

@@ -2,8 +2,8 @@
 
 from django.apps import AppConfig
 
-from catalog import registry
 from catalog.signals import fact
+from catalog.tools import registry
 
 PLANNING_TOOLS = "plans.planning_tools.tools"
 """The module whose tools keep the list of a session."""

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from catalog.base_tool import CallerContext
 from catalog.context import Budget, Deadline, Stop, ToolContext
 from catalog.core import clock
 from catalog.core.tracing import trace_id_of
+from catalog.tools.class_tools import CallerContext
 from plans import agent_steps
 from plans.sessions import StoredSession
 from plans.work import Memory, Order, PlanFacts, Run

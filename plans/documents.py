@@ -8,8 +8,8 @@ from django.db.models import Q, QuerySet
 
 from catalog import vault
 from catalog.errors import Conflict
-from catalog.registry import get_tool
 from catalog.secrets.placeholders import KEY, Sealed, scrub_words
+from catalog.tools.registry import get_tool
 from catalog.vault import Place
 from plans.models import Plan, Step, StepDependency
 from plans.spec import StepDocument

@@ -23,9 +23,9 @@ from catalog.dispatch import pipeline
 from catalog.dispatch.serialization import words
 from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
-from catalog.registry import output_key_of
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
+from catalog.tools.registry import output_key_of
 from catalog.vault import Place
 from plans import carriers, claims, early, late, meanings, model_texts, reports, session_writes
 from plans.budgets import BudgetExceeded

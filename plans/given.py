@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from catalog import vault
-from catalog.registry import output_key_of
+from catalog.tools.registry import output_key_of
 from plans.models import MemoryItem, Plan
 from plans.spec import StepDocument
 

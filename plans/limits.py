@@ -10,7 +10,7 @@ from catalog.core import clock
 from catalog.core.rate_limits import Ration, count_use, give_back_use
 from catalog.errors import RateLimited
 from catalog.models import ApiToken
-from catalog.registry import rates_for
+from catalog.tools.registry import rates_for
 from plans import claims, finishing
 from plans.claims import Claimed, Parking
 from plans.events import Recording

@@ -12,8 +12,8 @@ from approvals.states import RequestStatus
 from catalog import snapshot
 from catalog.dispatch import pipeline
 from catalog.errors import ToolError
-from catalog.registry import output_key_of
 from catalog.states import TERMINAL
+from catalog.tools.registry import output_key_of
 from plans import early, granted, references, starting
 from plans.claims import Claimed
 from plans.models import MemoryItem, Plan, Step

@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from catalog.base_tool import BaseTool
 from catalog.definitions.tool import Tool
 from catalog.errors import PromptValidationError, ToolDefinitionError
+from catalog.tools.class_tools import BaseTool
 
 ParamsT = TypeVar("ParamsT")
 AnyTool = Tool[Any, Any]

@@ -20,9 +20,9 @@ from catalog.core.transactions import try_move
 from catalog.dispatch.pipeline import Outcome
 from catalog.errors import ToolValidationError
 from catalog.models import Call
-from catalog.registry import RESERVED_PREFIX
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
+from catalog.tools.registry import RESERVED_PREFIX
 from plans.dialect import on_sqlite
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step

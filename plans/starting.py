@@ -22,9 +22,9 @@ from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
 from catalog.models import Call
-from catalog.registry import unknown_tool
 from catalog.secrets.placeholders import Sealed
 from catalog.states import TERMINAL, CallStatus
+from catalog.tools.registry import unknown_tool
 from catalog.vault import Place
 from plans import (
     agent_steps,

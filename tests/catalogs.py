@@ -11,8 +11,8 @@ from django.db import models
 from approvals.models import Instance
 from catalog import snapshot
 from catalog.models import Tool
-from catalog.registry import get_all_tools
 from catalog.sync import sync_tools
+from catalog.tools.registry import get_all_tools
 from tests.rows import Kept, read
 
 _kept: dict[Hashable, Kept] = {}

@@ -17,9 +17,10 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from approvals import gate, witness
-from catalog import registry, snapshot
+from catalog import snapshot
 from catalog.core import clock
-from catalog.registry import initialize_tools, register_tool
+from catalog.tools import registry
+from catalog.tools.registry import initialize_tools, register_tool
 from plans import drift, finishing
 from plans.executor import Executor
 from plans.ticker import Ticker

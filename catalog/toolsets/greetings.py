@@ -4,8 +4,8 @@ from typing import Any
 
 from catalog.gram import create_tool_specification
 from catalog.library import ToolLibrary, create_tool
-from catalog.registry import register_implementation
 from catalog.tools import register_tool
+from catalog.tools.registry import register_implementation
 
 SAY_HELLO = create_tool_specification(
     "say_hello",

@@ -6,7 +6,7 @@ from itertools import count, islice
 
 from pydantic import ValidationError
 
-from catalog.registry import get_tool, unknown_tool
+from catalog.tools.registry import get_tool, unknown_tool
 from plans import carriers, references
 from plans.agent_steps import UNSAID
 from plans.agents import offering

@@ -15,8 +15,8 @@ from catalog.dispatch.serialization import clean
 from catalog.errors import ToolgateError
 from catalog.exports.flattening import one_object
 from catalog.exports.providers import OPENAI_DESCRIPTION
-from catalog.registry import get_tool
 from catalog.snapshot import CallableTool
+from catalog.tools.registry import get_tool
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.planner.asking import without_secrets
 from plans.planner.offered import schema_of

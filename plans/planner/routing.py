@@ -12,14 +12,14 @@ from typing import Any, Literal
 from django.contrib.auth.models import User
 
 from catalog.access import act_through
-from catalog.base_tool import answer_of, safe_execute
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Outcome
 from catalog.errors import ToolError, ToolgateError
 from catalog.models import ApiToken, Call, new_call_id
 from catalog.permissions import check_scope
-from catalog.registry import get_tool, unknown_tool
 from catalog.states import PUBLIC_STATUS
+from catalog.tools.class_tools import answer_of, safe_execute
+from catalog.tools.registry import get_tool, unknown_tool
 from plans.calls import CallOrder, create_call
 from plans.planner.database import in_database
 from plans.planner.offered import callable_by

@@ -7,8 +7,8 @@ from approvals.models import ApprovalRequest, AuditEntry
 from approvals.outdated import void_outdated
 from catalog.changes import change_tool
 from catalog.models import Tool
-from catalog.registry import register_tool
 from catalog.sync import sync_tools
+from catalog.tools.registry import register_tool
 from plans.models import Plan
 from tests.builders import act, approve, assert_gapless, events_of, make_plan, request_of, step_of, work_off
 from tests.conftest import forget_what_was_read

@@ -16,7 +16,7 @@ from approvals.audit import Line, append
 from approvals.models import Policy, Round
 from catalog.changes import change_tool
 from catalog.core.canonical_json import canonical_text
-from catalog.registry import _TOOLS, register_tool
+from catalog.tools.registry import _TOOLS, register_tool
 from plans.controls import pause_plan
 from plans.services import Requester
 from tests.approvals.builders import PREVIEW, ask, make_tool, set_rule

@@ -10,10 +10,10 @@ from catalog.definitions.binding import Binding
 from catalog.definitions.tool import Tool
 from catalog.models import ApiToken, ToolVersion
 from catalog.models import Tool as ToolRow
-from catalog.registry import register_tool
 from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
+from catalog.tools.registry import register_tool
 from tests.corpus import faults
 from tests.rest import Rest, wrong_paths
 

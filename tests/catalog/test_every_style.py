@@ -16,10 +16,10 @@ from catalog.dispatch.pipeline import check, run, standard_response
 from catalog.errors import ToolError
 from catalog.exports import providers
 from catalog.models import Call, Tool
-from catalog.registry import _TOOLS, get_tool
 from catalog.results import STANDARD_FIELDS
 from catalog.sync import sync_tools
 from catalog.testing import clean_registry, make_context
+from catalog.tools.registry import _TOOLS, get_tool
 from plans.models import Plan
 from tests.builders import call_of, make_plan, step, work_off
 from tests.pages import Pages

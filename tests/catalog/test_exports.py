@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog import registry
 from catalog.definitions.binding import Binding
 from catalog.definitions.tool import CATALOG_NAME
 from catalog.dispatch.pipeline import check
@@ -18,7 +17,7 @@ from catalog.exports.providers import MAX_NOTES, Note, exported, notes_text
 from catalog.models import Tool as Row
 from catalog.models import ToolVersion
 from catalog.schemas import compile_schema
-from catalog.tools import Tool
+from catalog.tools import Tool, registry
 from tests.catalog.schema_strategies import documents, parameters
 
 PROVIDERS = Path(__file__).parent / "providers"

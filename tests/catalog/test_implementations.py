@@ -4,9 +4,9 @@ import pytest
 from pydantic import BaseModel
 
 from catalog.errors import ToolDefinitionError
-from catalog.registry import codes_of
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import Preview, define_tool, register_implementation, register_tool, tool
+from catalog.tools.registry import codes_of
 
 
 class Greeting(BaseModel):

@@ -9,8 +9,8 @@ from django.core.management import call_command
 
 from catalog import snapshot
 from catalog.models import Source, Tool
-from catalog.registry import broken_modules, get_tool, initialize_tools
 from catalog.testing import clean_registry
+from catalog.tools.registry import broken_modules, get_tool, initialize_tools
 
 NOTE = '''
 from catalog.tools import tool

@@ -7,9 +7,9 @@ import pytest
 from catalog.core.rate_limits import Rate, Ration, clear_buckets, count_use, give_back_use, parse_rates
 from catalog.errors import RateLimited, ToolDefinitionError
 from catalog.models import RateBucket
-from catalog.registry import rates_for
 from catalog.testing import clean_registry
 from catalog.tools import tool
+from catalog.tools.registry import rates_for
 from tests.corpus import faults
 from tests.racing import at_once
 

@@ -5,7 +5,6 @@ from types import ModuleType
 
 import pytest
 
-from catalog.registry import broken_modules, nearest_names
 from catalog.testing import clean_registry
 from catalog.tools import (
     define_tool,
@@ -15,6 +14,7 @@ from catalog.tools import (
     initialize_tools,
     register_tool,
 )
+from catalog.tools.registry import broken_modules, nearest_names
 
 SHIPPED = {
     *("list_files", "read_file", "search_files", "write_file", "delete_file"),

@@ -12,10 +12,10 @@ from approvals.models import AuditEntry
 from catalog.changes import change_tool
 from catalog.core import clock
 from catalog.models import Call, CatalogState, Tool, ToolVersion
-from catalog.registry import register_tool
 from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
+from catalog.tools.registry import register_tool
 
 pytestmark = [pytest.mark.db, pytest.mark.usefixtures("own_tools_only")]
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import registry, snapshot
-from catalog.registry import register_tool
+from catalog import snapshot
 from catalog.sync import sync_tools
+from catalog.tools import registry
+from catalog.tools.registry import register_tool
 from tests import counts
 from tests.chaos.client import Client, signed_in
 from tests.chaos.history import History

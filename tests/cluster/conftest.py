@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from catalog import registry, snapshot
-from catalog.registry import register_tool
+from catalog import snapshot
 from catalog.sync import sync_tools
+from catalog.tools import registry
+from catalog.tools.registry import register_tool
 from tests.chaos.nursery import Nursery
 from tests.chaos.redis import RedisServer
 from tests.chaos.serving import Serving

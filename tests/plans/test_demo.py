@@ -18,8 +18,8 @@ from approvals.models import ApprovalRequest, Policy
 from approvals.policies import end
 from approvals.states import RequestStatus, Verdict
 from catalog.access import roles_of
-from catalog.registry import get_all_tools
 from catalog.tokens import authenticate
+from catalog.tools.registry import get_all_tools
 from plans.demo import scenes
 from plans.demo.people import PEOPLE
 from plans.demo.policies import POLICIES

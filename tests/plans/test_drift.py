@@ -12,10 +12,10 @@ from approvals.models import ApprovalRequest
 from catalog import snapshot
 from catalog.errors import ParameterError
 from catalog.models import CatalogState, Implementation
-from catalog.registry import register_tool
 from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import SafetyLevel, Tool
+from catalog.tools.registry import register_tool
 from plans import carriers, drift
 from plans.calls import CallOrder, create_call
 from plans.events import recording

@@ -7,9 +7,10 @@ import httpx
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import registry, snapshot
-from catalog.registry import register_tool
+from catalog import snapshot
 from catalog.sync import sync_tools
+from catalog.tools import registry
+from catalog.tools.registry import register_tool
 from plans.models import Plan
 from tests.builders import approve, call_of, events_of, make_plan, step, step_of
 from tests.chaos.serving import Serving

@@ -9,11 +9,11 @@ from catalog import snapshot
 from catalog.errors import NoImplementation
 from catalog.models import Call, CatalogState, Implementation
 from catalog.outcomes import outcomes_of
-from catalog.registry import register_implementation
 from catalog.selectors import tool_named
 from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import Preview, ToolContext, tool
+from catalog.tools.registry import register_implementation
 from plans.calls import CallOrder, create_call
 from plans.services import Requester
 from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off

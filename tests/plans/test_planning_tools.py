@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from catalog.errors import PromptEvaluationError, ToolDefinitionError, ToolValidationError
-from catalog.registry import get_tool, initialize_tools
 from catalog.results import ToolResult, render
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import ToolContext, register_implementation, register_tool, tool
+from catalog.tools.registry import get_tool, initialize_tools
 from plans.planning_tools import AddStep, Plan, PlanningToolsSection, PlanStep, ReadPlan, Session, SetupPlan, UpdateStep
 from plans.planning_tools.rules import MAX_STEPS, carry_out
 from plans.planning_tools.tools import planning_tools

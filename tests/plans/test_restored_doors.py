@@ -14,8 +14,8 @@ from approvals.states import Verdict
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.models import Call, Tool
-from catalog.registry import get_tool
 from catalog.testing import clean_registry
+from catalog.tools.registry import get_tool
 from config import health, lifespan
 from plans.controls import pause_plan
 from plans.models import Plan

@@ -9,11 +9,10 @@ from django.db import models
 
 from approvals.expiry import expire_if_due
 from approvals.models import Round
-from catalog import registry
 from catalog.models import Call, CallSecret
-from catalog.registry import register_tool
 from catalog.testing import clean_registry
-from catalog.tools import tool
+from catalog.tools import registry, tool
+from catalog.tools.registry import register_tool
 from plans import slices
 from plans.cloning import clone_plan
 from plans.models import Step

@@ -13,9 +13,9 @@ from approvals import expiry, requests
 from approvals.models import ApprovalRequest, PolicyRevision
 from catalog.core import clock
 from catalog.models import Call, CatalogState, Tool
-from catalog.registry import register_tool
 from catalog.results import Preview
 from catalog.sync import sync_tools
+from catalog.tools.registry import register_tool
 from plans import engine
 from plans.engine import Turn
 from plans.models import Plan

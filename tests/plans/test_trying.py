@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import registry
 from catalog.models import Call, Tool, ToolVersion
-from catalog.registry import register_tool
 from catalog.sync import sync_tools
+from catalog.tools import registry
+from catalog.tools.registry import register_tool
 from plans.models import Plan
 from tests.builders import approve, work_off
 from tests.catalogs import fill_catalog

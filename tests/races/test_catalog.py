@@ -11,8 +11,8 @@ from approvals.verification import verify
 from catalog import snapshot
 from catalog.changes import change_tool
 from catalog.models import Implementation, Tool, ToolVersion
-from catalog.registry import codes_of, get_tool, register_tool
 from catalog.sync import sync_registered_tools
+from catalog.tools.registry import codes_of, get_tool, register_tool
 from catalog.versions import as_set
 from plans.calls import CallOrder, create_call
 from plans.models import Plan

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from catalog.registry import broken_modules
 from catalog.sync import sync_tools
+from catalog.tools.registry import broken_modules
 
 
 class Command(BaseCommand):

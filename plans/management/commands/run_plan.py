@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from catalog import snapshot
 from catalog.access import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
-from catalog.registry import initialize_tools
+from catalog.tools.registry import initialize_tools
 from plans import carriers, picture
 from plans.counts import counts_of
 from plans.executing import executing

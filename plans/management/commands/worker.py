@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from catalog import snapshot
-from catalog.registry import initialize_tools
+from catalog.tools.registry import initialize_tools
 from plans import carriers, measures, procrastinate_worker
 from plans.executing import collect_rarely, living
 from plans.executor import Executor

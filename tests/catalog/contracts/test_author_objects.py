@@ -3,10 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
-from catalog.base_tool import ClassTool
 from catalog.library import create_tool
 from catalog.testing import clean_registry
 from catalog.tools import BaseTool, Tool, define_tool, get_tool, register_tool, tool_to_schema
+from catalog.tools.class_tools import ClassTool
 from plans.planner import PlannerOutput
 from plans.spec import PlanStep
 

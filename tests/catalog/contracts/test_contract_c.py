@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from catalog.base_tool import safe_execute
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import check, preview, run, standard_response
 from catalog.errors import IdentifierRequired, ParameterError, ToolDefinitionError
-from catalog.registry import unknown_tool
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import (
     BaseTool,
@@ -24,6 +22,8 @@ from catalog.tools import (
     register_tool,
     tool,
 )
+from catalog.tools.class_tools import safe_execute
+from catalog.tools.registry import unknown_tool
 
 CONTEXT = {"trace_id": "test"}
 SECRET = "someone@example.org"

@@ -4,8 +4,8 @@ import pytest
 
 from catalog.gram import ToolSpecification
 from catalog.models import Implementation
-from catalog.registry import codes_of, get_tool
 from catalog.testing import invoke
+from catalog.tools.registry import codes_of, get_tool
 from catalog.toolsets.greetings import GREETINGS, SAY_HELLO
 
 PLAIN, WARM = ("catalog.toolsets.greetings:plain_greeting", "catalog.toolsets.greetings:warm_greeting")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from catalog import registry
+from catalog.tools import registry
 from plans.agents.children import TURN
 from tests.catalogs import fill_catalog
 from tests.plans.agents.scripted import SCRIPT, Script, agent_turn

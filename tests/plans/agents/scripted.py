@@ -5,11 +5,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from catalog import registry
 from catalog.core import clock
 from catalog.models import Call
 from catalog.testing import clean_registry
-from catalog.tools import ToolContext, tool
+from catalog.tools import ToolContext, registry, tool
 from plans.agents.conversation import MESSAGES
 from plans.agents.settings import AgentBudget, AgentDocument, ToolFilter, columns_of
 from plans.models import Agent, AgentRun, ModelUse, Plan, Step

@@ -8,9 +8,9 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from catalog import registry
 from catalog.context import Deadline
 from catalog.dispatch.runner import settle
+from catalog.tools import registry
 from plans.planner import provider
 from tests.catalogs import fill_catalog
 from tests.plans.planner.server import MODEL, ModelServer, model_server

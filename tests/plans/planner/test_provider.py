@@ -85,7 +85,7 @@ def test_a_process_starts_without_the_library():
     code = (
         "import os, sys, django; os.environ['DJANGO_SETTINGS_MODULE'] = 'config.settings';"
         "os.environ['TOOLGATE_MODEL'] = 'openai:gpt-5'; django.setup();"
-        "from catalog.registry import initialize_tools, get_tool; initialize_tools(); import config.urls;"
+        "from catalog.tools.registry import initialize_tools, get_tool; initialize_tools(); import config.urls;"
         "assert get_tool('draft_plan');"
         "print([name for name in ('pydantic_ai', 'openai', 'anthropic') if name in sys.modules])"
     )

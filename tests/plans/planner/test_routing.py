@@ -8,10 +8,10 @@ import pytest
 
 from approvals import witness
 from catalog.models import Call
-from catalog.registry import register_tool
 from catalog.testing import clean_registry
 from catalog.tokens import create_token
 from catalog.tools import BaseTool
+from catalog.tools.registry import register_tool
 from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools
 from plans.planner.routing import document_of
 from plans.planner.steps import Place, steps_of_calls

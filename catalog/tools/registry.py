@@ -1,12 +1,19 @@
-"""The tools this process can run, by name; filled at start-up, read by everyone.
+"""The tools this process can run, by name, with the code that serves each; filled at start-up.
 
-Knows nothing of rows or versions: those are made from this by the synchronisation.
+Knows nothing of rows, versions or weights: those are made from this by the synchronisation. Code that serves a tool
+beside its own handler is checked against the tool's contract. A module that cannot be loaded has no tools, and why is
+kept in one line that gives nothing away: it stands on a page.
 """
 
 import difflib
+import hashlib
 import importlib
+import inspect
 import logging
+import re
+import traceback
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from types import ModuleType
@@ -14,13 +21,118 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 
-from catalog.base_tool import BaseTool
-from catalog.breakages import why_broken
 from catalog.core.rate_limits import Rate
-from catalog.definitions.binding import Handler
-from catalog.definitions.tool import Tool
+from catalog.definitions.binding import Handler, QueryBinding, binding_for, hints_of, output_of
+from catalog.definitions.tool import Tool, source_digest
 from catalog.errors import ToolDefinitionError, UnknownTool
-from catalog.implementations import LoadedImplementation, implementation_of, served_by
+from catalog.tools.class_tools import BaseTool
+
+REFERENCE = re.compile(r"[!-~]{1,255}")
+_OFFERED_WITH_QUERY_TYPES = frozenset({"params", "query_type", "context"})
+
+
+@dataclass(eq=False, slots=True)
+class LoadedImplementation:
+    """Other code for the tool `tool_name`; `reference` names it for people and tells it from the others."""
+
+    tool_name: str
+    handler: Handler
+    reference: str
+    previewer: Handler | None = None
+
+    def preview(self, function: Handler) -> Handler:
+        """Name the hook that shows what a call would do here (decorator); without one the tool's own shows it."""
+        self.previewer = function
+        return function
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the source of the handler's module, and of the reference: a module may hold several."""
+        text = f"{source_digest(self.handler.__module__)} {self.reference}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def implementation_of(tool: Tool[Any, Any], handler: Handler, reference: str | None) -> LoadedImplementation:
+    """Return `handler` as one more implementation of the tool; raise ToolDefinitionError where it does not fit."""
+    if not callable(handler):
+        raise ToolDefinitionError(f"An implementation of {tool.name} must be a function, not {handler!r}.")
+    name = reference or reference_of(handler)
+    if not REFERENCE.fullmatch(name):
+        raise ToolDefinitionError(f"The reference {name[:80]!r} must be 1 to 255 visible ASCII characters, no spaces.")
+    if name == tool.reference:
+        raise ToolDefinitionError(f"{name} already is the handler of {tool.name}; give the other code a reference.")
+    _judge(tool, handler, name)
+    return LoadedImplementation(tool.name, handler, name)
+
+
+def reference_of(handler: Handler) -> str:
+    """Return where a handler is, as "module:qualname"."""
+    named = handler if hasattr(handler, "__qualname__") else type(handler)
+    return f"{handler.__module__}:{named.__qualname__}"
+
+
+def served_by(tool: Tool[Any, Any], implementation: LoadedImplementation) -> Tool[Any, Any]:
+    """Return the tool, its contract as it is, with the implementation's code in the place of its own."""
+    identity = {"reference": implementation.reference, "digest": implementation.digest}
+    return tool.with_code(implementation.handler, implementation.previewer, **identity)
+
+
+def _judge(tool: Tool[Any, Any], handler: Handler, name: str) -> None:
+    """Raise ToolDefinitionError unless the handler takes and gives what the tool's own does."""
+    for differs, what in _CHECKS:
+        if differs(tool, handler):
+            raise ToolDefinitionError(f"{name} cannot serve {tool.name}: {what}.")
+
+
+def _takes_other_arguments(tool: Tool[Any, Any], handler: Handler) -> bool:
+    if tool.bound is not None:
+        return False  # one dict of arguments, whatever the handler calls it
+    if isinstance(tool.binding, QueryBinding):
+        parameters = inspect.signature(handler).parameters.values()
+        needed = {each.name for each in parameters if each.default is each.empty}
+        return not needed <= _OFFERED_WITH_QUERY_TYPES
+    return binding_for(handler).input_schema != tool.input_schema or _annotations(handler) != _annotations(tool.handler)
+
+
+def _annotations(handler: Handler) -> dict[str, Any]:
+    return {name: hint for name, hint in hints_of(handler).items() if name not in ("context", "return")}
+
+
+def _gives_something_else(tool: Tool[Any, Any], handler: Handler) -> bool:
+    schema = output_of(handler)[1]
+    return schema is not None and schema != tool.output_schema
+
+
+_CHECKS: tuple[tuple[Callable[[Tool[Any, Any], Handler], bool], str], ...] = (
+    (_takes_other_arguments, "its parameters are not those of the tool"),
+    (_gives_something_else, "it returns something else than the tool"),
+)
+
+
+LONGEST = 300
+# What these say is about code, in Python's own words or ours; any other message may hold what the module had read.
+ABOUT_CODE = (ImportError, SyntaxError, NameError, AttributeError, ToolDefinitionError)
+
+
+def why_broken(error: BaseException, module: str) -> str:
+    """Return the kind of error, what it says where that is about code, and the line of the module it came from."""
+    said = f": {_first_line(error)}" if isinstance(error, ABOUT_CODE) else ""
+    line = _line(error, module)
+    return f"{type(error).__name__}{said}{f' (line {line} of {module})' if line else ''}"
+
+
+def _first_line(error: BaseException) -> str:
+    said = str(error).strip().partition("\n")[0][:LONGEST]
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in said)
+
+
+def _line(error: BaseException, module: str) -> int | None:
+    """Return the last line of the module itself that was at work."""
+    lines = [
+        line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == module
+    ]
+    return lines[-1] if lines else None
+
 
 SHIPPED = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
 ENTRY_POINT_GROUP = "toolgate.tools"

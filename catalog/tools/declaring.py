@@ -1,8 +1,4 @@
-"""The public API for tool authors: everything they import, and the ways to declare a tool.
-
-`@tool` takes a function, `Tool[Params, Result](…)` the same in parts, `BaseTool` is a class, `define_tool` a list of
-parameters, a ToolSpec names query types: each makes the one kind of tool that the pipeline knows.
-"""
+"""The ways to declare a tool: the decorator, a list of parameters, a ToolSpec."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +7,6 @@ from typing import Any, Required, TypedDict, Unpack, overload
 
 from pydantic import TypeAdapter
 
-from catalog.base_tool import BaseTool
 from catalog.context import ToolContext, provide_resource
 from catalog.definitions.binding import Binding, Handler, QueryBinding, build
 from catalog.definitions.levels import Reversibility, SafetyLevel
@@ -26,7 +21,10 @@ from catalog.definitions.tool import (
     words_of,
 )
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError, about_tool
-from catalog.registry import (
+from catalog.results import Preview, ToolResult, as_values
+from catalog.schemas import Problem, refuse
+from catalog.tools.class_tools import BaseTool
+from catalog.tools.registry import (
     get_all_tools,
     get_tool,
     get_tool_descriptions,
@@ -35,8 +33,6 @@ from catalog.registry import (
     register_implementation,
     register_tool,
 )
-from catalog.results import Preview, ToolResult, as_values
-from catalog.schemas import Problem, refuse
 
 __all__ = [
     "BaseTool",
