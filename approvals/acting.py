@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_datetime
 from approvals import decisions, desk, requests
 from approvals.models import ApprovalRequest
 from approvals.verdicts import refused
-from catalog.access import name_of, person_named
+from catalog.access.roles import name_of, person_named
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

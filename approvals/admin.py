@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 
 from approvals import roles
 from approvals.models import ApprovalRequest, AuditEntry, Review
-from catalog.access import ADMINISTRATOR, has_role
+from catalog.access.roles import ADMINISTRATOR, has_role
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic for the type checker only

@@ -14,7 +14,7 @@ from approvals.friction import Given, Matter, see_that_it_counts
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import EFFECTS, FAIL, UNSET, Decision, below, refused
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core.canonical_json import parse_json
 from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError
 from catalog.text.diff import Change

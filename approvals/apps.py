@@ -18,7 +18,7 @@ class ApprovalsConfig(AppConfig):
 
         from approvals import grant_uses, notify, roles, sign_ins, witness  # noqa: PLC0415 (as above)
         from approvals.audit import on_fact  # noqa: PLC0415 (as above)
-        from catalog import sign_in  # noqa: PLC0415 (as above)
+        from catalog.access import sign_in  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="approvals.audit")
         fact.connect(witness.on_fact, dispatch_uid="approvals.witness")

@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.selectors import requests_for
-from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -10,7 +10,7 @@ from approvals.grants import GRANTED_FROM, may_make_from
 from approvals.models import ApprovalRequest, Review
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import needs_reason
-from catalog.access import agent_token_of, name_of
+from catalog.access.roles import agent_token_of, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.words import say_left

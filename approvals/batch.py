@@ -19,7 +19,7 @@ from approvals.selectors import requests_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision, refused
 from approvals.witness import refuse_to_begin
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, ParameterError, RestoredDatabase, ToolgateError
 from catalog.models import ToolVersion

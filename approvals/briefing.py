@@ -26,7 +26,7 @@ from approvals.selectors import answered_by, current_round, last_review, status_
 from approvals.sentences import after_expiry
 from approvals.timeline import Moment, Standing, standing_of, timeline_of
 from approvals.twins import twins_of
-from catalog.access import name_of, sees_all
+from catalog.access.roles import name_of, sees_all
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility
 from catalog.privacy import Hidden

@@ -19,7 +19,7 @@ from approvals.selectors import counted_approvals, current_round, last_review, s
 from approvals.states import APPLYING, UNDOABLE, RequestStatus, Verdict
 from approvals.verdicts import UNSET, Decision, check_text, judge_comment, judge_response, whole, without_secrets
 from approvals.witness import refuse_to_begin
-from catalog.access import NotAllowed, name_of
+from catalog.access.roles import NotAllowed, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import do_each, move, move_row, retried

@@ -24,7 +24,7 @@ from approvals.addresses import CHAT, MAIL, WEBHOOK, Address, decrypted
 from approvals.models import Delivery
 from approvals.notices import Notice, notice_of
 from approvals.notify import is_still_due
-from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core import clock
 from catalog.core.egress import NotSent
 from catalog.core.transactions import log_unexpected, retried, try_move

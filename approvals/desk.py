@@ -19,7 +19,7 @@ from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
 from approvals.verdicts import check_text, refused
 from approvals.witness import refuse_to_begin
-from catalog.access import NotAllowed, agent_token_of, name_of
+from catalog.access.roles import NotAllowed, agent_token_of, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import retried

@@ -14,7 +14,7 @@ from approvals.batch import SNOOZE, Item, ItemResult, decide_many, snooze_many, 
 from approvals.desk_serializers import BatchBody, BatchResultSerializer, CommentBody, DelegateBody, SnoozeBody
 from approvals.models import ApprovalRequest
 from approvals.serializers import ApprovalDetailSerializer, RemarkBody
-from catalog.access import person_named
+from catalog.access.roles import person_named
 from catalog.endpoints import Endpoint
 from catalog.idempotency import answer_once
 from catalog.intake import StrictSerializer

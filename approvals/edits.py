@@ -22,7 +22,7 @@ from approvals.selectors import current_round
 from approvals.states import RequestStatus
 from approvals.verdicts import refused
 from catalog import snapshot, vault
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.tool import Tool

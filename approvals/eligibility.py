@@ -14,7 +14,7 @@ from approvals import stages
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policy import Rule, rule_for
 from approvals.states import Verdict
-from catalog.access import ADMINISTRATOR, REVIEWER, agent_token_of, name_of, read_groups
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, name_of, read_groups
 from catalog.models import CallRequester
 
 if TYPE_CHECKING:

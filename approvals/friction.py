@@ -12,7 +12,7 @@ from django.core import signing
 
 from approvals.models import ApprovalRequest
 from approvals.verdicts import refused
-from catalog.access import acts_in_session, signed_in_at
+from catalog.access.roles import acts_in_session, signed_in_at
 from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.words import say_span

@@ -10,7 +10,7 @@ from approvals.grant_rows import check_grant_rows, in_words
 from approvals.grants import Terms, make, may_make_from
 from approvals.models import ApprovalRequest, Grant
 from approvals.proposals import History, Part, Proposal, Row, held_against_history, propose
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import ToolgateError

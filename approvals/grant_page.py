@@ -10,7 +10,7 @@ from approvals.grant_rows import in_words
 from approvals.grants import Standing, grants_for, may_revoke, standing_of
 from approvals.models import Grant, GrantUse
 from approvals.private import conditions_for
-from catalog.access import name_of
+from catalog.access.roles import name_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -20,7 +20,7 @@ from approvals.models import Grant, GrantUse, Instance
 from approvals.policy import Rule
 from approvals.states import Verdict
 from approvals.witness import refuse_to_start
-from catalog.access import ADMINISTRATOR, has_role, name_of
+from catalog.access.roles import ADMINISTRATOR, has_role, name_of
 from catalog.core import clock
 from catalog.models import Call
 from catalog.signals import Fact, record

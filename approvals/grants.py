@@ -20,7 +20,7 @@ from approvals.grant_rows import check_grant_rows
 from approvals.models import ApprovalRequest, Grant, Instance, Review
 from approvals.states import RequestStatus, Verdict
 from approvals.witness import refuse_to_begin
-from catalog.access import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest, time_text
 from catalog.core.transactions import retried

@@ -17,7 +17,7 @@ from approvals.grants import Terms, grants_for, standing_of
 from approvals.models import ApprovalRequest, Grant
 from approvals.private import conditions_for
 from approvals.selectors import request_for
-from catalog.access import ADMINISTRATOR, has_role
+from catalog.access.roles import ADMINISTRATOR, has_role
 from catalog.endpoints import Endpoint
 from catalog.idempotency import answer_once
 from catalog.intake import MAX_ID, Choice, PageQuery, StrictSerializer, Text, Whole

@@ -14,7 +14,7 @@ from django.db.models import Count, Min, Q
 from approvals.models import ApprovalRequest, Review
 from approvals.selectors import pending_for
 from approvals.states import RequestStatus, Verdict
-from catalog.access import ADMINISTRATOR, REVIEWER, NotAllowed, has_role, sees_all
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, has_role, sees_all
 from catalog.core import clock
 from catalog.outcomes import percentile
 

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from approvals.models import ApprovalRequest, Delivery
 from approvals.states import Verdict
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core.canonical_json import time_text
 from catalog.models import Call
 from catalog.text.safety import split_hidden

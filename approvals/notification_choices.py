@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from approvals.addresses import MAIL, read_address
 from approvals.models import Delivery, NotificationChoice
-from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.transactions import retried
 from catalog.errors import ParameterError
 from catalog.signals import record

@@ -17,7 +17,7 @@ from approvals.addresses import MAIL, Address, decrypted, read_address
 from approvals.eligibility import may_answer
 from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice
 from approvals.notification_choices import mail_reaches
-from catalog.access import ADMINISTRATOR
+from catalog.access.roles import ADMINISTRATOR
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import log_unexpected, try_move

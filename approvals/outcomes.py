@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from approvals.models import ApprovalRequest, Review
 from approvals.verdicts import FAIL
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core.transactions import try_move
 from catalog.dispatch.pipeline import answer_response
 from catalog.models import Call

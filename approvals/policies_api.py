@@ -24,7 +24,7 @@ from approvals.policies_serializers import (
 )
 from approvals.policy_terms import columns_of
 from approvals.simulator import Simulation, simulate
-from catalog.access import NotAllowed, agent_token_of, sees_all
+from catalog.access.roles import NotAllowed, agent_token_of, sees_all
 from catalog.endpoints import Endpoint
 from catalog.errors import ParameterError
 from catalog.idempotency import answer_once

@@ -18,7 +18,7 @@ from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of,
 from approvals.policy_warnings import levels_of, warnings_about
 from approvals.sentences import frictions_of, sentence_of
 from approvals.simulator import RefusedArguments, Simulation, simulate
-from catalog.access import NotAllowed, sees_all
+from catalog.access.roles import NotAllowed, sees_all
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError
 from catalog.models import Category, Source, Tool

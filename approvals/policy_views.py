@@ -18,7 +18,7 @@ from approvals.policy_page import (
     tested,
     tried_before,
 )
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.doors import PageRequest, signed_in
 from catalog.errors import ToolgateError
 

@@ -14,7 +14,7 @@ from django.db.models import Q
 
 from approvals.models import PolicyRevision
 from approvals.policy import GROUP
-from catalog.access import ADMINISTRATOR, REVIEWER
+from catalog.access.roles import ADMINISTRATOR, REVIEWER
 from catalog.models import Category, Tool, ToolVersion
 
 WILD = str.maketrans("", "", "*?")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from approvals.models import ApprovalRequest, Grant
-from catalog.access import agent_token_of
+from catalog.access.roles import agent_token_of
 from catalog.privacy import Hidden, asked_for, mask, private_in, sees_private
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review
 from approvals.policy import Rule, rule_of
 from approvals.selectors import NOT_ASKED_YET, pending_for, requests_for, waiting_count, whole
 from approvals.states import RequestStatus
-from catalog.access import agent_token_of
+from catalog.access.roles import agent_token_of
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.models import CallRequester

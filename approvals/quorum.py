@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from catalog.access import ROLES
+from catalog.access.roles import ROLES
 
 MAX_STAGES = 10
 MAX_COUNT = 20

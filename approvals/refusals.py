@@ -11,7 +11,7 @@ from approvals.digests import intent_of
 from approvals.models import ApprovalRequest, Review
 from approvals.outcomes import Refusal
 from approvals.states import RequestStatus, Verdict
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core import clock
 from catalog.core.transactions import try_move
 from catalog.models import Call

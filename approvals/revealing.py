@@ -14,7 +14,7 @@ from approvals.eligibility import may_decide
 from approvals.models import ApprovalRequest
 from approvals.selectors import current_round
 from catalog import vault
-from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
 from catalog.privacy import value_at

@@ -6,7 +6,7 @@ from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from approvals.models import ApprovalRequest, Comment, Delegation, Instance, PolicyRevision, Review, Round, Snooze
 from approvals.states import REVIEWED, RequestStatus, Verdict
-from catalog.access import agent_token_of, name_of, sees_all
+from catalog.access.roles import agent_token_of, name_of, sees_all
 from catalog.core import clock
 from catalog.models import CallRequester, ToolVersion
 from catalog.words import say_ago

@@ -16,7 +16,7 @@ from approvals.private import mask_preview
 from approvals.selectors import current_round
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import EFFECTS, FAIL
-from catalog.access import name_of, sees_all
+from catalog.access.roles import name_of, sees_all
 from catalog.intake import MAX_ID, BlankIsNull, Choice, JsonObject, PageQuery, StrictSerializer, Text, Whole
 from catalog.privacy import WORDS, Hidden
 

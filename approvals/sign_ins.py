@@ -7,9 +7,9 @@ from django.contrib.auth import get_user_model
 from django.http import HttpRequest
 
 from approvals.audit import Line, append
+from catalog.access.roles import SIGNED_IN
+from catalog.access.sign_in import client_address
 from catalog.core import clock
-from catalog.doors import SIGNED_IN
-from catalog.sign_in import client_address
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -9,7 +9,7 @@ from approvals.matching import Misfit
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import Clause, clause_of, people_named, revisions_in_force, unruled
 from catalog import snapshot
-from catalog.access import person_named
+from catalog.access.roles import person_named
 from catalog.core import clock
 from catalog.core.canonical_json import with_whole_numbers
 from catalog.definitions.levels import SafetyLevel

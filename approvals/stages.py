@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from approvals.quorum import Stage, missing_among, stages_of
 from approvals.role_ages import held_long_enough
-from catalog.access import ADMINISTRATOR, REVIEWER, groups_of, roles_of
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, groups_of, roles_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -17,7 +17,7 @@ from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, status_sentence
 from approvals.states import RequestStatus
 from approvals.witness import refuse_to_start
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core import clock
 from catalog.core.transactions import move
 from catalog.dispatch.pipeline import Deny, Hold

@@ -12,7 +12,7 @@ from approvals.models import ApprovalRequest, Review
 from approvals.policy import rule_for
 from approvals.stages import Stage
 from approvals.states import RequestStatus, Verdict
-from catalog.access import name_of
+from catalog.access.roles import name_of
 
 DID = {
     Verdict.APPROVE: ("approved", "check", "ok"),

@@ -15,8 +15,8 @@ from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 
 from benchmarks.figures import ROOT
+from catalog.access.tokens import create_token
 from catalog.sync import sync_tools
-from catalog.tokens import create_token
 from plans import events
 from plans.executing import collect_rarely, executing
 from plans.models import Plan

@@ -8,10 +8,9 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from catalog.access import act_in_session, act_through
-from catalog.doors import SIGNED_IN
+from catalog.access.roles import SIGNED_IN, act_in_session, act_through
+from catalog.access.tokens import authenticate
 from catalog.models import ApiToken
-from catalog.tokens import authenticate
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

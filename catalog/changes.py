@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from catalog import search, signals, snapshot
-from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.definitions.levels import USUAL_HOURS, USUAL_USES, SafetyLevel, objection_to
 from catalog.definitions.tool import MAX_CATEGORY
 from catalog.errors import ToolError

@@ -9,10 +9,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
 
-from catalog.access import act_in_session
+from catalog.access.roles import SIGNED_IN, act_in_session
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 P = ParamSpec("P")
 UNTYPED = frozenset(
@@ -20,8 +21,6 @@ UNTYPED = frozenset(
     | {"key", "since", "revision", "policy", "updated_at", "listed", "seen", "next", "choosing", "draft", "item"}
 )
 """The fields of forms that nobody types."""
-SIGNED_IN = "toolgate.signed_in"
-"""Under what a session keeps when it was signed in: seconds since 1970."""
 
 
 class PageRequest(HttpRequest):

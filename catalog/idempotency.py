@@ -18,7 +18,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.access import roles_of
+from catalog.access.roles import roles_of
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import Conflict

@@ -8,7 +8,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from catalog.access import ADMINISTRATOR, OPERATOR, ROLES, NotAllowed, has_role
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, ROLES, NotAllowed, has_role
 from catalog.models import ApiToken
 
 # Reading plans and approvals needs no role: without one, selectors show a person's own things only.

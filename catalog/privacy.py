@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from catalog.access import ADMINISTRATOR, REVIEWER, agent_token_of, has_role
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, has_role
 from catalog.errors import ParameterError
 from catalog.models import Call
 

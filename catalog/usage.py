@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import TruncDate
 
-from catalog.access import sees_all
+from catalog.access.roles import sees_all
 from catalog.core import clock
 from catalog.models import Call, Tool
 from catalog.states import CallStatus

@@ -12,7 +12,7 @@ from django.utils.functional import SimpleLazyObject
 
 from approvals.queues import needed_count
 from approvals.witness import last_fault
-from catalog.access import ADMINISTRATOR, OPERATOR, name_of, roles_of
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, name_of, roles_of
 from catalog.core import clock
 from catalog.words import say_initials
 from plans.selectors import running_plans

@@ -13,8 +13,8 @@ from django.template.loader import render_to_string
 from django.views.defaults import server_error
 
 from approvals.selectors import waiting_count
-from catalog import sign_in
-from catalog.access import ADMINISTRATOR, REVIEWER, has_role
+from catalog.access import sign_in
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, has_role
 from catalog.core.transactions import is_away
 from catalog.doors import PageRequest, sent_back, signed_in
 from catalog.errors import SignInThrottled

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
-from catalog.access import NotAllowed, agent_token_of
+from catalog.access.roles import NotAllowed, agent_token_of
 from catalog.endpoints import Endpoint
 from catalog.idempotency import answer_once
 from catalog.pages import page_of, page_schema, paged

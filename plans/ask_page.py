@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 from django.http import QueryDict
 from rest_framework.exceptions import ValidationError
 
-from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
 from catalog.idempotency import act_once

@@ -14,7 +14,7 @@ from approvals.models import ApprovalRequest
 from approvals.policy import Rule
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin, unwritable
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from approvals.witness import refuse_to_begin
 from catalog import vault
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core.canonical_json import MAX_BYTES, check_json, size_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, MalformedJSON

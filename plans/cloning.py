@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import F, Q
 from pydantic import ValidationError
 
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.models import ApiToken
 from plans.documents import Document, documents_of
 from plans.given import given_memory

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from approvals.audit import NOBODY
 from catalog import snapshot
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.signals import Fact
 from plans import carriers, claims, finishing, inputs
 from plans.askers import ask_for_what_follows

@@ -10,7 +10,7 @@ from django.db.models import Count, Q
 
 from approvals.states import RequestStatus
 from approvals.witness import refuse_to_begin
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.states import CallStatus

@@ -13,9 +13,9 @@ from django.http import parse_cookie
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
-from catalog.access import act_through, sees_all
+from catalog.access.roles import act_through, sees_all
+from catalog.access.tokens import authenticate
 from catalog.models import ApiToken
-from catalog.tokens import authenticate
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import Http404
 
-from catalog.access import ADMINISTRATOR, NotAllowed, has_role
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
 from catalog.models import Call
 from catalog.privacy import asked_for
 from catalog.words import Word

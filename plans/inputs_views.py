@@ -9,7 +9,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
 from catalog.writing import Writing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rest_framework.exceptions import ValidationError
 
-from catalog.access import NotAllowed, name_of
+from catalog.access.roles import NotAllowed, name_of
 from catalog.pages import Cursor, PageAt, page_of
 from plans.models import ModelUse, Plan
 from plans.planner import drafts

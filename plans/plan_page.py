@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from django.http import Http404, QueryDict
 
-from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, name_of
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, name_of
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.privacy import WORDS
 from plans.agents.work import Work, work_at

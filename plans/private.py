@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q
 
 from catalog import signals
-from catalog.access import NotAllowed, agent_token_of
+from catalog.access.roles import NotAllowed, agent_token_of
 from catalog.core.canonical_json import parse_json
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError

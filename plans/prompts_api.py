@@ -7,7 +7,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.intake import PageQuery
 from catalog.pages import page_of, page_schema, paged
 from plans.api import PlanEndpoint

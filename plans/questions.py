@@ -10,7 +10,7 @@ from typing import Any
 
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core.transactions import retried
 from catalog.dispatch.serialization import clean
 from catalog.errors import Conflict, ParameterError

@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog import signals, snapshot, vault
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict, ParameterError

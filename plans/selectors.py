@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import F, Q, QuerySet
 
-from catalog.access import has_role, sees_all
+from catalog.access.roles import has_role, sees_all
 from catalog.core import clock
 from catalog.models import ApiToken, Call
 from plans.models import Event, MemoryItem, Plan, Step

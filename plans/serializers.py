@@ -7,7 +7,7 @@ from drf_spectacular.utils import OpenApiResponse, PolymorphicProxySerializer, e
 from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, GrantUse
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.intake import (
     MAX_ID,
     BlankIsNull,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.models import ApiToken, Call
 from catalog.pages import Cursor, PageAt, page_of
 from catalog.words import Word, status_word

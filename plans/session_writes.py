@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import F
 from pydantic_core import to_jsonable_python
 
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core import clock
 from catalog.core.transactions import try_move
 from catalog.dispatch.pipeline import Outcome

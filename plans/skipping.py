@@ -11,7 +11,7 @@ from approvals import requests
 from approvals.states import OPEN
 from approvals.witness import refuse_to_begin
 from catalog import signals
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.core.transactions import retried, try_move
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call

@@ -16,7 +16,7 @@ from approvals.friction import CLOSER_LOOK, needs_a_closer_look
 from approvals.models import ApprovalRequest
 from approvals.selectors import requests_for, whole, with_snooze
 from approvals.states import RequestStatus
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.errors import ToolgateError
 from catalog.privacy import WORDS
 from plans import slices

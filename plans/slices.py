@@ -18,7 +18,7 @@ from approvals.selectors import last_review, request_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision
 from approvals.witness import refuse_to_begin
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview

@@ -16,12 +16,12 @@ from django.db import connection
 from approvals import decisions, expiry, outdated, reminders
 from approvals.deliveries import Sender, clear_deliveries
 from approvals.witness import Watch
+from catalog.access.sign_in import clear_sign_in_counts
 from catalog.core import clock
 from catalog.core.rate_limits import MOST_CLEARED, clear_buckets
 from catalog.core.transactions import log_unexpected
 from catalog.idempotency import clear_keys
 from catalog.keyed import free_ended
-from catalog.sign_in import clear_sign_in_counts
 from plans import carriers, drift, executors, looks, measures, recovery, sweeping
 from plans.endings import end_overdue_plans
 from plans.executor import Executor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import QueryDict
 
-from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import ToolgateError
 from catalog.idempotency import act_once

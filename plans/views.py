@@ -9,7 +9,7 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from catalog.access import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
 from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
 from plans.browse import PlanQuery, plan_list

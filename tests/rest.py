@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
-from catalog.tokens import SCOPES, create_token
+from catalog.access.tokens import SCOPES, create_token
 
 ROOT = "/api/v1/"
 

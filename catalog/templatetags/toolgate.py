@@ -11,7 +11,7 @@ from django.template.defaultfilters import truncatechars
 from django.utils.html import escape, format_html, format_html_join
 
 from catalog import words
-from catalog.access import name_of
+from catalog.access.roles import name_of
 from catalog.charts import spark_path
 from catalog.core import clock
 from catalog.secrets import placeholders

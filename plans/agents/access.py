@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from catalog.access import groups_of as groups_of_user
-from catalog.access import has_role
+from catalog.access.roles import groups_of as groups_of_user
+from catalog.access.roles import has_role
 from plans.agents.settings import groups_of
 from plans.models import Agent
 from plans.problems import AgentThere

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import IntegrityError, transaction
 from django.db.models import Count, QuerySet
 
-from catalog.access import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, sees_all
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, sees_all
 from catalog.core import clock
 from catalog.core.transactions import retried
 from catalog.errors import Conflict

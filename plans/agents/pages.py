@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group
 from django.http import Http404
 
 from catalog import snapshot
-from catalog.access import NotAllowed, has_role
+from catalog.access.roles import NotAllowed, has_role
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
 from catalog.idempotency import act_once

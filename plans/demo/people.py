@@ -8,11 +8,11 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 
 from catalog import signals
-from catalog.access import ADMINISTRATOR, OPERATOR, REVIEWER, VIEWER
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, REVIEWER, VIEWER
+from catalog.access.tokens import create_token
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import ApiToken
-from catalog.tokens import create_token
 
 MAIL_DOMAIN = "demo.example"
 """Marks the people that the demo made: it never touches anybody else's password."""

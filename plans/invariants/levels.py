@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from approvals.models import AuditEntry
 from approvals.roles import GIVEN
-from catalog.access import ADMINISTRATOR
+from catalog.access.roles import ADMINISTRATOR
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call, Tool, ToolVersion
 from plans.invariants.base import AT_ONCE, Finding, World, invariant

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import F, QuerySet
 from pydantic import BaseModel, Field, ValidationError
 
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.dispatch.serialization import clean
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call

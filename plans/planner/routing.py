@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from django.contrib.auth.models import User
 
-from catalog.access import act_through
+from catalog.access.roles import act_through
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Outcome
 from catalog.errors import ToolError, ToolgateError

@@ -10,7 +10,7 @@ from approvals.audit_selectors import AuditFilters, entries_for, requests_told_o
 from approvals.desk import comment
 from approvals.requests import supersede
 from approvals.selectors import request_for
-from catalog.access import NotAllowed, act_through
+from catalog.access.roles import NotAllowed, act_through
 from catalog.core import clock
 from catalog.models import ApiToken
 from tests.approvals.builders import ask

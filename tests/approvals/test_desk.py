@@ -14,7 +14,7 @@ from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry, Comment, Delegation, Snooze
 from approvals.selectors import request_for
 from approvals.verdicts import MAX_COMMENT
-from catalog.access import NotAllowed, act_through, name_of
+from catalog.access.roles import NotAllowed, act_through, name_of
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call, CallRequester

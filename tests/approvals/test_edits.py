@@ -9,7 +9,7 @@ from approvals.edits import changed_fields, check_edit
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.states import Verdict
 from approvals.verification import verify
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.results import Preview
 from catalog.tools import get_tool

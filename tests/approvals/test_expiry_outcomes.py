@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group
 from approvals.decisions import decide, revoke
 from approvals.expiry import became_ready, expire_if_due, window_end
 from approvals.models import ApprovalRequest, AuditEntry
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
 from plans.models import Plan
 from tests.approvals.builders import approval, ask, set_rule

@@ -9,7 +9,7 @@ from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.selectors import request_for
 from approvals.starts import consume
-from catalog.access import NotAllowed, act_through
+from catalog.access.roles import NotAllowed, act_through
 from catalog.core import clock
 from catalog.models import ApiToken, CallRequester
 from tests.approvals.builders import approval, ask, binding_of, rejection, set_rule

@@ -11,9 +11,9 @@ from django.test import Client
 from approvals.models import ApprovalRequest
 from approvals.policy import rule_of
 from approvals.requests import open_request
+from catalog.access.roles import SIGNED_IN
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
-from catalog.doors import SIGNED_IN
 from catalog.results import Preview
 from tests.approvals.builders import add_policy, ask, held_call, set_rule
 from tests.approvals.deciding import setback_on

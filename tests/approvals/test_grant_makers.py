@@ -12,7 +12,7 @@ from approvals.errors import GrantRefused
 from approvals.grants import Terms, grants_for, make, revoke, standing_of
 from approvals.models import AuditEntry, Grant, GrantUse
 from approvals.states import Verdict
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Tool

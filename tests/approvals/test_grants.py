@@ -14,7 +14,7 @@ from approvals.grant_rows import covers
 from approvals.grants import Terms, make, revoke
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
 from approvals.proposals import propose
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.changes import change_tool
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError

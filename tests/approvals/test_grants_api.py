@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from approvals.models import Grant
+from catalog.access.tokens import SCOPES
 from catalog.changes import change_tool
-from catalog.tokens import SCOPES
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
 from tests.rest import Rest, agent, wrong_paths
 

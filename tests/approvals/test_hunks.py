@@ -13,7 +13,7 @@ from approvals.decisions import Decision, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.states import Verdict
 from approvals.verification import verify
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from catalog.text.diff import Comparison

@@ -11,7 +11,7 @@ from approvals.insights_page import age_bars, day_bars, days_of
 from approvals.models import ApprovalRequest, Review
 from approvals.requests import withdraw
 from approvals.templatetags.approval_insights import NOTHING, percent, seconds
-from catalog.access import NotAllowed, act_through
+from catalog.access.roles import NotAllowed, act_through
 from catalog.core import clock
 from catalog.models import ApiToken
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule

@@ -8,7 +8,7 @@ from approvals.decisions import apply_due, revoke, undo
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.selectors import status_sentence
 from approvals.states import Verdict
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, ToolVersion

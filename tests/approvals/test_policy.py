@@ -13,7 +13,7 @@ from approvals.gate import gate
 from approvals.hours import read_hours
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import rule_of, rulebook
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
 

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
 from approvals.several import several_of
-from catalog.access import sees_all
+from catalog.access.roles import sees_all
 from catalog.core import clock
 from plans.models import Plan
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule

@@ -14,7 +14,7 @@ from approvals.selectors import (
     status_sentence,
     waiting_count,
 )
-from catalog.access import act_through, has_role, name_of, roles_of, sees_all
+from catalog.access.roles import act_through, has_role, name_of, roles_of, sees_all
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call, CallRequester

@@ -4,7 +4,7 @@ import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import withdraw
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.models import Call
 from plans import engine
 from plans.controls import cancel_plan

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from django.test import RequestFactory
 
-from catalog import sign_in
+from catalog.access import sign_in
 from catalog.core import clock
 from catalog.errors import SignInThrottled
 from catalog.models import SignInCount

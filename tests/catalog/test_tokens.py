@@ -7,10 +7,10 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
+from catalog.access.tokens import authenticate, create_token
 from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
-from catalog.tokens import authenticate, create_token
 from tests.corpus import faults
 
 

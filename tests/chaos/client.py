@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from django.contrib.auth.models import User
 
-from catalog.tokens import SCOPES, create_token
+from catalog.access.tokens import SCOPES, create_token
 from tests.chaos.history import History
 
 TIMEOUT_SECONDS = 8.0

@@ -10,7 +10,7 @@ from django.test import Client
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from catalog.tokens import create_token
+from catalog.access.tokens import create_token
 
 SCOPES = ["plans:read", "plans:write", "calls:create", "approvals:read", "approvals:decide"]
 

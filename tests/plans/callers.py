@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from catalog.tokens import create_token
+from catalog.access.tokens import create_token
 from plans.events import recording
 from plans.models import Plan
 from plans.routing import websocket_urlpatterns

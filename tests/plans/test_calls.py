@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.models import ApprovalRequest, AuditEntry, Policy, PolicyRevision
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.errors import (
     Conflict,
     ParameterError,

@@ -7,7 +7,7 @@ from django.contrib.auth.models import Group, User
 
 from approvals.decisions import Decision, decide
 from approvals.states import Verdict
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
 from plans import engine, events, services
 from plans.calls import CallOrder, create_call

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
 from plans.changing import change_plan, read_change

@@ -17,8 +17,8 @@ from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, Policy
 from approvals.policies import end
 from approvals.states import RequestStatus, Verdict
-from catalog.access import roles_of
-from catalog.tokens import authenticate
+from catalog.access.roles import roles_of
+from catalog.access.tokens import authenticate
 from catalog.tools.registry import get_all_tools
 from plans.demo import scenes
 from plans.demo.people import PEOPLE

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.states import Verdict
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
 from plans import engine

@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 ROOT = Path(__file__).resolve().parents[2]
 SET_UP = """
 from django.contrib.auth.models import Group, User
-from catalog.tokens import create_token
+from catalog.access.tokens import create_token
 user = User.objects.create_user("ada", password="secret-ada")
 user.groups.add(Group.objects.get(name="operator"))
 print(create_token(user=user, kind="personal", scopes=["plans:read", "plans:write", "calls:create"])[1])

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from catalog.access.tokens import create_token
 from catalog.context import Session
 from catalog.dispatch import pipeline
 from catalog.models import ApiToken, Call
-from catalog.tokens import create_token
 from catalog.tools import ToolContext
 from plans import engine
 from plans.calls import CallOrder, create_call

@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.auth.models import User
 
-from catalog.tokens import create_token
+from catalog.access.tokens import create_token
 from plans import engine
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from approvals.decisions import Decision, decide, undo
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
-from catalog.tokens import create_token
+from catalog.access.tokens import create_token
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
 from plans.executor import Executor

@@ -10,7 +10,7 @@ from approvals.desk import claim, delegate, release, snooze
 from approvals.models import ApprovalRequest, AuditEntry, Delegation, Review, Snooze
 from approvals.requests import withdraw
 from approvals.verification import verify
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict
 from tests import counts

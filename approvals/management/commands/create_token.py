@@ -6,9 +6,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
+from catalog.access.tokens import DEFAULT_DAYS, MAX_DAYS, SCOPES, create_token
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
-from catalog.tokens import DEFAULT_DAYS, MAX_DAYS, SCOPES, create_token
 
 
 class Command(BaseCommand):

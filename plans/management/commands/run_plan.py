@@ -21,7 +21,7 @@ from django.db.models import Q
 from pydantic import ValidationError
 
 from catalog import snapshot
-from catalog.access import ADMINISTRATOR
+from catalog.access.roles import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.tools.registry import initialize_tools
 from plans import carriers, picture

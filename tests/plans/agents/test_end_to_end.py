@@ -25,7 +25,7 @@ Ask = Callable[..., httpx.Response]
 PEOPLE = """
 import json
 from django.contrib.auth.models import Group, User
-from catalog.tokens import create_token
+from catalog.access.tokens import create_token
 SCOPES = {
     "operator": ["plans:read", "plans:write", "calls:create", "approvals:read"],
     "reviewer": ["approvals:read", "approvals:decide", "plans:read"],

@@ -8,7 +8,7 @@ import pytest
 
 from approvals.decisions import Decision, decide
 from approvals.states import Verdict
-from catalog.access import NotAllowed
+from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call

@@ -16,10 +16,10 @@ from approvals.decisions import Decision, decide, revoke, undo
 from approvals.models import Policy
 from approvals.requests import withdraw
 from approvals.states import Verdict
+from catalog.access.tokens import SCOPES, create_token
 from catalog.changes import change_tool
 from catalog.core import clock
 from catalog.models import Call
-from catalog.tokens import SCOPES, create_token
 from plans import engine, recovery, slices
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan

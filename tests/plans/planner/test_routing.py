@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from approvals import witness
+from catalog.access.tokens import create_token
 from catalog.models import Call
 from catalog.testing import clean_registry
-from catalog.tokens import create_token
 from catalog.tools import BaseTool
 from catalog.tools.registry import register_tool
 from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools

@@ -17,6 +17,11 @@ from catalog.models import ApiToken
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
 
+
+SIGNED_IN = "toolgate.signed_in"
+"""Under what a session keeps when it was signed in: seconds since 1970."""
+
+
 VIEWER, OPERATOR, REVIEWER, ADMINISTRATOR = ROLES = ("viewer", "operator", "reviewer", "administrator")
 
 

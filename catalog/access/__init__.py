@@ -1,0 +1,1 @@
+"""People and tokens: sign-in, roles, scopes. Knows no request body, page or plan."""
