@@ -11,9 +11,9 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
 from approvals import chats
+from catalog.calls.vault import keyring
 from catalog.core import egress
 from catalog.errors import ParameterError
-from catalog.secret_keys import keyring
 
 MAIL, WEBHOOK, CHAT = "mail", "webhook", "chat"
 MOST_LETTERS = 1000

@@ -27,9 +27,9 @@ from approvals.sentences import after_expiry
 from approvals.timeline import Moment, Standing, standing_of, timeline_of
 from approvals.twins import twins_of
 from catalog.access.roles import name_of, sees_all
+from catalog.calls.privacy import Hidden
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility
-from catalog.privacy import Hidden
 from catalog.secrets.placeholders import KEY, in_words
 from catalog.text.diff import MOST_DRAWN, Change, Division, Hunk, diff_texts
 

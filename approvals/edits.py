@@ -21,8 +21,10 @@ from approvals.policy import Rule, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
 from approvals.verdicts import refused
-from catalog import snapshot, vault
+from catalog import snapshot
 from catalog.access.roles import name_of
+from catalog.calls import vault
+from catalog.calls.vault import Place
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.tool import Tool
@@ -36,7 +38,6 @@ from catalog.snapshot import CallableTool
 from catalog.states import CallStatus
 from catalog.text.diff import Division
 from catalog.tools.registry import get_tool
-from catalog.vault import Place
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 from approvals.errors import GrantRefused
 from approvals.predicates import check_rows, compile_rows, sentence_of
+from catalog.calls.privacy import is_mask
 from catalog.core.canonical_json import canonical_text
-from catalog.privacy import is_mask
 
 Path = tuple[str, ...]
 MOST_DECODED = 5

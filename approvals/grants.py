@@ -21,6 +21,7 @@ from approvals.models import ApprovalRequest, Grant, Instance, Review
 from approvals.states import RequestStatus, Verdict
 from approvals.witness import refuse_to_begin
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
+from catalog.calls.privacy import sees_private
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest, time_text
 from catalog.core.transactions import retried
@@ -28,7 +29,6 @@ from catalog.definitions.levels import GrantLimits, limits_of
 from catalog.errors import Conflict
 from catalog.keyed import note_done
 from catalog.models import Tool
-from catalog.privacy import sees_private
 from catalog.signals import record
 
 WHO_MAY = (

@@ -21,9 +21,9 @@ from approvals.private import hidden_from
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
 from approvals.selectors import answered_by, last_review, requests_for
 from approvals.states import UNDOABLE, RequestStatus
+from catalog.calls.privacy import sees_private
 from catalog.core import clock
 from catalog.pages import Cursor, Page, PageAt, page_of
-from catalog.privacy import sees_private
 from catalog.secrets.placeholders import in_words
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from approvals.models import ApprovalRequest, Review
 from approvals.selectors import pending_for
 from approvals.states import RequestStatus, Verdict
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, has_role, sees_all
+from catalog.calls.statistics import percentile
 from catalog.core import clock
-from catalog.outcomes import percentile
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -10,7 +10,7 @@ from approvals.hours import Hours, read_hours
 from approvals.models import PolicyRevision
 from approvals.predicates import Predicate, compile_rows, sentence_of
 from approvals.sentences import requester_in_words
-from catalog import vault
+from catalog.calls import vault
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from approvals.addresses import MAIL, Address, read_address
+from catalog.calls.vault import keyring
 from catalog.errors import ParameterError
 from catalog.schemas import Problem
-from catalog.secret_keys import keyring
 
 MAX_NOTIFY = 10
 Stored = dict[str, str] | str

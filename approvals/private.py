@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from approvals.models import ApprovalRequest, Grant
 from catalog.access.roles import agent_token_of
-from catalog.privacy import Hidden, asked_for, mask, private_in, sees_private
+from catalog.calls.privacy import Hidden, asked_for, mask, private_in, sees_private
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

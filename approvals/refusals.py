@@ -12,13 +12,13 @@ from approvals.models import ApprovalRequest, Review
 from approvals.outcomes import Refusal
 from approvals.states import RequestStatus, Verdict
 from catalog.access.roles import name_of
+from catalog.calls.vault import under_every_key
 from catalog.core import clock
 from catalog.core.transactions import try_move
 from catalog.models import Call
 from catalog.secrets.placeholders import Secret
 from catalog.signals import record
 from catalog.states import CallStatus
-from catalog.vault import under_every_key
 
 REFUSED_BEFORE = "refused_before"
 

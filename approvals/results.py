@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
+from catalog.calls.privacy import private_in
 from catalog.models import Call
-from catalog.privacy import private_in
 from catalog.secrets.placeholders import shown_text
 from catalog.states import TERMINAL, CallStatus
 

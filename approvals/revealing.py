@@ -13,11 +13,11 @@ from django.db import transaction
 from approvals.eligibility import may_decide
 from approvals.models import ApprovalRequest
 from approvals.selectors import current_round
-from catalog import vault
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
+from catalog.calls import vault
+from catalog.calls.privacy import value_at
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
-from catalog.privacy import value_at
 from catalog.secrets.placeholders import placeholders
 from catalog.signals import announce, record
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
-from catalog import vault
+from catalog.calls import vault
 from catalog.core.canonical_json import size_of
 from catalog.definitions.levels import Reversibility
 from catalog.errors import ParameterError

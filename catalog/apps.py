@@ -16,9 +16,9 @@ class CatalogConfig(AppConfig):
 
     def ready(self) -> None:
         """Let secrets end with their calls, and make spans, where someone collects them."""
-        from catalog.vault import on_fact  # noqa: PLC0415 (models are loaded only now)
+        from catalog.calls.vault import on_fact  # noqa: PLC0415 (models are loaded only now)
 
-        signals.fact.connect(on_fact, dispatch_uid="catalog.vault")
+        signals.fact.connect(on_fact, dispatch_uid="catalog.calls.vault")
         if missing := tracing.start():
             logging.getLogger("toolgate.tracing").warning(missing)
         for name in settings.UNKNOWN_NAMES:

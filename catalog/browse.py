@@ -9,12 +9,12 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Q
 from django.http import QueryDict
 
+from catalog.calls.statistics import Usage, usage_by_tool
 from catalog.facets import LEGENDS, SWITCHES, Chosen, Counts, Option, count, narrowing
 from catalog.models import Source, Tool
 from catalog.schemas.description import parameter_count
 from catalog.search import LONGEST_QUERY, LONGEST_WORD, matching, nearness
 from catalog.selectors import LEVELS, category_names, in_full, offered, sources, tools
-from catalog.usage import Usage, usage_by_tool
 
 PAGE_SIZE = 30
 BEST_MATCH = "match"

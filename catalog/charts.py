@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from catalog.usage import Usage
+from catalog.calls.statistics import Usage
 
 SPARK_WIDTH, SPARK_HEIGHT = 72, 22
 BARS_WIDTH, BARS_HEIGHT = 300, 60

@@ -19,13 +19,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.access.roles import roles_of
+from catalog.calls.vault import keyring
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import Conflict
 from catalog.keyed import free, free_ended, working_under
 from catalog.models import ApiToken, IdempotencyKey
 from catalog.problems import MEDIA_TYPE, Problem, exception_handler
-from catalog.secret_keys import keyring
 
 HOURS_KEPT = 24
 RESERVED_SECONDS = 60

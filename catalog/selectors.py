@@ -8,10 +8,10 @@ from django.db.models import Case, Count, Exists, F, IntegerField, OuterRef, Q, 
 from django.db.models.functions import Coalesce
 
 from catalog import search
+from catalog.calls.statistics import since
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
-from catalog.usage import since
 
 LEVELS: Sequence[str] = [level.value for level in SafetyLevel]
 SORTS = ("name", "-name", "level", "-level", "calls", "-calls")

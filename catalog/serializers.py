@@ -6,10 +6,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from catalog import snapshot
+from catalog.calls.statistics import outcomes_of
 from catalog.exports.providers import PROVIDERS
 from catalog.intake import BlankIsNull, Choice, JsonObject, PageQuery, QuerySerializer, StrictSerializer
 from catalog.models import Tool
-from catalog.outcomes import outcomes_of
 from catalog.selectors import LEVELS, SORTS, usage_of
 
 

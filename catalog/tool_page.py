@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 from django.http import Http404
 
 from catalog import snapshot
+from catalog.calls.statistics import last_calls, outcomes_of, p95_ms, usage_by_tool
 from catalog.changes import may_change
 from catalog.charts import usage_bars
 from catalog.definitions.levels import SafetyLevel
 from catalog.exports.providers import PROVIDERS, shown
 from catalog.models import Tool
-from catalog.outcomes import outcomes_of
 from catalog.schemas.description import parameter_tables
 from catalog.selectors import tool_named, versions_of
-from catalog.usage import last_calls, p95_ms, usage_by_tool
 from catalog.version_diffs import VersionChange, changes_of
 
 if TYPE_CHECKING:

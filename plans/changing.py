@@ -15,13 +15,13 @@ from django.db.models import Max, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from approvals.witness import refuse_to_begin
-from catalog import vault
 from catalog.access.roles import name_of
+from catalog.calls import vault
+from catalog.calls.vault import Refilled
 from catalog.core.canonical_json import MAX_BYTES, check_json, size_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, MalformedJSON
 from catalog.secrets.placeholders import KEY, scrub_words, shown_text
-from catalog.vault import Refilled
 from plans import carriers, early, finishing, services, spec
 from plans.askers import ask_for
 from plans.documents import (

@@ -6,11 +6,11 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from catalog import vault
+from catalog.calls import vault
+from catalog.calls.vault import Place
 from catalog.errors import Conflict
 from catalog.secrets.placeholders import KEY, Sealed, scrub_words
 from catalog.tools.registry import get_tool
-from catalog.vault import Place
 from plans.models import Plan, Step, StepDependency
 from plans.spec import StepDocument
 from plans.states import StepStatus

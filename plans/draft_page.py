@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.http import Http404
 
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
+from catalog.calls.privacy import asked_for
 from catalog.models import Call
-from catalog.privacy import asked_for
 from catalog.words import Word
 from plans import selectors
 from plans.ask_page import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, word_of

@@ -19,7 +19,7 @@ from approvals.requests import ASKED_AGAIN, CHANGED
 from approvals.selectors import last_review
 from approvals.states import OPEN, RequestStatus
 from approvals.verdicts import FAIL
-from catalog import vault
+from catalog.calls import vault
 from catalog.core.canonical_json import canonical_text
 from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret

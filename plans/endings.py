@@ -6,12 +6,12 @@ from django.contrib.auth.models import User
 
 from approvals import requests
 from approvals.states import OPEN
-from catalog import vault
+from catalog.calls import vault
+from catalog.calls.vault import Place
 from catalog.core import transactions
 from catalog.core.transactions import move, try_move
 from catalog.models import Call
 from catalog.states import CallStatus
-from catalog.vault import Place
 from plans import carriers
 from plans.agents.loop import end_run
 from plans.events import Recording, recording

@@ -16,7 +16,9 @@ from approvals import requests
 from approvals.edits import Edited
 from approvals.models import ApprovalRequest
 from approvals.states import OPEN
-from catalog import signals, vault
+from catalog import signals
+from catalog.calls import vault
+from catalog.calls.vault import Place
 from catalog.core.transactions import try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
@@ -26,7 +28,6 @@ from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
 from catalog.tools.registry import output_key_of
-from catalog.vault import Place
 from plans import carriers, claims, early, late, meanings, model_texts, reports, session_writes
 from plans.budgets import BudgetExceeded
 from plans.claims import CallEnding, Claimed, Parking

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 
 from approvals.inbox import queue_of
 from approvals.queues import WAITING, Queues, needed_count
-from catalog.privacy import sees_private
+from catalog.calls.privacy import sees_private
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows
 from plans.documents import removed_from

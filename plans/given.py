@@ -7,7 +7,7 @@ A given value stands in memory with no step to its name. One that a step may wri
 from collections.abc import Iterable
 from typing import Any
 
-from catalog import vault
+from catalog.calls import vault
 from catalog.tools.registry import output_key_of
 from plans.models import MemoryItem, Plan
 from plans.spec import StepDocument

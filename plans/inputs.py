@@ -11,8 +11,8 @@ from typing import Any
 from approvals.outcomes import SENT_BACK
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
-from catalog import vault
 from catalog.access.roles import name_of
+from catalog.calls import vault
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import Http404
 
+from catalog.calls.privacy import Hidden, fields_of, mask
 from catalog.models import Call
-from catalog.privacy import Hidden, fields_of, mask
 from plans.models import Plan
 from plans.private import reveal
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from approvals.audit_selectors import requests_told_of_since
 from approvals.queues import OPEN_VIEWS, WAITING
-from catalog.privacy import sees_private
+from catalog.calls.privacy import sees_private
 from plans import door
 from plans.boards import Subject, View, looking_at
 from plans.consumers import enter_plan, own_part, plan_ref_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, cast
 from django.http import Http404, QueryDict
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, name_of
+from catalog.calls.privacy import WORDS
 from catalog.errors import Conflict, ParameterError, ToolgateError
-from catalog.privacy import WORDS
 from plans.agents.work import Work, work_at
 from plans.changing import is_open_to_change
 from plans.cloning import NO_KIN, Kin, kin_of

@@ -16,11 +16,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from catalog import signals
 from catalog.access.roles import NotAllowed, agent_token_of
-from catalog.core.canonical_json import parse_json
-from catalog.core.transactions import retried
-from catalog.errors import Conflict, ParameterError
-from catalog.models import Call, Tool
-from catalog.privacy import (
+from catalog.calls.privacy import (
     WORDS,
     Hidden,
     ask_of_calls,
@@ -31,6 +27,10 @@ from catalog.privacy import (
     private_in,
     sees_private,
 )
+from catalog.core.canonical_json import parse_json
+from catalog.core.transactions import retried
+from catalog.errors import Conflict, ParameterError
+from catalog.models import Call, Tool
 from plans import references
 from plans.events import recording
 from plans.models import AGENT_TURN, MemoryItem, Plan, Step

@@ -2,7 +2,7 @@
 
 import json
 
-from catalog.privacy import Hidden, mask_response
+from catalog.calls.privacy import Hidden, mask_response
 from catalog.secrets.placeholders import shown_text
 from plans.masked import masked_json
 from plans.models import MemoryItem, Plan

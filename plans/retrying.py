@@ -17,8 +17,9 @@ from django.db.models.functions import Coalesce
 
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
-from catalog import signals, snapshot, vault
+from catalog import signals, snapshot
 from catalog.access.roles import name_of
+from catalog.calls import vault
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict, ParameterError

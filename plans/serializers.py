@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, GrantUse
 from catalog.access.roles import name_of
+from catalog.calls.privacy import WORDS
 from catalog.intake import (
     MAX_ID,
     BlankIsNull,
@@ -23,7 +24,6 @@ from catalog.intake import (
     Whole,
 )
 from catalog.models import Call
-from catalog.privacy import WORDS
 from catalog.problems import MEDIA_TYPE, FieldErrorSerializer, ProblemSerializer
 from catalog.states import PUBLIC_STATUS
 from plans.agents.shown import of_run

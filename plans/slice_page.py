@@ -17,8 +17,8 @@ from approvals.models import ApprovalRequest
 from approvals.selectors import requests_for, whole, with_snooze
 from approvals.states import RequestStatus
 from catalog.access.roles import NotAllowed
+from catalog.calls.privacy import WORDS
 from catalog.errors import ToolgateError
-from catalog.privacy import WORDS
 from plans import slices
 from plans.models import Plan
 from plans.outlook import ASKED, GATED, LATER, WAITS, Ahead, outlook

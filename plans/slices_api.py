@@ -12,9 +12,9 @@ from approvals.models import ApprovalRequest
 from approvals.private import hidden_from
 from approvals.selectors import requests_for, whole, with_snooze
 from approvals.serializers import ApprovalSerializer
+from catalog.calls.privacy import WORDS
 from catalog.idempotency import answer_once
 from catalog.intake import MAX_ID, StrictSerializer, Text, Whole
-from catalog.privacy import WORDS
 from catalog.problems import refusals
 from plans import slices
 from plans.api import PlanEndpoint

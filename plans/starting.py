@@ -17,7 +17,9 @@ from approvals.edits import edited_by_people
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
-from catalog import snapshot, vault
+from catalog import snapshot
+from catalog.calls import vault
+from catalog.calls.vault import Place
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
@@ -25,7 +27,6 @@ from catalog.models import Call
 from catalog.secrets.placeholders import Sealed
 from catalog.states import TERMINAL, CallStatus
 from catalog.tools.registry import unknown_tool
-from catalog.vault import Place
 from plans import (
     agent_steps,
     budgets,

@@ -12,12 +12,12 @@ from django.utils.html import escape, format_html, format_html_join
 
 from catalog import words
 from catalog.access.roles import name_of
+from catalog.calls.statistics import Usage
 from catalog.charts import spark_path
 from catalog.core import clock
 from catalog.secrets import placeholders
 from catalog.text.diff import Row, beside, diff_texts, drawn
 from catalog.text.safety import Shown, count_hidden, is_plain, split_hidden, truth_of
-from catalog.usage import Usage
 
 register = template.Library()
 

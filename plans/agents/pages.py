@@ -10,11 +10,11 @@ from django.http import Http404
 
 from catalog import snapshot
 from catalog.access.roles import NotAllowed, has_role
+from catalog.calls.vault import keyring
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
 from catalog.idempotency import act_once
 from catalog.models import Category
-from catalog.secret_keys import keyring
 from catalog.selectors import LEVELS
 from catalog.snapshot import CallableTool
 from catalog.words import Word

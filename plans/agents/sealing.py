@@ -10,12 +10,11 @@ from typing import Any
 
 from django.db import transaction
 
-from catalog import vault
+from catalog.calls import vault
+from catalog.calls.vault import Place, keyring
 from catalog.core.transactions import retried
-from catalog.secret_keys import keyring
 from catalog.secrets.placeholders import KEY, Secret, shown_text
 from catalog.tools.registry import get_tool
-from catalog.vault import Place
 from plans.agents.conversation import ToolUse, TurnResult
 from plans.models import Plan
 

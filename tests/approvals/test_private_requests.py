@@ -6,9 +6,9 @@ from approvals.decisions import Decision, decide
 from approvals.grants import Terms, make
 from approvals.queues import WAITING
 from approvals.states import Verdict
+from catalog.calls.privacy import MARK, WORDS
 from catalog.changes import change_tool
 from catalog.models import Call
-from catalog.privacy import MARK, WORDS
 from catalog.tools import Preview
 from plans.door import Visitor
 from plans.fragments import inbox_subject

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from catalog import outcomes
+from catalog.calls import statistics
+from catalog.calls.statistics import outcomes_of, percentile
 from catalog.core import clock
 from catalog.models import Call, Implementation
-from catalog.outcomes import outcomes_of, percentile
 from tests.approvals.builders import make_tool
 from tests.rest import Rest
 
@@ -66,7 +66,7 @@ def test_what_was_never_called_has_no_rate_and_no_times(greet):
 
 
 def test_only_the_newest_calls_are_looked_at(greet, monkeypatch):
-    monkeypatch.setattr(outcomes, "LAST_CALLS", 5)
+    monkeypatch.setattr(statistics, "LAST_CALLS", 5)
     calls(greet, "tests:greet", *[1000] * 5)
     calls(greet, "other", *[1] * 5)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.calls.privacy import MARK, Hidden, field_at, fields_of, mask, mask_response
 from catalog.errors import ParameterError
-from catalog.privacy import MARK, Hidden, field_at, fields_of, mask, mask_response
 
 RESPONSE = {
     "query_type": "by_email",

@@ -5,10 +5,10 @@ import json
 import pytest
 from cryptography.fernet import Fernet
 
-from catalog import vault
+from catalog.calls import vault
+from catalog.calls.vault import Place, SecretGone
 from catalog.errors import ParameterError
 from catalog.models import CallSecret
-from catalog.vault import Place, SecretGone
 
 pytestmark = pytest.mark.db
 

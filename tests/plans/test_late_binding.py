@@ -6,9 +6,9 @@ import pytest
 from django.db.models import F
 
 from catalog import snapshot
+from catalog.calls.statistics import outcomes_of
 from catalog.errors import NoImplementation
 from catalog.models import Call, CatalogState, Implementation
-from catalog.outcomes import outcomes_of
 from catalog.selectors import tool_named
 from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from approvals.models import AuditEntry
+from catalog.calls.privacy import MARK
 from catalog.errors import ToolError
-from catalog.privacy import MARK
 from plans.fragments import _draw_plan
 from tests.builders import act, call_of, make_plan, work_off
 from tests.pages import Pages

@@ -6,9 +6,9 @@ import pytest
 
 from approvals.models import AuditEntry
 from approvals.verification import verify
+from catalog.calls.privacy import MARK, WORDS, field_at, fields_of
 from catalog.errors import ToolError
 from catalog.models import Call, Tool
-from catalog.privacy import MARK, WORDS, field_at, fields_of
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester

@@ -3,8 +3,8 @@
 import pytest
 
 from approvals.inbox import queue_of
+from catalog.calls.privacy import MARK, WORDS
 from catalog.context import ToolContext
-from catalog.privacy import MARK, WORDS
 from plans.agents.limits import LOOPING
 from plans.cloning import clone_plan
 from plans.models import Agent

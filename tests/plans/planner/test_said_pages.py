@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.privacy import WORDS
+from catalog.calls.privacy import WORDS
 from plans.agents.settings import ToolFilter
 from plans.models import Plan
 from plans.services import Requester, create_plan
