@@ -21,7 +21,6 @@ from approvals.policy import Rule, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
 from approvals.verdicts import refused
-from catalog import snapshot
 from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.calls.vault import Place
@@ -30,11 +29,12 @@ from catalog.core.canonical_json import canonical_text
 from catalog.definitions.tool import Tool
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ParameterError, ToolError
+from catalog.inventory import snapshot
+from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.results import Preview
 from catalog.secrets.placeholders import Secret, shown_text
 from catalog.signals import record
-from catalog.snapshot import CallableTool
 from catalog.states import CallStatus
 from catalog.text.diff import Division
 from catalog.tools.registry import get_tool

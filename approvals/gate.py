@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from approvals.policy import Rulebook, people_named, revisions_in_force, rulebook_of
-from catalog import snapshot
 from catalog.dispatch.pipeline import CallFacts, Verdict
+from catalog.inventory import snapshot
 
 SECONDS_OLD = 5.0
 """For how long rules are gone on with while another thread reads; then one reads oneself: that thread may hang."""

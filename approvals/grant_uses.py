@@ -22,9 +22,9 @@ from approvals.states import Verdict
 from approvals.witness import refuse_to_start
 from catalog.access.roles import ADMINISTRATOR, has_role, name_of
 from catalog.core import clock
+from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.signals import Fact, record
-from catalog.snapshot import CallableTool
 
 CHANGED = "The definition or the code of {tool} has changed since it was made."
 REJECTED = "{who} rejected a call that it would have covered."

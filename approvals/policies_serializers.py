@@ -14,7 +14,7 @@ from approvals.policy_addresses import MAX_NOTIFY, shown_of
 from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS
 from approvals.quorum import MAX_STAGES
 from catalog.intake import MAX_ID, Choice, Flag, JsonObject, PageQuery, StrictSerializer, Text, Whole
-from catalog.selectors import LEVELS
+from catalog.inventory.selectors import LEVELS
 
 MAX_ORDER = 1_000_000
 EFFECTS = PolicyRevision.Effect.values

@@ -21,9 +21,9 @@ from approvals.simulator import RefusedArguments, Simulation, simulate
 from catalog.access.roles import NotAllowed, sees_all
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError
+from catalog.inventory.selectors import LEVELS
 from catalog.models import Category, Source, Tool
 from catalog.schemas import Problem, refuse
-from catalog.selectors import LEVELS
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

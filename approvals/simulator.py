@@ -8,7 +8,6 @@ from typing import Any
 from approvals.matching import Misfit
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import Clause, clause_of, people_named, revisions_in_force, unruled
-from catalog import snapshot
 from catalog.access.roles import person_named
 from catalog.core import clock
 from catalog.core.canonical_json import with_whole_numbers
@@ -16,6 +15,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold, Verdict
 from catalog.errors import ParameterError, ToolError
+from catalog.inventory import snapshot
 from catalog.models import Tool
 from catalog.problems import problem_of, sentence_of
 from catalog.schemas import Problem, refuse, validate_tool_args

@@ -13,8 +13,8 @@ from django.test import Client
 from django.utils import timezone
 
 from benchmarks.ground import prepare
+from catalog.inventory.search import index_changed
 from catalog.models import Call, Category, Source, Tool, ToolVersion
-from catalog.search import index_changed
 from catalog.states import CallStatus
 from plans.executing import collect_rarely
 

@@ -16,7 +16,7 @@ from django.core.management import call_command
 
 from benchmarks.figures import ROOT
 from catalog.access.tokens import create_token
-from catalog.sync import sync_tools
+from catalog.inventory.sync import sync_tools
 from plans import events
 from plans.executing import collect_rarely, executing
 from plans.models import Plan

@@ -12,10 +12,10 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog import selectors, snapshot
 from catalog.dispatch import pipeline
 from catalog.endpoints import Endpoint
 from catalog.exports import providers
+from catalog.inventory import selectors, snapshot
 from catalog.models import Tool, ToolVersion
 from catalog.pages import page_of, page_schema, paged
 from catalog.serializers import (

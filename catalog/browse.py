@@ -11,10 +11,10 @@ from django.http import QueryDict
 
 from catalog.calls.statistics import Usage, usage_by_tool
 from catalog.facets import LEGENDS, SWITCHES, Chosen, Counts, Option, count, narrowing
+from catalog.inventory.search import LONGEST_QUERY, LONGEST_WORD, matching, nearness
+from catalog.inventory.selectors import LEVELS, category_names, in_full, offered, sources, tools
 from catalog.models import Source, Tool
 from catalog.schemas.description import parameter_count
-from catalog.search import LONGEST_QUERY, LONGEST_WORD, matching, nearness
-from catalog.selectors import LEVELS, category_names, in_full, offered, sources, tools
 
 PAGE_SIZE = 30
 BEST_MATCH = "match"

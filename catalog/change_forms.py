@@ -1,4 +1,4 @@
-"""The forms with which administrators change a tool on its page: read strictly, carried out by `catalog.changes`.
+"""The forms with which administrators change a tool on its page: read strictly, carried out by `catalog.inventory.overrides`.
 
 Each form is about one thing, which its hidden `what` names; what is wrong is told at its field.
 """
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import QueryDict
 
-from catalog.changes import MAX_WEIGHT, Change, ChangeRefused, change_tool
 from catalog.definitions.levels import MOST_HOURS, MOST_USES, SafetyLevel
 from catalog.errors import ToolgateError
+from catalog.inventory.overrides import MAX_WEIGHT, Change, ChangeRefused, change_tool
 from catalog.models import Tool
 from catalog.problems import problem_of
 

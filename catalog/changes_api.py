@@ -10,13 +10,13 @@ from rest_framework.response import Response
 
 from catalog.api import ToolDetail, tool_or_404
 from catalog.calls.statistics import outcomes_of
-from catalog.changes import MAX_CATEGORIES, MAX_DESCRIPTION, MAX_REASON, MAX_WEIGHT, change_tool
 from catalog.definitions.levels import MOST_HOURS, MOST_USES, USUAL_HOURS, USUAL_USES
 from catalog.definitions.tool import MAX_CATEGORY
 from catalog.endpoints import Endpoint
 from catalog.intake import Choice, Flag, OptionalText, StrictSerializer, Text, Whole
+from catalog.inventory.overrides import MAX_CATEGORIES, MAX_DESCRIPTION, MAX_REASON, MAX_WEIGHT, change_tool
+from catalog.inventory.selectors import LEVELS
 from catalog.models import Tool
-from catalog.selectors import LEVELS
 from catalog.serializers import OutcomeSerializer, ToolDetailSerializer
 
 MAX_IMPLEMENTATIONS = 100

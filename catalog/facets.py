@@ -10,8 +10,8 @@ from zlib import crc32
 from django.db.models import Case, CharField, Count, F, Q, QuerySet, Value, When
 from django.db.models.expressions import Combinable
 
+from catalog.inventory.selectors import offered, within_categories
 from catalog.models import Tool
-from catalog.selectors import offered, within_categories
 from catalog.words import SAFETY, status_word
 
 SWITCHES = {"true": "enabled", "false": "disabled"}

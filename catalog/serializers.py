@@ -5,12 +5,12 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from catalog import snapshot
 from catalog.calls.statistics import outcomes_of
 from catalog.exports.providers import PROVIDERS
 from catalog.intake import BlankIsNull, Choice, JsonObject, PageQuery, QuerySerializer, StrictSerializer
+from catalog.inventory import snapshot
+from catalog.inventory.selectors import LEVELS, SORTS, usage_of
 from catalog.models import Tool
-from catalog.selectors import LEVELS, SORTS, usage_of
 
 
 class ToolQuery(PageQuery):

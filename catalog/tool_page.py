@@ -5,31 +5,24 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import Http404
 
-from catalog import snapshot
 from catalog.calls.statistics import last_calls, outcomes_of, p95_ms, usage_by_tool
-from catalog.changes import may_change
 from catalog.charts import usage_bars
 from catalog.definitions.levels import SafetyLevel
 from catalog.exports.providers import PROVIDERS, shown
+from catalog.inventory import snapshot
+from catalog.inventory.overrides import may_change
+from catalog.inventory.selectors import versions_of
 from catalog.models import Tool
 from catalog.schemas.description import parameter_tables
-from catalog.selectors import tool_named, versions_of
 from catalog.version_diffs import VersionChange, changes_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+
 VERSIONS_A_PAGE = 20
 MOST_EXAMPLES = 20
 PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "gram": "gram", "json": "JSON"}
-
-
-def tool_or_404(name: str) -> Tool:
-    """Return the tool of this name. Raises Http404."""
-    try:
-        return tool_named(name)
-    except Tool.DoesNotExist:
-        raise Http404 from None
 
 
 def shown_of(tool: Tool, viewer: "User", query: Mapping[str, str]) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from django.views.decorators.http import require_safe
 from approvals.checkpoints import is_full
 from approvals.verification import head_fault
 from approvals.witness import restored, shut, unwritable
-from catalog import snapshot
 from catalog.core import clock
 from catalog.core.tracing import told
+from catalog.inventory import snapshot
 from config.fresh import Fresh
 from plans import carriers, executors
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 
 from approvals.witness import look, restored, stay_shut
-from catalog.sync import sync_tools
+from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import initialize_tools
 from plans.executing import collect_rarely, living
 from plans.executor import Executor

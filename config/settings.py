@@ -245,7 +245,7 @@ SPECTACULAR_SETTINGS = {
         "config.openapi.let_alternatives_overlap",
     ],
     "ENUM_NAME_OVERRIDES": {
-        "SafetyLevel": "catalog.selectors.LEVELS",
+        "SafetyLevel": "catalog.inventory.selectors.LEVELS",
         "PlanningStrategy": "plans.strategies.STRATEGIES",
         "PlanStatus": "plans.states.PlanStatus.values",
         "CallStatus": "plans.serializers.CALL_STATUSES",

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from approvals.audit import NOBODY
-from catalog import snapshot
 from catalog.access.roles import name_of
+from catalog.inventory import snapshot
 from catalog.signals import Fact
 from plans import carriers, claims, finishing, inputs
 from plans.askers import ask_for_what_follows

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-from catalog import snapshot
 from catalog.core.canonical_json import MAX_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
+from catalog.inventory import snapshot
 from plans.fixing import Fix, fixes
 from plans.graph import Graph, lay_out
 from plans.problems import Problem, with_lines

@@ -20,11 +20,11 @@ from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.requests import Background
-from catalog import snapshot
 from catalog.core.transactions import retried, retried_patiently
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
+from catalog.inventory import snapshot
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from plans import (

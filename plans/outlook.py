@@ -9,9 +9,9 @@ from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from approvals.policy import Rule
 from approvals.states import RequestStatus
-from catalog import snapshot
 from catalog.dispatch import pipeline
 from catalog.errors import ToolError
+from catalog.inventory import snapshot
 from catalog.states import TERMINAL
 from catalog.tools.registry import output_key_of
 from plans import early, granted, references, starting

@@ -17,12 +17,13 @@ from django.db.models.functions import Coalesce
 
 from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
-from catalog import signals, snapshot
+from catalog import signals
 from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict, ParameterError
+from catalog.inventory import snapshot
 from catalog.secrets.placeholders import Sealed, shown_text
 from plans import carriers, finishing, references, starting
 from plans.agents.loop import end_run

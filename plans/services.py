@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from django.contrib.auth.models import User
 
 from approvals.witness import refuse_to_begin
-from catalog import snapshot
 from catalog.calls import vault
 from catalog.calls.vault import Place
 from catalog.core import clock, tracing
 from catalog.core.canonical_json import Json
 from catalog.core.transactions import move, retried
 from catalog.errors import ToolError
+from catalog.inventory import snapshot
 from catalog.models import ApiToken
 from catalog.secrets.placeholders import scrub_words
 from plans import carriers, finishing

@@ -17,12 +17,12 @@ from approvals.edits import edited_by_people
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
-from catalog import snapshot
 from catalog.calls import vault
 from catalog.calls.vault import Place
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
+from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.secrets.placeholders import Sealed
 from catalog.states import TERMINAL, CallStatus

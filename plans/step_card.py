@@ -10,9 +10,9 @@ from django.db.models.functions import Left, Length
 
 from approvals.models import ApprovalRequest, GrantUse
 from approvals.states import RequestStatus
-from catalog import snapshot
 from catalog.calls.privacy import Hidden
 from catalog.errors import ParameterError
+from catalog.inventory import snapshot
 from catalog.secrets.placeholders import shown_text
 from plans import references
 from plans.inputs import is_sent_back

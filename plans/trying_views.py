@@ -8,8 +8,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from catalog.doors import PageRequest, signed_in, wants_part
+from catalog.inventory.selectors import tool_or_404
 from catalog.models import Call, Tool
-from catalog.tool_page import tool_or_404
 from plans import selectors
 from plans.bells import wait_a_moment
 from plans.private import hidden_of_call

@@ -13,9 +13,9 @@ from approvals.edits import Edited
 from approvals.errors import Drift
 from approvals.policy import Rule
 from catalog.context import Budget, Stop
+from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.secrets.placeholders import Secret, shown_text
-from catalog.snapshot import CallableTool
 from plans.claims import Claimed
 from plans.models import Plan
 

@@ -9,9 +9,9 @@ from django.apps import apps
 from django.db import models
 
 from approvals.models import Instance
-from catalog import snapshot
+from catalog.inventory import snapshot
+from catalog.inventory.sync import sync_tools
 from catalog.models import Tool
-from catalog.sync import sync_tools
 from catalog.tools.registry import get_all_tools
 from tests.rows import Kept, read
 

@@ -17,8 +17,8 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from approvals import gate, witness
-from catalog import snapshot
 from catalog.core import clock
+from catalog.inventory import snapshot
 from catalog.tools import registry
 from catalog.tools.registry import initialize_tools, register_tool
 from plans import drift, finishing

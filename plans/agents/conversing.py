@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from catalog.context import ToolContext
 from catalog.dispatch.serialization import clean
+from catalog.inventory.snapshot import CallableTool
 from catalog.secrets.placeholders import scrub_words
-from catalog.snapshot import CallableTool
 from plans.agents import wire
 from plans.agents.conversation import Message, TurnResult
 from plans.planner import asking, failures, provider

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from catalog import snapshot
 from catalog.definitions.levels import SafetyLevel
-from catalog.snapshot import CallableTool
+from catalog.inventory import snapshot
+from catalog.inventory.snapshot import CallableTool
 from plans.agents.settings import ToolFilter
 from plans.models import Plan
 from plans.planner.offered import callable_by, ranked

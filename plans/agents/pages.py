@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.auth.models import Group
 from django.http import Http404
 
-from catalog import snapshot
 from catalog.access.roles import NotAllowed, has_role
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
 from catalog.idempotency import act_once
+from catalog.inventory import snapshot
+from catalog.inventory.selectors import LEVELS
+from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
-from catalog.selectors import LEVELS
-from catalog.snapshot import CallableTool
 from catalog.words import Word
 from plans import selectors
 from plans.agents import administering, offering

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from catalog import snapshot
+from catalog.inventory import snapshot
 from catalog.models import Category
 from catalog.schemas import Problem, refuse
 from catalog.secrets.detectors import find_secrets

@@ -15,7 +15,7 @@ from catalog.dispatch.serialization import clean
 from catalog.errors import ToolgateError
 from catalog.exports.flattening import one_object
 from catalog.exports.providers import OPENAI_DESCRIPTION
-from catalog.snapshot import CallableTool
+from catalog.inventory.snapshot import CallableTool
 from catalog.tools.registry import get_tool
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.planner.asking import without_secrets

@@ -13,8 +13,8 @@ from approvals.digests import Binding, Origin, action_digest, this_origin
 from approvals.models import Round
 from approvals.policy import Rule, rule_of
 from catalog.definitions.levels import SafetyLevel
+from catalog.inventory.versions import COVERED, fingerprint_of
 from catalog.models import ToolVersion
-from catalog.versions import COVERED, fingerprint_of
 from plans.invariants.base import AT_ONCE, Finding, World, each, invariant
 from plans.invariants.granting import what_grants_let_start
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from catalog import snapshot
 from catalog.errors import ToolError
+from catalog.inventory import snapshot
 from plans.planner.offered import callable_by
 from plans.planner.output import PlannerOutput
 from plans.planner.routing import document_of

@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Any
 
 from approvals.gate import refuses
-from catalog import snapshot
 from catalog.definitions.binding import identifier_in
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts
-from catalog.search import words_of
-from catalog.snapshot import CallableTool
+from catalog.inventory import snapshot
+from catalog.inventory.search import words_of
+from catalog.inventory.snapshot import CallableTool
 from plans.services import Requester
 
 CATEGORY = "planner"

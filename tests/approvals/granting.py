@@ -6,8 +6,8 @@ from django.contrib.auth.models import User
 
 from approvals.grants import Terms, make, standing_of
 from approvals.models import ApprovalRequest, Grant
-from catalog import snapshot
-from catalog.changes import change_tool
+from catalog.inventory import snapshot
+from catalog.inventory.overrides import change_tool
 from plans.models import Plan
 from tests.builders import act, approve, make_plan, request_of, work_off
 

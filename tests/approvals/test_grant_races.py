@@ -6,9 +6,9 @@ import pytest
 
 from approvals.grants import Terms, make, revoke, standing_of
 from approvals.models import ApprovalRequest, Grant, GrantUse
-from catalog.changes import change_tool
 from catalog.core import clock
 from catalog.errors import Conflict
+from catalog.inventory.overrides import change_tool
 from tests import counts
 from tests.builders import act, make_plan, reject, work_off
 from tests.invariants import assert_invariants

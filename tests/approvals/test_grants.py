@@ -15,9 +15,9 @@ from approvals.grants import Terms, make, revoke
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
 from approvals.proposals import propose
 from catalog.access.roles import NotAllowed
-from catalog.changes import change_tool
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
+from catalog.inventory.overrides import change_tool
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester

@@ -6,7 +6,7 @@ import pytest
 
 from approvals.models import Grant
 from catalog.access.tokens import SCOPES
-from catalog.changes import change_tool
+from catalog.inventory.overrides import change_tool
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
 from tests.rest import Rest, agent, wrong_paths
 

@@ -5,9 +5,9 @@ import pytest
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.outdated import void_outdated
-from catalog.changes import change_tool
+from catalog.inventory.overrides import change_tool
+from catalog.inventory.sync import sync_tools
 from catalog.models import Tool
-from catalog.sync import sync_tools
 from catalog.tools.registry import register_tool
 from plans.models import Plan
 from tests.builders import act, approve, assert_gapless, events_of, make_plan, request_of, step_of, work_off

@@ -7,7 +7,7 @@ from approvals.grants import Terms, make
 from approvals.queues import WAITING
 from approvals.states import Verdict
 from catalog.calls.privacy import MARK, WORDS
-from catalog.changes import change_tool
+from catalog.inventory.overrides import change_tool
 from catalog.models import Call
 from catalog.tools import Preview
 from plans.door import Visitor

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from approvals.models import ApprovalRequest
-from catalog.changes import change_tool
+from catalog.inventory.overrides import change_tool
 from tests.browser.conftest import PageAs
 from tests.builders import approve, make_plan, request_of, work_off, write_step
 

@@ -14,8 +14,8 @@ from playwright.sync_api import Page, expect
 
 from approvals.audit import Line, append
 from approvals.models import Policy, Round
-from catalog.changes import change_tool
 from catalog.core.canonical_json import canonical_text
+from catalog.inventory.overrides import change_tool
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.controls import pause_plan
 from plans.services import Requester

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog import snapshot
+from catalog.inventory import snapshot
 from catalog.testing import clean_registry
 
 

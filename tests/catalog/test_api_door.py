@@ -7,8 +7,8 @@ import pytest
 from django.core.handlers.asgi import ASGIRequest
 from django.test import Client
 
-from catalog import selectors
 from catalog.api import ToolValidate
+from catalog.inventory import selectors
 from catalog.models import ApiToken
 from tests.corpus import faults
 from tests.rest import ROOT, Rest, agent, wrong_paths

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from catalog import snapshot
+from catalog.inventory import snapshot
 from catalog.models import Tool
 from tests.corpus import faults
 from tests.rest import Rest, wrong_paths

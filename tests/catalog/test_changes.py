@@ -5,12 +5,12 @@ import json
 import pytest
 
 from approvals.models import AuditEntry
-from catalog import snapshot
 from catalog.definitions.binding import Binding
 from catalog.definitions.tool import Tool
+from catalog.inventory import snapshot
+from catalog.inventory.sync import sync_registered_tools
 from catalog.models import ApiToken, ToolVersion
 from catalog.models import Tool as ToolRow
-from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 from catalog.tools.registry import register_tool

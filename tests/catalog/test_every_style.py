@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catalog import snapshot
 from catalog.dispatch.pipeline import check, run, standard_response
 from catalog.errors import ToolError
 from catalog.exports import providers
+from catalog.inventory import snapshot
+from catalog.inventory.sync import sync_tools
 from catalog.models import Call, Tool
 from catalog.results import STANDARD_FIELDS
-from catalog.sync import sync_tools
 from catalog.testing import clean_registry, make_context
 from catalog.tools.registry import _TOOLS, get_tool
 from plans.models import Plan

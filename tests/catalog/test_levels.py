@@ -3,14 +3,14 @@
 import pytest
 
 from approvals.models import AuditEntry
-from catalog import snapshot
-from catalog.changes import change_tool
+from catalog.inventory import snapshot
+from catalog.inventory.overrides import change_tool
+from catalog.inventory.sync import sync_registered_tools
+from catalog.inventory.versions import columns_of, fingerprint_of
 from catalog.models import Tool, ToolVersion
-from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import ToolExample, tool
 from catalog.tools.registry import codes_of, get_all_tools, initialize_tools
-from catalog.versions import columns_of, fingerprint_of
 
 pytestmark = pytest.mark.usefixtures("own_tools_only")
 

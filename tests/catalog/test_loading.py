@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from catalog import snapshot
+from catalog.inventory import snapshot
 from catalog.models import Source, Tool
 from catalog.testing import clean_registry
 from catalog.tools.registry import broken_modules, get_tool, initialize_tools

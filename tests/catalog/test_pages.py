@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from catalog.core import clock
+from catalog.inventory.search import index_changed
 from catalog.models import Call, Category, Source, Tool, ToolVersion
-from catalog.search import index_changed
 from catalog.states import CallStatus
 from tests.approvals.builders import make_tool
 from tests.conftest import person

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catalog import search
+from catalog.inventory import search
+from catalog.inventory.sync import sync_tools
 from catalog.models import Tool, ToolText
-from catalog.sync import sync_tools
 from tests import counts
 from tests.approvals.builders import make_tool
 from tests.corpus import faults

@@ -3,9 +3,9 @@
 import pytest
 from django.db.models import F
 
-from catalog import snapshot
+from catalog.inventory import snapshot
+from catalog.inventory.sync import sync_registered_tools
 from catalog.models import CatalogState, Tool
-from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 

@@ -9,10 +9,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from approvals.models import AuditEntry
-from catalog.changes import change_tool
 from catalog.core import clock
+from catalog.inventory.overrides import change_tool
+from catalog.inventory.sync import sync_registered_tools
 from catalog.models import Call, CatalogState, Tool, ToolVersion
-from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import tool
 from catalog.tools.registry import register_tool

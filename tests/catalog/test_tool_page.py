@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db.models import F
 
-from catalog import snapshot
+from catalog.inventory import snapshot
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.schemas.description import parameter_tables
 from catalog.version_diffs import changes_of

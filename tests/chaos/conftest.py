@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import snapshot
-from catalog.sync import sync_tools
+from catalog.inventory import snapshot
+from catalog.inventory.sync import sync_tools
 from catalog.tools import registry
 from catalog.tools.registry import register_tool
 from tests import counts

@@ -13,8 +13,8 @@ from django.db.migrations.executor import MigrationExecutor
 from approvals import witness
 from approvals.audit import Line, append
 from approvals.models import Instance
-from catalog import snapshot
 from catalog.core import clock
+from catalog.inventory import snapshot
 from catalog.models import Tool
 from config import fresh, health
 from plans import executors

@@ -5,8 +5,8 @@ import pytest
 from approvals import gate
 from approvals.models import ApprovalRequest, Policy, PolicyRevision
 from approvals.requests import withdraw
+from catalog.inventory.snapshot import forget
 from catalog.models import Call, Tool
-from catalog.snapshot import forget
 from plans.models import Plan
 from plans.waiting import WAIT_HEADER
 from tests.builders import make_plan, step, work_off

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from catalog.changes import change_tool
 from catalog.core import clock
+from catalog.inventory.overrides import change_tool
 from catalog.models import Call, ToolVersion
 from plans.models import Plan, Step
 from plans.picture import draw

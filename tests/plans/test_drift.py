@@ -9,10 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest
-from catalog import snapshot
 from catalog.errors import ParameterError
+from catalog.inventory import snapshot
+from catalog.inventory.sync import sync_registered_tools
 from catalog.models import CatalogState, Implementation
-from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import SafetyLevel, Tool
 from catalog.tools.registry import register_tool

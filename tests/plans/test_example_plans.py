@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 
-from catalog.sync import sync_tools
+from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import _TOOLS, initialize_tools
 from plans.changing import change_plan, read_change
 from plans.models import Plan, Step

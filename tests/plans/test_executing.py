@@ -7,8 +7,8 @@ import httpx
 import pytest
 from django.contrib.auth.models import User
 
-from catalog import snapshot
-from catalog.sync import sync_tools
+from catalog.inventory import snapshot
+from catalog.inventory.sync import sync_tools
 from catalog.tools import registry
 from catalog.tools.registry import register_tool
 from plans.models import Plan

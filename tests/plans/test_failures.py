@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from catalog import snapshot
 from catalog.core import clock
 from catalog.errors import ToolError
+from catalog.inventory import snapshot
 from catalog.models import CatalogState, Tool
 from catalog.results import ToolResult
 from plans import conditions

@@ -13,10 +13,10 @@ from approvals.eligibility import may_decide
 from approvals.grants import revoke
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.selectors import request_for
-from catalog import snapshot
-from catalog.changes import change_tool
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
+from catalog.inventory import snapshot
+from catalog.inventory.overrides import change_tool
 from plans import engine, recovery
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn

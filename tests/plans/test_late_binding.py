@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 from django.db.models import F
 
-from catalog import snapshot
 from catalog.calls.statistics import outcomes_of
 from catalog.errors import NoImplementation
+from catalog.inventory import snapshot
+from catalog.inventory.selectors import tool_named
+from catalog.inventory.sync import sync_registered_tools
 from catalog.models import Call, CatalogState, Implementation
-from catalog.selectors import tool_named
-from catalog.sync import sync_registered_tools
 from catalog.testing import clean_registry
 from catalog.tools import Preview, ToolContext, tool
 from catalog.tools.registry import register_implementation

@@ -12,9 +12,9 @@ from django.db import transaction
 from approvals import expiry, requests
 from approvals.models import ApprovalRequest, PolicyRevision
 from catalog.core import clock
+from catalog.inventory.sync import sync_tools
 from catalog.models import Call, CatalogState, Tool
 from catalog.results import Preview
-from catalog.sync import sync_tools
 from catalog.tools.registry import register_tool
 from plans import engine
 from plans.engine import Turn

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from catalog.inventory.sync import sync_tools
 from catalog.models import Call, Tool, ToolVersion
-from catalog.sync import sync_tools
 from catalog.tools import registry
 from catalog.tools.registry import register_tool
 from plans.models import Plan

@@ -8,12 +8,12 @@ from approvals.decisions import decide
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.outdated import void_outdated
 from approvals.verification import verify
-from catalog import snapshot
-from catalog.changes import change_tool
+from catalog.inventory import snapshot
+from catalog.inventory.overrides import change_tool
+from catalog.inventory.sync import sync_registered_tools
+from catalog.inventory.versions import as_set
 from catalog.models import Implementation, Tool, ToolVersion
-from catalog.sync import sync_registered_tools
 from catalog.tools.registry import codes_of, get_tool, register_tool
-from catalog.versions import as_set
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.services import Requester

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from catalog.sync import sync_tools
+from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import broken_modules
 
 

@@ -13,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandError
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.errors import Conflict
+from catalog.inventory.sync import sync_tools
 from catalog.models import ApiToken
-from catalog.sync import sync_tools
 from plans.demo.agents import make_agents
 from plans.demo.people import SignIn, reset_people, reset_tokens
 from plans.demo.policies import make_policies

@@ -20,9 +20,9 @@ from django.db import connection
 from django.db.models import Q
 from pydantic import ValidationError
 
-from catalog import snapshot
 from catalog.access.roles import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
+from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
 from plans import carriers, picture
 from plans.counts import counts_of

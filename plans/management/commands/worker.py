@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from catalog import snapshot
+from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
 from plans import carriers, measures, procrastinate_worker
 from plans.executing import collect_rarely, living

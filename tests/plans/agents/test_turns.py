@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from catalog import snapshot
 from catalog.core import clock
 from catalog.errors import ToolError
+from catalog.inventory import snapshot
 from catalog.tools import ToolContext
 from plans.agents import limits, loop, offering, speaking, turns, wire
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse

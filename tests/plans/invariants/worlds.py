@@ -17,8 +17,8 @@ from approvals.models import Policy
 from approvals.requests import withdraw
 from approvals.states import Verdict
 from catalog.access.tokens import SCOPES, create_token
-from catalog.changes import change_tool
 from catalog.core import clock
+from catalog.inventory.overrides import change_tool
 from catalog.models import Call
 from plans import engine, recovery, slices
 from plans.calls import CallOrder, create_call

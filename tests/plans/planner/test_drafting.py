@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from approvals.gate import forget as forget_rules
+from catalog.inventory.snapshot import forget
 from catalog.models import Call, Tool
-from catalog.snapshot import forget
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
 from plans.services import Requester

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from approvals.gate import forget as forget_rules
-from catalog import snapshot
+from catalog.inventory import snapshot
 from catalog.tools import tool
 from plans.planner import offered
 from plans.planner.offered import LONGEST_SCHEMA, callable_by, line_of, offer

@@ -9,14 +9,23 @@ from dataclasses import asdict, dataclass, field
 
 from django.db.models import QuerySet
 
-from catalog import search, signals, snapshot
+from catalog import signals
 from catalog.definitions.examples import examples_of
 from catalog.definitions.levels import SafetyLevel
+from catalog.inventory import search, snapshot
+from catalog.inventory.snapshot import LoadedTool
+from catalog.inventory.versions import (
+    as_set,
+    columns_of,
+    drift_of,
+    named,
+    publish,
+    tell_processes,
+    writing_the_catalog,
+)
 from catalog.models import Category, Implementation, Source, Tool
 from catalog.signals import Fact
-from catalog.snapshot import LoadedTool
 from catalog.tools.registry import broken_modules, codes_of, get_all_tools, initialize_tools
-from catalog.versions import as_set, columns_of, drift_of, named, publish, tell_processes, writing_the_catalog
 
 LONGEST_SOURCE = 128
 

@@ -18,9 +18,9 @@ from django.db.models import QuerySet
 from catalog.definitions.levels import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem
+from catalog.inventory.versions import as_set
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.tools.registry import codes_of, get_all_tools
-from catalog.versions import as_set
 
 SECONDS_TRUSTED = 1.0
 """Seconds for which a process uses what it has read of the catalog and of policies before it reads again."""

@@ -3,15 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.db.models import Case, Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
+from django.http import Http404
 
-from catalog import search
 from catalog.calls.statistics import since
 from catalog.definitions.levels import SafetyLevel
+from catalog.inventory import search
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
+
+if TYPE_CHECKING:
+    pass
+
+
+def tool_or_404(name: str) -> Tool:
+    """Return the tool of this name. Raises Http404."""
+    try:
+        return tool_named(name)
+    except Tool.DoesNotExist:
+        raise Http404 from None
+
 
 LEVELS: Sequence[str] = [level.value for level in SafetyLevel]
 SORTS = ("name", "-name", "level", "-level", "calls", "-calls")

@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from catalog import search, signals, snapshot
+from catalog import signals
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.definitions.levels import USUAL_HOURS, USUAL_USES, SafetyLevel, objection_to
 from catalog.definitions.tool import MAX_CATEGORY
 from catalog.errors import ToolError
+from catalog.inventory import search, snapshot
+from catalog.inventory.versions import columns_under, drift_of, named, publish, tell_processes, writing_the_catalog
 from catalog.models import Category, Implementation, Tool
 from catalog.tools.registry import get_tool
-from catalog.versions import columns_under, drift_of, named, publish, tell_processes, writing_the_catalog
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
