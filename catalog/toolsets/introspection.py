@@ -1,23 +1,21 @@
-"""Asking about the Python standard library, and evaluating an expression safely."""
+"""Tools that look things up in the Python standard library, and evaluate an expression safely.
 
+None of the library's code is run and no value is shown: only its modules are imported, never those that do something
+when imported; attributes are found statically, so no property runs; live data is never shown.
+"""
+
+import importlib
 import inspect
+import sys
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from catalog.errors import DataNotFound
+from catalog.core.expressions import evaluate
+from catalog.errors import DataNotFound, ToolError
 from catalog.tools import tool
-from catalog.toolsets.arithmetic import evaluate
-from catalog.toolsets.symbols import (
-    COMMON_MODULES,
-    documentation_of,
-    find_module,
-    find_symbol,
-    kind_of,
-    known_modules,
-    public_names,
-    summary_of,
-)
 
 MAX_MATCHES = 100
 MAX_DOCUMENTATION = 4000
@@ -81,3 +79,133 @@ def _arguments(found: object) -> str:
         return str(inspect.signature(found))[:1000]  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return ""
+
+
+MAX_PARTS = 8
+
+# Importing these opens a browser, prints, touches the terminal, needs a display, or patches the process.
+_NEVER = frozenset(
+    {
+        *("antigravity", "this", "idlelib", "turtledemo", "turtle", "tkinter", "readline", "rlcompleter"),
+        *("distutils", "lib2to3", "test", "nt", "winreg", "msilib", "site", "pty"),
+    }
+)
+COMMON_MODULES = (
+    *(
+        "builtins",
+        "collections",
+        "csv",
+        "dataclasses",
+        "datetime",
+        "decimal",
+        "functools",
+        "hashlib",
+        "itertools",
+    ),
+    *(
+        "json",
+        "math",
+        "os",
+        "os.path",
+        "pathlib",
+        "random",
+        "re",
+        "statistics",
+        "string",
+        "textwrap",
+        "time",
+        "typing",
+    ),
+)
+
+
+def find_symbol(name: str) -> Any:
+    """Return the module, class or function of this dotted name; raise ToolError or DataNotFound."""
+    parts = name.split(".")
+    if len(parts) > MAX_PARTS or not all(part.isidentifier() for part in parts):
+        raise ToolError(f"'{name}' is not a dotted name such as 'json.dumps'.")
+    if not is_known_module(parts[0]):
+        parts = ["builtins", *parts]
+    found, rest = _deepest_module(parts)
+    for part in rest:
+        found = _attribute(found, part, name)
+    return found
+
+
+def find_module(name: str) -> ModuleType:
+    """Return a module of the standard library; raise DataNotFound."""
+    found = find_symbol(name)
+    if not inspect.ismodule(found):
+        raise DataNotFound(f"'{name}' is not a module of the Python standard library.")
+    return found
+
+
+def public_names(module: ModuleType) -> Iterator[tuple[str, object]]:
+    """Yield (name, object) for what a module offers."""
+    offered = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    for name in sorted(offered):
+        if name in vars(module):
+            yield name, vars(module)[name]
+
+
+def known_modules() -> list[str]:
+    """Return the names of the modules that can be looked into."""
+    return sorted(name for name in sys.stdlib_module_names if is_known_module(name))
+
+
+def is_known_module(name: str) -> bool:
+    """Say whether a top-level module may be imported here."""
+    return name in sys.stdlib_module_names and name not in _NEVER and not name.startswith("_")
+
+
+def kind_of(found: object) -> str:
+    """Return what sort of thing it is, in one word."""
+    if inspect.ismodule(found):
+        return "module"
+    if inspect.isclass(found):
+        return "exception" if issubclass(found, BaseException) else "class"
+    return "function" if callable(found) else "value"
+
+
+def summary_of(found: object) -> str:
+    """Return the first line of its documentation."""
+    return documentation_of(found).partition("\n")[0][:200]
+
+
+def documentation_of(found: object) -> str:
+    """Return its documentation; a plain value has that of its type, never itself."""
+    subject = found if kind_of(found) != "value" else type(found)
+    return inspect.getdoc(subject) or ""
+
+
+def _deepest_module(parts: list[str]) -> tuple[Any, list[str]]:
+    module = _imported(parts[0])
+    for depth in range(1, len(parts)):
+        if not hasattr(module, "__path__") or parts[depth] in vars(module) or parts[depth].startswith("_"):
+            inner = vars(module).get(parts[depth])
+            if not inspect.ismodule(inner) or inner.__name__ != ".".join(parts[: depth + 1]):
+                return module, parts[depth:]
+            module = inner
+            continue
+        found = _imported(".".join(parts[: depth + 1]), optional=True)
+        if found is None:
+            return module, parts[depth:]
+        module = found
+    return module, []
+
+
+def _imported(name: str, *, optional: bool = False) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - a module for another platform may fail in any way
+        if optional:
+            return None
+        raise DataNotFound(f"The module '{name}' cannot be imported here ({type(error).__name__}).") from None
+
+
+def _attribute(owner: object, part: str, name: str) -> object:
+    found = inspect.getattr_static(owner, part, None)
+    if found is None:
+        where = getattr(owner, "__name__", type(owner).__name__)
+        raise DataNotFound(f"'{name}' does not exist in the Python standard library: {where} has no '{part}'.")
+    return found.__func__ if isinstance(found, staticmethod | classmethod) else found
