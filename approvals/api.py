@@ -29,9 +29,9 @@ from approvals.serializers import (
 )
 from approvals.states import Verdict
 from approvals.verification import verify
-from catalog.endpoints import Endpoint
-from catalog.idempotency import answer_once
-from catalog.pages import page_of, page_schema, paged
+from catalog.rest.idempotency import answer_once
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.views import Endpoint
 
 
 class ApprovalEndpoint(Endpoint):

@@ -15,9 +15,9 @@ from approvals.desk_serializers import BatchBody, BatchResultSerializer, Comment
 from approvals.models import ApprovalRequest
 from approvals.serializers import ApprovalDetailSerializer, RemarkBody
 from catalog.access.roles import person_named
-from catalog.endpoints import Endpoint
-from catalog.idempotency import answer_once
-from catalog.intake import StrictSerializer
+from catalog.rest.idempotency import answer_once
+from catalog.rest.serializers import StrictSerializer
+from catalog.rest.views import Endpoint
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -11,7 +11,7 @@ from approvals.batch import MOST_ITEMS, SNOOZE, VERDICTS, ItemResult
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
 from catalog.core import clock
-from catalog.intake import MAX_ID, Choice, StrictSerializer, Text
+from catalog.rest.serializers import MAX_ID, Choice, StrictSerializer, Text
 
 
 class MomentField(serializers.DateTimeField):

@@ -14,7 +14,7 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import ToolgateError
-from catalog.problems import problem_of
+from catalog.rest.problems import problem_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

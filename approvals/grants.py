@@ -27,8 +27,8 @@ from catalog.core.canonical_json import canonical_text, digest, time_text
 from catalog.core.transactions import retried
 from catalog.definitions.levels import GrantLimits, limits_of
 from catalog.errors import Conflict
-from catalog.keyed import note_done
 from catalog.models import Tool
+from catalog.rest.idempotency import note_done
 from catalog.signals import record
 
 WHO_MAY = (

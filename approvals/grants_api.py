@@ -18,10 +18,10 @@ from approvals.models import ApprovalRequest, Grant
 from approvals.private import conditions_for
 from approvals.selectors import request_for
 from catalog.access.roles import ADMINISTRATOR, has_role
-from catalog.endpoints import Endpoint
-from catalog.idempotency import answer_once
-from catalog.intake import MAX_ID, Choice, PageQuery, StrictSerializer, Text, Whole
-from catalog.pages import page_of, page_schema, paged
+from catalog.rest.idempotency import answer_once
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.serializers import MAX_ID, Choice, PageQuery, StrictSerializer, Text, Whole
+from catalog.rest.views import Endpoint
 
 STATUSES = ("active", "used_up", "expired", "revoked", "ended")
 

@@ -23,7 +23,7 @@ from approvals.selectors import answered_by, last_review, requests_for
 from approvals.states import UNDOABLE, RequestStatus
 from catalog.calls.privacy import sees_private
 from catalog.core import clock
-from catalog.pages import Cursor, Page, PageAt, page_of
+from catalog.rest.pagination import Cursor, Page, PageAt, page_of
 from catalog.secrets.placeholders import in_words
 
 if TYPE_CHECKING:

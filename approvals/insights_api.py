@@ -9,8 +9,8 @@ from rest_framework.response import Response
 
 from approvals.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Decisions, insights_for
 from approvals.states import RequestStatus, Verdict
-from catalog.endpoints import Endpoint
-from catalog.intake import QuerySerializer
+from catalog.rest.serializers import QuerySerializer
+from catalog.rest.views import Endpoint
 
 
 class InsightsQuery(QuerySerializer):

@@ -10,7 +10,7 @@ from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Queues, by_risk, cou
 from approvals.selectors import NOT_ASKED_YET, requests_for, whole_list, with_snooze
 from approvals.states import RequestStatus
 from catalog.models import ToolVersion
-from catalog.pages import Page, PageAt, page_of
+from catalog.rest.pagination import Page, PageAt, page_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -19,10 +19,10 @@ from approvals.notification_choices import (
     set_choice,
 )
 from approvals.serializers import RemarkBody
-from catalog.endpoints import Endpoint
-from catalog.idempotency import answer_once
-from catalog.intake import Choice, PageQuery, StrictSerializer, Text
-from catalog.pages import page_of, page_schema, paged
+from catalog.rest.idempotency import answer_once
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.serializers import Choice, PageQuery, StrictSerializer, Text
+from catalog.rest.views import Endpoint
 
 
 class ChoiceBody(StrictSerializer):

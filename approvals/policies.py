@@ -20,7 +20,7 @@ from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_
 from catalog.core import clock
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
-from catalog.keyed import note_done
+from catalog.rest.idempotency import note_done
 from catalog.signals import record
 
 if TYPE_CHECKING:

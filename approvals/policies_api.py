@@ -25,11 +25,11 @@ from approvals.policies_serializers import (
 from approvals.policy_terms import columns_of
 from approvals.simulator import Simulation, simulate
 from catalog.access.roles import NotAllowed, agent_token_of, sees_all
-from catalog.endpoints import Endpoint
 from catalog.errors import ParameterError
-from catalog.idempotency import answer_once
-from catalog.pages import page_of, page_schema, paged
-from catalog.problems import refusals
+from catalog.rest.idempotency import answer_once
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.problems import refusals
+from catalog.rest.views import Endpoint
 from catalog.schemas import Problem, refuse
 
 READS = ["approvals:read", "policies:write"]

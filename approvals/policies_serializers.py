@@ -13,8 +13,8 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import MAX_NOTIFY, shown_of
 from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS
 from approvals.quorum import MAX_STAGES
-from catalog.intake import MAX_ID, Choice, Flag, JsonObject, PageQuery, StrictSerializer, Text, Whole
 from catalog.inventory.selectors import LEVELS
+from catalog.rest.serializers import MAX_ID, Choice, Flag, JsonObject, PageQuery, StrictSerializer, Text, Whole
 
 MAX_ORDER = 1_000_000
 EFFECTS = PolicyRevision.Effect.values

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from approvals.api import ApprovalEndpoint
 from approvals.revealing import reveal
-from catalog.intake import StrictSerializer, Text
+from catalog.rest.serializers import StrictSerializer, Text
 
 MAX_PATH = 1000
 

@@ -18,7 +18,7 @@ from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import EFFECTS, FAIL
 from catalog.access.roles import name_of, sees_all
 from catalog.calls.privacy import WORDS, Hidden
-from catalog.intake import MAX_ID, BlankIsNull, Choice, JsonObject, PageQuery, StrictSerializer, Text, Whole
+from catalog.rest.serializers import MAX_ID, BlankIsNull, Choice, JsonObject, PageQuery, StrictSerializer, Text, Whole
 
 MOST_HUNKS = 10_000
 

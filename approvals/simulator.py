@@ -17,7 +17,7 @@ from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold, Verdict
 from catalog.errors import ParameterError, ToolError
 from catalog.inventory import snapshot
 from catalog.models import Tool
-from catalog.problems import problem_of, sentence_of
+from catalog.rest.problems import problem_of, sentence_of
 from catalog.schemas import Problem, refuse, validate_tool_args
 
 NOT_LIFTED = Misfit("effect", "it fits, but no policy lets dangerous calls run without people")

@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.dispatch import pipeline
-from catalog.endpoints import Endpoint
 from catalog.exports import providers
 from catalog.inventory import selectors, snapshot
 from catalog.models import Tool, ToolVersion
-from catalog.pages import page_of, page_schema, paged
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.views import Endpoint
 from catalog.serializers import (
     CatalogQuery,
     ListedToolSerializer,

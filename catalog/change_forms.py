@@ -13,7 +13,7 @@ from catalog.definitions.levels import MOST_HOURS, MOST_USES, SafetyLevel
 from catalog.errors import ToolgateError
 from catalog.inventory.overrides import MAX_WEIGHT, Change, ChangeRefused, change_tool
 from catalog.models import Tool
-from catalog.problems import problem_of
+from catalog.rest.problems import problem_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -12,11 +12,11 @@ from catalog.api import ToolDetail, tool_or_404
 from catalog.calls.statistics import outcomes_of
 from catalog.definitions.levels import MOST_HOURS, MOST_USES, USUAL_HOURS, USUAL_USES
 from catalog.definitions.tool import MAX_CATEGORY
-from catalog.endpoints import Endpoint
-from catalog.intake import Choice, Flag, OptionalText, StrictSerializer, Text, Whole
 from catalog.inventory.overrides import MAX_CATEGORIES, MAX_DESCRIPTION, MAX_REASON, MAX_WEIGHT, change_tool
 from catalog.inventory.selectors import LEVELS
 from catalog.models import Tool
+from catalog.rest.serializers import Choice, Flag, OptionalText, StrictSerializer, Text, Whole
+from catalog.rest.views import Endpoint
 from catalog.serializers import OutcomeSerializer, ToolDetailSerializer
 
 MAX_IMPLEMENTATIONS = 100

@@ -7,10 +7,10 @@ from rest_framework import serializers
 
 from catalog.calls.statistics import outcomes_of
 from catalog.exports.providers import PROVIDERS
-from catalog.intake import BlankIsNull, Choice, JsonObject, PageQuery, QuerySerializer, StrictSerializer
 from catalog.inventory import snapshot
 from catalog.inventory.selectors import LEVELS, SORTS, usage_of
 from catalog.models import Tool
+from catalog.rest.serializers import BlankIsNull, Choice, JsonObject, PageQuery, QuerySerializer, StrictSerializer
 
 
 class ToolQuery(PageQuery):

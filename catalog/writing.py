@@ -15,7 +15,7 @@ from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
 from catalog.form_fields import FormFields, below, is_path
 from catalog.form_values import fields_of, show_problems, value_of
-from catalog.problems import problem_of
+from catalog.rest.problems import problem_of
 from catalog.schema_forms import Field, form_of
 from catalog.schemas import Problem, refuse
 from catalog.secrets.placeholders import as_texts

@@ -154,7 +154,7 @@ if not ON_SQLITE:
 PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
 MIDDLEWARE = [
     "config.middleware.Told",
-    "catalog.middleware.ApiProblems",
+    "catalog.rest.problems.ApiProblems",
     "config.middleware.Compressed",
     "django.middleware.security.SecurityMiddleware",
     "config.middleware.RefuseBodies",
@@ -221,14 +221,14 @@ CHANNEL_LAYERS: dict[str, Any] = {
 }
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "catalog.authentication.BearerAuthentication",
-        "catalog.authentication.SignedInAuthentication",
+        "catalog.rest.authentication.BearerAuthentication",
+        "catalog.rest.authentication.SignedInAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_PARSER_CLASSES": ["catalog.parsers.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["catalog.rest.serializers.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "catalog.problems.exception_handler",
+    "EXCEPTION_HANDLER": "catalog.rest.problems.exception_handler",
     "UNAUTHENTICATED_USER": None,
     "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",
 }
@@ -241,8 +241,8 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "config.openapi.describe_refusals",
-        "config.openapi.let_alternatives_overlap",
+        "catalog.rest.openapi.describe_refusals",
+        "catalog.rest.openapi.let_alternatives_overlap",
     ],
     "ENUM_NAME_OVERRIDES": {
         "SafetyLevel": "catalog.inventory.selectors.LEVELS",

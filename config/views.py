@@ -18,7 +18,7 @@ from catalog.access.roles import ADMINISTRATOR, REVIEWER, has_role
 from catalog.core.transactions import is_away
 from catalog.doors import PageRequest, sent_back, signed_in
 from catalog.errors import SignInThrottled
-from catalog.problems import AWAY
+from catalog.rest.problems import AWAY
 
 
 class SignInForm(AuthenticationForm):

@@ -13,11 +13,11 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from catalog.access.roles import NotAllowed, agent_token_of
-from catalog.endpoints import Endpoint
-from catalog.idempotency import answer_once
-from catalog.pages import page_of, page_schema, paged
-from catalog.problems import Problem as Refusal
-from catalog.problems import sentence_of
+from catalog.rest.idempotency import answer_once
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.problems import Problem as Refusal
+from catalog.rest.problems import sentence_of
+from catalog.rest.views import Endpoint
 from plans import controls, selectors, services
 from plans.cloning import kin_of
 from plans.counts import counts_of

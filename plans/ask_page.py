@@ -18,9 +18,9 @@ from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
-from catalog.idempotency import act_once
 from catalog.models import ApiToken, Call
-from catalog.pages import Cursor, Page, PageAt, page_of
+from catalog.rest.idempotency import act_once
+from catalog.rest.pagination import Cursor, Page, PageAt, page_of
 from catalog.words import Word, status_word
 from plans.browse import AWAITED
 from plans.models import Plan

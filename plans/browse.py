@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.http import QueryDict
 
-from catalog.pages import Cursor, PageAt, page_of
+from catalog.rest.pagination import Cursor, PageAt, page_of
 from catalog.words import Word, status_word
 from plans.counts import counts_of
 from plans.models import Plan, Step

@@ -7,9 +7,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.idempotency import answer_once
 from catalog.models import Call
-from catalog.problems import refusals
+from catalog.rest.idempotency import answer_once
+from catalog.rest.problems import refusals
 from plans import selectors
 from plans.api import PlanEndpoint
 from plans.bells import wait_a_moment

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.access.roles import NotAllowed, agent_token_of
-from catalog.idempotency import answer_once
+from catalog.rest.idempotency import answer_once
 from plans.api import PlanDetail, PlanEndpoint, refused, text_of
 from plans.changing import PlanChange, change_plan, read_change
 from plans.cloning import clone_plan

@@ -12,11 +12,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.idempotency import answer_once
-from catalog.intake import Choice, JsonObject, Seconds, StrictSerializer, Text
 from catalog.models import Call
-from catalog.problems import Problem as Refusal
-from catalog.problems import refusals
+from catalog.rest.idempotency import answer_once
+from catalog.rest.problems import Problem as Refusal
+from catalog.rest.problems import refusals
+from catalog.rest.serializers import Choice, JsonObject, Seconds, StrictSerializer, Text
 from plans.api import PlanEndpoint, refused
 from plans.bells import wait_a_moment
 from plans.calls_api import OPEN, CallEndpoint

@@ -19,8 +19,8 @@ from pydantic_core import to_json
 from catalog import signals
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
-from catalog.keyed import note_done
 from catalog.models import Call
+from catalog.rest.idempotency import note_done
 from catalog.signals import Fact
 from plans.dialect import leave, on_sqlite, stamp
 from plans.models import Plan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rest_framework.exceptions import ValidationError
 
 from catalog.access.roles import NotAllowed, name_of
-from catalog.pages import Cursor, PageAt, page_of
+from catalog.rest.pagination import Cursor, PageAt, page_of
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
 from plans.selectors import may_control

@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.access.roles import NotAllowed
-from catalog.intake import PageQuery
-from catalog.pages import page_of, page_schema, paged
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.serializers import PageQuery
 from plans.api import PlanEndpoint
 from plans.model_uses import Asking, Message
 from plans.models import ModelUse

@@ -9,7 +9,9 @@ from rest_framework import serializers
 from approvals.models import ApprovalRequest, GrantUse
 from catalog.access.roles import name_of
 from catalog.calls.privacy import WORDS
-from catalog.intake import (
+from catalog.models import Call
+from catalog.rest.problems import MEDIA_TYPE, FieldErrorSerializer, ProblemSerializer
+from catalog.rest.serializers import (
     MAX_ID,
     BlankIsNull,
     Choice,
@@ -23,8 +25,6 @@ from catalog.intake import (
     Text,
     Whole,
 )
-from catalog.models import Call
-from catalog.problems import MEDIA_TYPE, FieldErrorSerializer, ProblemSerializer
 from catalog.states import PUBLIC_STATUS
 from plans.agents.shown import of_run
 from plans.cloning import NO_KIN, Kin

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from catalog.access.roles import name_of
 from catalog.models import ApiToken, Call
-from catalog.pages import Cursor, PageAt, page_of
+from catalog.rest.pagination import Cursor, PageAt, page_of
 from catalog.words import Word, status_word
 from plans.counts import counts_of
 from plans.models import Plan, Step

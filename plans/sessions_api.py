@@ -8,8 +8,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.intake import PageQuery
-from catalog.pages import page_of, page_schema, paged
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.serializers import PageQuery
 from catalog.states import PUBLIC_STATUS
 from plans.api import PlanEndpoint
 from plans.models import Plan

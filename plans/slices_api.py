@@ -13,9 +13,9 @@ from approvals.private import hidden_from
 from approvals.selectors import requests_for, whole, with_snooze
 from approvals.serializers import ApprovalSerializer
 from catalog.calls.privacy import WORDS
-from catalog.idempotency import answer_once
-from catalog.intake import MAX_ID, StrictSerializer, Text, Whole
-from catalog.problems import refusals
+from catalog.rest.idempotency import answer_once
+from catalog.rest.problems import refusals
+from catalog.rest.serializers import MAX_ID, StrictSerializer, Text, Whole
 from plans import slices
 from plans.api import PlanEndpoint
 from plans.outlook import Ahead

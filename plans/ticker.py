@@ -20,8 +20,7 @@ from catalog.access.sign_in import clear_sign_in_counts
 from catalog.core import clock
 from catalog.core.rate_limits import MOST_CLEARED, clear_buckets
 from catalog.core.transactions import log_unexpected
-from catalog.idempotency import clear_keys
-from catalog.keyed import free_ended
+from catalog.rest.idempotency import clear_keys, free_ended
 from plans import carriers, drift, executors, looks, measures, recovery, sweeping
 from plans.endings import end_overdue_plans
 from plans.executor import Executor

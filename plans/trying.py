@@ -15,8 +15,8 @@ from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import ToolgateError
-from catalog.idempotency import act_once
 from catalog.models import Call, Tool
+from catalog.rest.idempotency import act_once
 from catalog.schemas import Problem, refuse
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS

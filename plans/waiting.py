@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.transactions import log_unexpected
-from catalog.problems import AWAY
+from catalog.rest.problems import AWAY
 
 WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"

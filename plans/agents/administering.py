@@ -14,7 +14,7 @@ from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_
 from catalog.core import clock
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
-from catalog.keyed import note_done
+from catalog.rest.idempotency import note_done
 from catalog.schemas import Problem, refuse
 from catalog.signals import record
 from plans.agents.access import usable_by

@@ -11,10 +11,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.endpoints import Endpoint
-from catalog.idempotency import answer_once
-from catalog.intake import PageQuery
-from catalog.pages import page_of, page_schema, paged
+from catalog.rest.idempotency import answer_once
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.serializers import PageQuery
+from catalog.rest.views import Endpoint
 from plans.agents import administering
 from plans.agents.access import may_use
 from plans.agents.reading import as_sent

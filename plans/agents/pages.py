@@ -12,11 +12,11 @@ from catalog.access.roles import NotAllowed, has_role
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
-from catalog.idempotency import act_once
 from catalog.inventory import snapshot
 from catalog.inventory.selectors import LEVELS
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
+from catalog.rest.idempotency import act_once
 from catalog.words import Word
 from plans import selectors
 from plans.agents import administering, offering

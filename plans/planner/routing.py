@@ -16,7 +16,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Outcome
 from catalog.errors import ToolError, ToolgateError
 from catalog.models import ApiToken, Call, new_call_id
-from catalog.permissions import check_scope
+from catalog.rest.authentication import check_scope
 from catalog.states import PUBLIC_STATUS
 from catalog.tools.class_tools import answer_of, safe_execute
 from catalog.tools.registry import get_tool, unknown_tool

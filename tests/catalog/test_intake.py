@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.intake import OptionalText, StrictSerializer, Text
+from catalog.rest.serializers import OptionalText, StrictSerializer, Text
 from tests.rest import Rest, wrong_paths
 
 SAY = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}}

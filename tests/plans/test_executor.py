@@ -16,8 +16,8 @@ from approvals import decisions, expiry
 from approvals.models import ApprovalRequest
 from catalog.core import clock
 from catalog.dispatch.pipeline import Outcome
-from catalog.idempotency import HOURS_KEPT
 from catalog.models import Call, IdempotencyKey
+from catalog.rest.idempotency import HOURS_KEPT
 from plans import carriers, endings, engine, lost_leases, recovery
 from plans import executor as executors
 from plans.calls import CallOrder, create_call

@@ -1,11 +1,18 @@
-"""The fields of bodies, queries and answers: nothing unknown, nothing coerced, nothing without a limit."""
+"""Bodies, queries and answers: nothing unknown, nothing coerced, nothing without a limit.
+
+Bodies are strict JSON of at most a mebibyte.
+"""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import IO, Any
 
 from django.http import QueryDict
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
+from rest_framework.parsers import BaseParser
+
+from catalog.core.canonical_json import MAX_BYTES, parse_json
+from catalog.errors import TooLarge
 
 MAX_TEXT = 10_000
 MAX_ID = 64
@@ -135,3 +142,19 @@ class PageQuery(QuerySerializer):
 
     cursor = serializers.CharField(required=False, max_length=1000)
     page_size = serializers.IntegerField(default=50, min_value=1, max_value=200)
+
+
+class StrictJSONParser(BaseParser):
+    """Reads `application/json` through `catalog.core.canonical_json`."""
+
+    media_type = "application/json"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return the document; raise MalformedJSON, or TooLarge before reading where the size is announced."""
+        meta = parser_context["request"].META if parser_context else {}
+        announced = int(meta.get("CONTENT_LENGTH") or 0)
+        if announced > MAX_BYTES:
+            raise TooLarge("The request body", size=announced, limit=MAX_BYTES)
+        return parse_json(stream.read(MAX_BYTES + 1))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
-from catalog.problems import MEDIA_TYPE
+from catalog.rest.problems import MEDIA_TYPE
 
 ALWAYS = (400, 401, 403, 500, 503)
 WRITES = (409, 422)

@@ -1,15 +1,17 @@
 """One answer per `Idempotency-Key`: the key is reserved before the work, the first answer kept for 24 hours.
 
-The work's own transaction says on the key that it is done (`catalog.keyed`): a request whose answer was lost is
-answered when it is repeated, and not done again. Work that ended in an error frees its key at once, or when the
-database is back. A process that dies before that leaves its key reserved for a minute; then a repeated request takes
-it over, and the work of the first, should it live after all, is refused. An answer is for the roles it was given to:
-it may show what its reader must not see without them.
+The work's own transaction says on the key that it is done: a request whose answer was lost is answered when it is
+repeated, and not done again. Work that ended in an error frees its key at once, or when the database is back. A process
+that dies before that leaves its key reserved for a minute; then a repeated request takes it over, and the work of the
+first, should it live after all, is refused. An answer is for the roles it was given to: it may show what its reader
+must not see without them.
 """
 
 import json
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError
@@ -23,9 +25,49 @@ from catalog.calls.vault import keyring
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import Conflict
-from catalog.keyed import free, free_ended, working_under
 from catalog.models import ApiToken, IdempotencyKey
-from catalog.problems import MEDIA_TYPE, Problem, exception_handler
+from catalog.rest.problems import MEDIA_TYPE, Problem, exception_handler
+
+_under = threading.local()
+_ended: set[int] = set()
+
+
+@contextmanager
+def working_under(key: IdempotencyKey) -> Iterator[None]:
+    """Do what follows on this thread under a key."""
+    before = getattr(_under, "key", None)
+    _under.key = key.pk
+    try:
+        yield
+    finally:
+        _under.key = before
+
+
+def note_done(ref: str) -> None:
+    """Keep with the key, if there is one, which plan was written; call it inside the transaction that writes it.
+
+    Raises Conflict when the key was taken over by a repeated request: that one does the work.
+    """
+    key: int | None = getattr(_under, "key", None)
+    if key is None or IdempotencyKey.objects.filter(pk=key, done_ref="").update(done_ref=ref):
+        return
+    if not IdempotencyKey.objects.filter(pk=key).exists():
+        raise Conflict("This took so long that the same request, sent again, has taken its place.")
+
+
+def free(key: IdempotencyKey) -> None:
+    """Let a key be used again, unless something was done under it; when the database is away, as soon as it is back."""
+    _ended.add(key.pk)
+    with suppress(DatabaseError):
+        free_ended()
+
+
+def free_ended() -> None:
+    """Free the keys whose work has ended in this process. Raises DatabaseError when the database is away."""
+    if ended := tuple(_ended):
+        IdempotencyKey.objects.filter(pk__in=ended, done_ref="").delete()
+        _ended.difference_update(ended)
+
 
 HOURS_KEPT = 24
 RESERVED_SECONDS = 60

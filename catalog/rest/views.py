@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from catalog.core.canonical_json import MAX_BYTES
-from catalog.intake import PageQuery, QuerySerializer, StrictSerializer
 from catalog.models import ApiToken
-from catalog.pages import Cursor, PageAt
-from catalog.permissions import HasScope
+from catalog.rest.authentication import HasScope
+from catalog.rest.pagination import Cursor, PageAt
+from catalog.rest.serializers import PageQuery, QuerySerializer, StrictSerializer
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

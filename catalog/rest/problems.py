@@ -1,6 +1,7 @@
 """Every refusal of the API in one shape: `application/problem+json` (RFC 9457), naming the wrong fields.
 
-The table below is where an exception gets its status. Details of what was not expected stay in the log.
+The table below is where an exception gets its status. Details of what was not expected stay in the log. The middleware
+turns Django's own HTML errors under /api/ into the same documents.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,8 +10,10 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.http import Http404, UnreadablePostError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
+from django.http.response import HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions, serializers
 from rest_framework.response import Response
@@ -211,3 +214,42 @@ TABLE: list[tuple[type[Exception], Callable[[Any], Problem]]] = [
     (UnreadablePostError, lambda error: Problem(400, "The request ended before its body did.", "bad_request")),
     (SuspiciousOperation, lambda error: Problem(400, "The request was refused as malformed.", "bad_request")),
 ]
+
+
+API_PREFIX = "/api/"
+KEPT_HEADERS = ("Allow", "Connection", "Retry-After", "WWW-Authenticate")
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+DETAILS: Mapping[int, str] = {
+    400: "The request was refused as malformed.",
+    403: "You may not do this.",
+    404: "There is nothing at this path.",
+    405: "This path does not take that method.",
+    408: "The request body came too slowly. Send it again.",
+    413: "The request body is too large.",
+    503: AWAY.detail,
+}
+
+
+class ApiProblems(MiddlewareMixin):
+    """Outermost of the middleware, so that it sees what the others refuse."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        """Refuse to send a body on to the path with a slash: a redirect would lose it."""
+        path = request.path_info
+        if path.startswith(API_PREFIX) and not path.endswith("/") and request.method not in SAFE_METHODS:
+            return _answer(Problem(404, f"There is nothing at this path; paths end with a slash: {path}/"))
+        return None
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        """Put a problem document in the place of an error page."""
+        is_page = response.get("Content-Type", "").startswith("text/html")
+        if response.status_code < 400 or not request.path_info.startswith(API_PREFIX) or not is_page:
+            return response
+        detail = DETAILS.get(response.status_code, "Something went wrong here; it has been logged.")
+        kept = {name: response[name] for name in KEPT_HEADERS if name in response}
+        code = AWAY.code if response.status_code == AWAY.status else ""
+        return _answer(Problem(response.status_code, detail, code, headers=kept))
+
+
+def _answer(problem: Problem) -> JsonResponse:
+    return JsonResponse(problem.as_json(), status=problem.status, content_type=MEDIA_TYPE, headers=problem.headers)

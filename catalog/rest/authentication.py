@@ -1,0 +1,125 @@
+"""Who sends a request, and what it may do: a bearer token, or else the session; scopes and roles.
+
+A request with a token ignores its cookies. A person acts by role; a token needs the scope and its owner's role.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth.models import AnonymousUser, User
+from drf_spectacular.authentication import SessionScheme
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from catalog.access.roles import (
+    ADMINISTRATOR,
+    OPERATOR,
+    ROLES,
+    SIGNED_IN,
+    NotAllowed,
+    act_in_session,
+    act_through,
+    has_role,
+)
+from catalog.access.tokens import authenticate
+from catalog.models import ApiToken
+
+if TYPE_CHECKING:
+    from drf_spectacular.openapi import AutoSchema
+
+
+class BearerAuthentication(BaseAuthentication):
+    """`Authorization: Bearer tg_…`; `request.auth` is the token."""
+
+    def authenticate(self, request: Request) -> "tuple[User, ApiToken] | None":
+        """Return the token's user and the token, None without a bearer header; raise for a dead token."""
+        scheme, _, text = get_authorization_header(request).decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        token = authenticate(text.strip())
+        if token is None:
+            raise AuthenticationFailed("This token is unknown, expired or revoked; ask for a new one.")
+        return act_through(token), token
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return the challenge of a 401."""
+        return "Bearer"
+
+
+class SignedInAuthentication(SessionAuthentication):
+    """The session of a browser; the user knows how long ago it was signed in."""
+
+    def authenticate(self, request: Request) -> "tuple[User, None] | None":
+        """Return the user of the session, None without one; raise for a request of another site."""
+        found: tuple[User, None] | None = super().authenticate(request)
+        if found is not None:
+            act_in_session(found[0], request._request.session.get(SIGNED_IN))
+        return found
+
+
+class SignedInScheme(SessionScheme):  # type: ignore[no-untyped-call]
+    """How the OpenAPI document shows sessions."""
+
+    target_class = "catalog.rest.authentication.SignedInAuthentication"
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the OpenAPI document shows bearer tokens."""
+
+    target_class = "catalog.rest.authentication.BearerAuthentication"
+    name = "bearer"
+
+    def get_security_definition(self, auto_schema: "AutoSchema") -> dict[str, str]:
+        """Return the security scheme."""
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "tg_…"}
+
+
+# Reading plans and approvals needs no role: without one, selectors show a person's own things only.
+# Deciding needs what the policy of each request asks for, which the service knows.
+ROLES_FOR: Mapping[str, tuple[str, ...]] = {
+    "tools:read": ROLES,
+    "calls:create": (OPERATOR, ADMINISTRATOR),
+    "plans:read": (),
+    "plans:write": (OPERATOR, ADMINISTRATOR),
+    "approvals:read": (),
+    "approvals:decide": (),
+    "catalog:write": (ADMINISTRATOR,),
+    "policies:write": (ADMINISTRATOR,),
+    "audit:read": (ADMINISTRATOR,),
+}
+
+
+class HasScope(BasePermission):
+    """Asks for one of the scopes that the view names for the method in `required_scopes`."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        """Say yes, or raise PermissionDenied naming the missing scope or role."""
+        scopes: Sequence[str] = view.required_scopes.get(request.method, ())
+        if not scopes:
+            return True
+        held = scopes
+        if isinstance(request.auth, ApiToken):
+            held = [scope for scope in scopes if scope in request.auth.scopes]
+        if not held:
+            raise PermissionDenied(f"This token lacks the scope {' or '.join(scopes)}.")
+        if any(_has_role_for(scope, request.user) for scope in held):
+            return True
+        raise PermissionDenied(f"This needs the role {' or '.join(ROLES_FOR[held[0]])}.")
+
+
+def check_scope(scope: str, user: User, token: ApiToken | None) -> None:
+    """Raise NotAllowed unless the user, or their live token, may do what the scope is about."""
+    if not user.is_active or (token is not None and not token.is_live):
+        raise NotAllowed("This account or token is not valid any more.")
+    if token is not None and scope not in token.scopes:
+        raise NotAllowed(f"This token lacks the scope {scope}.")
+    if not _has_role_for(scope, user):
+        raise NotAllowed(f"This needs the role {' or '.join(ROLES_FOR[scope])}.")
+
+
+def _has_role_for(scope: str, user: User | AnonymousUser) -> bool:
+    roles = ROLES_FOR[scope]
+    return not roles or has_role(user, *roles)
