@@ -14,7 +14,7 @@ from approvals.audit import NOBODY
 from approvals.audit_selectors import TEXTS, AuditFilters, AuditTexts, entries_for
 from approvals.audit_words import action_word
 from approvals.models import AuditEntry, Instance
-from catalog.words import Word
+from catalog.ui.labels import Word
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

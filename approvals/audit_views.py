@@ -7,7 +7,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from approvals.audit_export import FORMATS, exported
 from approvals.audit_page import audit_page, read_query
 from approvals.verification import verify
-from catalog.doors import PageRequest, name_address, signed_in, wants_part
+from catalog.ui.requests import PageRequest, name_address, signed_in, wants_part
 
 PARTS = {"log": "approvals/_log_answer.html", "chain": "approvals/_chain.html"}
 

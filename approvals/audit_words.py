@@ -1,6 +1,6 @@
 """How the audit log is said on its page: a label, an icon and a hue for every kind of entry. No markup."""
 
-from catalog.words import Word
+from catalog.ui.labels import Word
 
 ACTIONS = {
     "approval.opened": Word("Asked for approval", "hand", "human"),

@@ -13,7 +13,7 @@ from approvals.verdicts import needs_reason
 from catalog.access.roles import agent_token_of, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
-from catalog.words import say_left
+from catalog.ui.labels import say_left
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -26,7 +26,7 @@ from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.secrets.placeholders import scrub_words
 from catalog.signals import announce, record
-from catalog.words import say_left
+from catalog.ui.labels import say_left
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

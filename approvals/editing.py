@@ -17,7 +17,7 @@ from approvals.selectors import current_round
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 from catalog.text.diff import Change, diff_texts
-from catalog.writing import Writing
+from catalog.ui.forms.editor import Writing
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

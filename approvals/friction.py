@@ -15,7 +15,7 @@ from approvals.verdicts import refused
 from catalog.access.roles import acts_in_session, signed_in_at
 from catalog.core import clock
 from catalog.errors import ParameterError
-from catalog.words import say_span
+from catalog.ui.labels import say_span
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -10,8 +10,8 @@ from approvals.grant_page import grants_page
 from approvals.grants import grants_for, revoke
 from approvals.models import ApprovalRequest, Grant
 from approvals.selectors import request_for
-from catalog.doors import PageRequest, signed_in
 from catalog.errors import Conflict
+from catalog.ui.requests import PageRequest, signed_in
 
 
 @require_safe

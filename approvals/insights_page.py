@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.http import QueryDict
 
 from approvals.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day
-from catalog.words import say_span
+from catalog.ui.labels import say_span
 
 CHOICES = (7, USUAL_DAYS, MOST_DAYS)
 WIDTH, HEIGHT, FLOOR = 600, 90, 2

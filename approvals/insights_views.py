@@ -6,7 +6,7 @@ from django.views.decorators.http import require_safe
 
 from approvals.insights import insights_for
 from approvals.insights_page import CHOICES, age_bars, day_bars, days_of
-from catalog.doors import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, signed_in
 
 
 @require_safe

@@ -8,8 +8,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from approvals.deliveries import send_again
 from approvals.models import Delivery
 from approvals.notification_choices import change_choice, choice_page, deliveries_for
-from catalog.doors import PageRequest, signed_in
 from catalog.errors import Conflict, ParameterError
+from catalog.ui.requests import PageRequest, signed_in
 
 PAGE_SIZE = 100
 

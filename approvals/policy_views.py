@@ -19,8 +19,8 @@ from approvals.policy_page import (
     tried_before,
 )
 from catalog.access.roles import NotAllowed
-from catalog.doors import PageRequest, signed_in
 from catalog.errors import ToolgateError
+from catalog.ui.requests import PageRequest, signed_in
 
 
 @require_safe

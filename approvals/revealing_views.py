@@ -8,8 +8,8 @@ from approvals.answers import Setback, status_of
 from approvals.deciding import Outcome
 from approvals.revealing import reveal_field
 from approvals.views import answered, held_or_404, page_context
-from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
+from catalog.ui.requests import PageRequest, signed_in, wants_part
 
 
 @require_POST

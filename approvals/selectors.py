@@ -9,7 +9,7 @@ from approvals.states import REVIEWED, RequestStatus, Verdict
 from catalog.access.roles import agent_token_of, name_of, sees_all
 from catalog.core import clock
 from catalog.models import CallRequester, ToolVersion
-from catalog.words import say_ago
+from catalog.ui.labels import say_ago
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

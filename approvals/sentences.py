@@ -7,7 +7,7 @@ from django.conf import settings
 
 from approvals.predicates import compile_rows
 from approvals.quorum import people_in_words, stages_of
-from catalog.words import say_span
+from catalog.ui.labels import say_span
 
 MOST_OF_MESSAGE = 120
 

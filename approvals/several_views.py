@@ -6,7 +6,7 @@ from django.views.decorators.http import require_http_methods
 
 from approvals.inbox import queue_of
 from approvals.several import Several, answer, several_of
-from catalog.doors import PageRequest, signed_in, wants_part
+from catalog.ui.requests import PageRequest, signed_in, wants_part
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -17,8 +17,8 @@ from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, sum
 from approvals.models import ApprovalRequest
 from approvals.queues import OPEN_VIEWS, WAITING
 from approvals.selectors import request_for
-from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
+from catalog.ui.requests import PageRequest, signed_in, wants_part
 
 COUNTED_DOWN = " in"
 """The end of a sentence that the seconds to undo follow."""

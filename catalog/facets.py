@@ -12,7 +12,7 @@ from django.db.models.expressions import Combinable
 
 from catalog.inventory.selectors import offered, within_categories
 from catalog.models import Tool
-from catalog.words import SAFETY, status_word
+from catalog.ui.labels import SAFETY, status_word
 
 SWITCHES = {"true": "enabled", "false": "disabled"}
 LEGENDS = {"safety_level": "Safety", "category": "Category", "source": "Source", "enabled": "Status"}

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from django.http import Http404
 
 from catalog.calls.statistics import last_calls, outcomes_of, p95_ms, usage_by_tool
-from catalog.charts import usage_bars
 from catalog.definitions.levels import SafetyLevel
 from catalog.exports.providers import PROVIDERS, shown
 from catalog.inventory import snapshot
@@ -14,6 +13,7 @@ from catalog.inventory.overrides import may_change
 from catalog.inventory.selectors import versions_of
 from catalog.models import Tool
 from catalog.schemas.description import parameter_tables
+from catalog.ui.charts import usage_bars
 from catalog.version_diffs import VersionChange, changes_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from catalog.exports.providers import for_json
 from catalog.models import ToolVersion
 from catalog.schemas.description import ParameterRow, parameter_tables
-from catalog.words import reversibility_word, safety_word
+from catalog.ui.labels import reversibility_word, safety_word
 
 MOST_SENTENCES = 100
 # A row of its own in the diff; what differs in every version says nothing.

@@ -7,9 +7,9 @@ from django.views.decorators.http import require_POST
 
 from catalog.browse import tool_list
 from catalog.change_forms import Refusal, change, said
-from catalog.doors import PageRequest, name_address, signed_in, wants_part
 from catalog.inventory.selectors import tool_or_404
 from catalog.tool_page import shown_of, versions_page
+from catalog.ui.requests import PageRequest, name_address, signed_in, wants_part
 
 
 @signed_in

@@ -14,7 +14,7 @@ from approvals.queues import needed_count
 from approvals.witness import last_fault
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, name_of, roles_of
 from catalog.core import clock
-from catalog.words import say_initials
+from catalog.ui.labels import say_initials
 from plans.selectors import running_plans
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from approvals.selectors import waiting_count
 from catalog.access import sign_in
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, has_role
 from catalog.core.transactions import is_away
-from catalog.doors import PageRequest, sent_back, signed_in
 from catalog.errors import SignInThrottled
 from catalog.rest.problems import AWAY
+from catalog.ui.requests import PageRequest, sent_back, signed_in
 
 
 class SignInForm(AuthenticationForm):

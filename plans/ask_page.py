@@ -21,7 +21,7 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call
 from catalog.rest.idempotency import act_once
 from catalog.rest.pagination import Cursor, Page, PageAt, page_of
-from catalog.words import Word, status_word
+from catalog.ui.labels import Word, status_word
 from plans.browse import AWAITED
 from plans.models import Plan
 from plans.planner import drafts, provider

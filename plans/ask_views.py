@@ -7,8 +7,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import Conflict, ToolgateError
+from catalog.ui.requests import PageRequest, signed_in, wants_part
 from plans.ask_page import EXAMPLES, AskForm, begun, history_of, may_ask, sent
 from plans.ask_page import ask as ask_planner
 from plans.controls import cancel_plan

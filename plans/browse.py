@@ -9,7 +9,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.http import QueryDict
 
 from catalog.rest.pagination import Cursor, PageAt, page_of
-from catalog.words import Word, status_word
+from catalog.ui.labels import Word, status_word
 from plans.counts import counts_of
 from plans.models import Plan, Step
 from plans.picture import words_of

@@ -4,8 +4,8 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.ui.requests import PageRequest, signed_in, wants_part
 from plans.changing import change_plan, is_open_to_change
 from plans.cloning import clone_plan
 from plans.drawing import sketch_of

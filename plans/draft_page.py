@@ -12,7 +12,7 @@ from django.http import Http404
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
 from catalog.calls.privacy import asked_for
 from catalog.models import Call
-from catalog.words import Word
+from catalog.ui.labels import Word
 from plans import selectors
 from plans.ask_page import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, word_of
 from plans.drafting import SEVERITIES, Writing

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from catalog.text.safety import split_hidden
-from catalog.words import STATUSES, Word
+from catalog.ui.labels import STATUSES, Word
 from plans.drafting import Writing
 from plans.graph import Edge, Graph, Node
 from plans.picture import Picture, StepPicture

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from catalog.words import Word, status_word
+from catalog.ui.labels import Word, status_word
 from plans.models import AGENT_TURN, Step
 from plans.states import StepStatus, WaitingFor
 

@@ -10,9 +10,9 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog.access.roles import NotAllowed
-from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
-from catalog.writing import Writing
+from catalog.ui.forms.editor import Writing
+from catalog.ui.requests import PageRequest, signed_in, wants_part
 from plans.inputs import asking_step, check_arguments, give_arguments, is_sent_back, waiting_step
 from plans.models import Plan, Step
 from plans.plan_page import control, plan_or_404

@@ -12,7 +12,7 @@ from django.db.models.functions import Left, Length
 
 from catalog.core import clock
 from catalog.secrets.placeholders import shown_text
-from catalog.words import Word, status_word
+from catalog.ui.labels import Word, status_word
 from plans.budgets import say_spent
 from plans.event_words import EventLine, line_of
 from plans.families import FOR_PEOPLE, Family, awaited_label, awaited_word

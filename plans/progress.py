@@ -12,7 +12,7 @@ from django.conf import settings
 
 from catalog.core import clock
 from catalog.text.safety import split_hidden
-from catalog.words import say_duration
+from catalog.ui.labels import say_duration
 from plans.picture import Picture, StepPicture
 from plans.states import StepStatus
 

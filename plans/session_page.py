@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from catalog.access.roles import name_of
 from catalog.models import ApiToken, Call
 from catalog.rest.pagination import Cursor, PageAt, page_of
-from catalog.words import Word, status_word
+from catalog.ui.labels import Word, status_word
 from plans.counts import counts_of
 from plans.models import Plan, Step
 from plans.selectors import plan_for, plans_for

@@ -4,7 +4,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from catalog.doors import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, signed_in
 from plans.models import Plan
 from plans.session_page import session_list, session_page
 

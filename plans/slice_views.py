@@ -4,7 +4,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
-from catalog.doors import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, signed_in
 from plans.plan_page import plan_or_404
 from plans.slice_page import approve, ask, page_of
 

@@ -20,7 +20,7 @@ from catalog.rest.idempotency import act_once
 from catalog.schemas import Problem, refuse
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
-from catalog.writing import Writing
+from catalog.ui.forms.editor import Writing
 from plans import starting
 from plans.calls import CallOrder, create_call
 from plans.rehearsing import Rehearsal, rehearse

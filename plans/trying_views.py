@@ -7,9 +7,9 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Call, Tool
+from catalog.ui.requests import PageRequest, signed_in, wants_part
 from plans import selectors
 from plans.bells import wait_a_moment
 from plans.private import hidden_of_call

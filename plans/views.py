@@ -10,8 +10,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
-from catalog.doors import PageRequest, signed_in, wants_part
 from catalog.errors import ToolgateError
+from catalog.ui.requests import PageRequest, signed_in, wants_part
 from plans.browse import PlanQuery, plan_list
 from plans.controls import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.draft_page import Editing, editing_of, start_edited

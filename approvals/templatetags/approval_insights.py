@@ -2,7 +2,7 @@
 
 from django import template
 
-from catalog.words import say_duration
+from catalog.ui.labels import say_duration
 
 register = template.Library()
 NOTHING = "\N{EN DASH}"

@@ -8,7 +8,7 @@ from approvals.quorum import people_in_words
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Deny, Hold, Verdict
 from catalog.models import Tool, ToolVersion
-from catalog.words import say_span
+from catalog.ui.labels import say_span
 
 register = template.Library()
 BY_ITSELF = {

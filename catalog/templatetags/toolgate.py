@@ -10,14 +10,14 @@ from django import template
 from django.template.defaultfilters import truncatechars
 from django.utils.html import escape, format_html, format_html_join
 
-from catalog import words
 from catalog.access.roles import name_of
 from catalog.calls.statistics import Usage
-from catalog.charts import spark_path
 from catalog.core import clock
 from catalog.secrets import placeholders
 from catalog.text.diff import Row, beside, diff_texts, drawn
 from catalog.text.safety import Shown, count_hidden, is_plain, split_hidden, truth_of
+from catalog.ui import labels
+from catalog.ui.charts import spark_path
 
 register = template.Library()
 
@@ -31,21 +31,21 @@ def icon(name: str, classes: str = "") -> str:
 @register.simple_tag
 def safety(level: str) -> str:
     """Draw the badge of a safety level."""
-    word = words.safety_word(level)
+    word = labels.safety_word(level)
     return format_html('<span class="lvl {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
 def reversibility(value: str) -> str:
     """Draw what it costs to take a call back: icon and word."""
-    word = words.reversibility_word(value)
+    word = labels.reversibility_word(value)
     return format_html('<span class="risk {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
 def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
     """Draw the pill of a status; `label` replaces the word, never the icon and the hue."""
-    word = words.status_word(value, waiting_for)
+    word = labels.status_word(value, waiting_for)
     drawn = icon(word.icon, "spin" if word.icon == "run" else "")
     return format_html('<span class="st {}">{}{}</span>', word.hue, drawn, label or word.label)
 
@@ -53,20 +53,20 @@ def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
 @register.simple_tag
 def status_icon(value: str, waiting_for: str | None = None) -> str:
     """Draw only the icon of a status; the page must say the word beside it."""
-    word = words.status_word(value, waiting_for)
+    word = labels.status_word(value, waiting_for)
     return icon(word.icon, f"sti {word.hue}{' spin' if word.icon == 'run' else ''}")
 
 
 @register.simple_tag
 def status_label(value: str, waiting_for: str | None = None) -> str:
     """Say a status in words."""
-    return words.status_word(value, waiting_for).label
+    return labels.status_word(value, waiting_for).label
 
 
 @register.simple_tag
 def status_hue(value: str, waiting_for: str | None = None) -> str:
     """Name the hue class of a status: run, ok, human, danger, warn or idle."""
-    return words.status_word(value, waiting_for).hue
+    return labels.status_word(value, waiting_for).hue
 
 
 @register.simple_tag
@@ -85,25 +85,25 @@ def copyable(value: str) -> str:
 def avatar(name: str, kind: str = "person") -> str:
     """Draw initials: round for a person, square for a program."""
     shape = "av" if kind == "person" else "av bot"
-    return format_html('<b class="{}" aria-hidden="true">{}</b>', shape, words.say_initials(name))
+    return format_html('<b class="{}" aria-hidden="true">{}</b>', shape, labels.say_initials(name))
 
 
 @register.filter
 def initials(name: str) -> str:
     """Cut a name to two letters."""
-    return words.say_initials(name)
+    return labels.say_initials(name)
 
 
 @register.filter
 def relative_time(moment: datetime | None) -> str:
     """Say how long ago, with the exact time in the tooltip; clock.js keeps it true."""
-    return _time(moment, words.say_ago(moment), "data-ago") if moment else "never"
+    return _time(moment, labels.say_ago(moment), "data-ago") if moment else "never"
 
 
 @register.filter
 def time_left(moment: datetime | None) -> str:
     """Say how much time is left, with the deadline in the tooltip; clock.js keeps it true."""
-    return _time(moment, words.say_left(moment), "data-left", words.time_left_hue(moment)) if moment else ""
+    return _time(moment, labels.say_left(moment), "data-left", labels.time_left_hue(moment)) if moment else ""
 
 
 @register.filter
@@ -127,13 +127,13 @@ def _time(moment: datetime, said: str, mark: str, hue: str = "") -> str:
 @register.filter
 def duration_ms(milliseconds: float | None) -> str:
     """Say a duration given in milliseconds."""
-    return "" if milliseconds is None else words.say_duration(milliseconds)
+    return "" if milliseconds is None else labels.say_duration(milliseconds)
 
 
 @register.filter
 def bytes_size(count: int | None) -> str:
     """Say a number of bytes."""
-    return "" if count is None else words.say_size(count)
+    return "" if count is None else labels.say_size(count)
 
 
 @register.filter

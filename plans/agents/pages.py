@@ -17,7 +17,7 @@ from catalog.inventory.selectors import LEVELS
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
 from catalog.rest.idempotency import act_once
-from catalog.words import Word
+from catalog.ui.labels import Word
 from plans import selectors
 from plans.agents import administering, offering
 from plans.agents.access import may_use

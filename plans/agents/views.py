@@ -5,8 +5,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from catalog.doors import PageRequest, signed_in
 from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.ui.requests import PageRequest, signed_in
 from plans.agents import administering
 from plans.agents.forms import AgentForm, body_in, read_form, refused
 from plans.agents.pages import TaskForm, agent_or_404, agent_page, give_task, list_page, new_page

@@ -7,7 +7,7 @@ from django.utils.html import format_html
 
 from catalog.core import clock
 from catalog.text.safety import split_hidden
-from catalog.words import say_duration
+from catalog.ui.labels import say_duration
 
 register = template.Library()
 

@@ -12,7 +12,7 @@ from approvals.policy import Rule
 from catalog.dispatch.pipeline import Deny, Hold
 from catalog.models import Call, Tool
 from catalog.results import Preview
-from catalog.words import say_span
+from catalog.ui.labels import say_span
 from plans.rehearsing import Rehearsal
 from plans.trying import begin
 

@@ -1,5 +1,5 @@
 /* Keeps relative times true: [data-ago] and [data-left] each 15 s, [data-since] each second, on the server's clock.
-   All clocks stop while the page is disconnected. The words are those of catalog/words.py. */
+   All clocks stop while the page is disconnected. The words are those of catalog/ui/labels.py. */
 
 import { onChange } from "./changes.js";
 import { isLive } from "./connection.js";

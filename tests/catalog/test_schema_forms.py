@@ -6,10 +6,9 @@ import pytest
 from django.http import QueryDict
 
 from catalog.errors import ParameterError
-from catalog.form_fields import FormFields, is_path
-from catalog.form_values import fields_of, show_problems, value_of
-from catalog.schema_forms import MOST_DRAWN, MOST_FIELDS, Field, form_of
 from catalog.schemas import compile_schema
+from catalog.ui.forms.form import MOST_DRAWN, MOST_FIELDS, Field, fields_of, form_of, show_problems, value_of
+from catalog.ui.forms.submission import FormFields, is_path
 from tests.corpus import faults
 
 TEXT, WHOLE, ANY_OBJECT = {"type": "string"}, {"type": "integer"}, {"type": "object"}

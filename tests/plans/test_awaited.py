@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.words import status_word
+from catalog.ui.labels import status_word
 from plans.browse import PlanQuery, plan_list
 from plans.models import Plan, Step
 from plans.selectors import running_plans

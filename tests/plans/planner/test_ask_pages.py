@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.models import Call
-from catalog.words import status_word
+from catalog.ui.labels import status_word
 from plans import ask_page
 from plans.models import ModelUse, Plan
 from plans.planner import drafts

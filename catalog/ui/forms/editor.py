@@ -13,12 +13,11 @@ from django.http import QueryDict
 
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
-from catalog.form_fields import FormFields, below, is_path
-from catalog.form_values import fields_of, show_problems, value_of
 from catalog.rest.problems import problem_of
-from catalog.schema_forms import Field, form_of
 from catalog.schemas import Problem, refuse
 from catalog.secrets.placeholders import as_texts
+from catalog.ui.forms.form import Field, fields_of, form_of, show_problems, value_of
+from catalog.ui.forms.submission import FormFields, below, is_path
 
 FORM, JSON = "form", "json"
 EDITS = ("add", "remove", "open", "close")
