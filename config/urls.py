@@ -17,7 +17,7 @@ urlpatterns = [
     path("", home, name="home"),
     path("sign-in/", SignIn.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
-    path("tools/", include("catalog.urls")),
+    path("tools/", include("catalog.web.urls")),
     path("tools/", include("plans.trying_urls")),
     path("", include("approvals.urls")),
     path("ask/", include("plans.ask_urls")),

@@ -6,8 +6,8 @@ import pytest
 from django.http import QueryDict
 
 from approvals.models import AuditEntry
-from catalog import change_forms
 from catalog.models import Implementation, Tool, ToolVersion
+from catalog.web import change_forms
 from tests.corpus import faults
 from tests.pages import Pages
 

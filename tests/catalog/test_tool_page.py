@@ -10,7 +10,7 @@ from django.db.models import F
 from catalog.inventory import snapshot
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.schemas.description import parameter_tables
-from catalog.version_diffs import changes_of
+from catalog.web.version_changes import changes_of
 from tests.approvals.builders import make_tool
 from tests.corpus import faults
 from tests.pages import Pages

@@ -14,7 +14,7 @@ from catalog.inventory.selectors import versions_of
 from catalog.models import Tool
 from catalog.schemas.description import parameter_tables
 from catalog.ui.charts import usage_bars
-from catalog.version_diffs import VersionChange, changes_of
+from catalog.web.version_changes import VersionChange, changes_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from catalog import views
+from catalog.web import views
 
 urlpatterns = [
     path("", views.tools, name="tools"),

@@ -5,11 +5,11 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from catalog.browse import tool_list
-from catalog.change_forms import Refusal, change, said
 from catalog.inventory.selectors import tool_or_404
-from catalog.tool_page import shown_of, versions_page
 from catalog.ui.requests import PageRequest, name_address, signed_in, wants_part
+from catalog.web.change_forms import Refusal, change, said
+from catalog.web.tool_list import tool_list
+from catalog.web.tool_page import shown_of, versions_page
 
 
 @signed_in

@@ -1,4 +1,4 @@
-"""The forms with which administrators change a tool on its page: read strictly, carried out by `catalog.inventory.overrides`.
+"""Forms with which administrators change a tool on its page, carried out by `inventory.overrides`.
 
 Each form is about one thing, which its hidden `what` names; what is wrong is told at its field.
 """
