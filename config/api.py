@@ -12,7 +12,7 @@ page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSplitV
 
 urlpatterns = [
     path("approvals/slice/", include("plans.slices_urls")),  # before the requests: it would be the name of one
-    path("", include("catalog.api_urls")),
+    path("", include("catalog.api.urls")),
     path("", include("approvals.api_urls")),
     path("", include("plans.api_urls")),
     path("schema/", document, name="api-schema"),

@@ -7,7 +7,7 @@ import pytest
 from django.core.handlers.asgi import ASGIRequest
 from django.test import Client
 
-from catalog.api import ToolValidate
+from catalog.api.views import ToolValidate
 from catalog.inventory import selectors
 from catalog.models import ApiToken
 from tests.corpus import faults

@@ -1,4 +1,4 @@
-"""The tool paths of the REST API: read, export, validate."""
+"""The tool paths of the REST API: read, export, validate, change, and how implementations do."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,19 +8,15 @@ from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.dispatch import pipeline
-from catalog.exports import providers
-from catalog.inventory import selectors, snapshot
-from catalog.models import Tool, ToolVersion
-from catalog.rest.pagination import page_of, page_schema, paged
-from catalog.rest.views import Endpoint
-from catalog.serializers import (
+from catalog.api.serializers import (
     CatalogQuery,
     ListedToolSerializer,
+    OutcomeSerializer,
     ProviderQuery,
     ToolDetailSerializer,
     ToolQuery,
@@ -29,6 +25,18 @@ from catalog.serializers import (
     VersionQuery,
     VersionSerializer,
 )
+from catalog.calls.statistics import outcomes_of
+from catalog.definitions.levels import MOST_HOURS, MOST_USES, USUAL_HOURS, USUAL_USES
+from catalog.definitions.tool import MAX_CATEGORY
+from catalog.dispatch import pipeline
+from catalog.exports import providers
+from catalog.inventory import selectors, snapshot
+from catalog.inventory.overrides import MAX_CATEGORIES, MAX_DESCRIPTION, MAX_REASON, MAX_WEIGHT, change_tool
+from catalog.inventory.selectors import LEVELS
+from catalog.models import Tool, ToolVersion
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.serializers import Choice, Flag, OptionalText, StrictSerializer, Text, Whole
+from catalog.rest.views import Endpoint
 
 EXPORTED = {(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/plain"): OpenApiTypes.STR}
 ALL_EXPORTED = {**EXPORTED, (200, "application/json"): {"type": "array", "items": {"type": "object"}}}
@@ -141,3 +149,77 @@ class ToolValidate(Endpoint):
             raise Http404
         pipeline.check(loaded.tool, arguments)
         return Response({"valid": True})
+
+
+MAX_IMPLEMENTATIONS = 100
+
+
+class ImplementationBody(StrictSerializer):
+    """How much of a tool's plans one implementation gets."""
+
+    id = Whole()
+    weight = Whole(required=False, min_value=0, max_value=MAX_WEIGHT)
+    enabled = Flag(required=False)
+
+
+class GrantableBody(StrictSerializer):
+    """What one grant may allow at most."""
+
+    max_hours = Whole(default=USUAL_HOURS, min_value=1, max_value=MOST_HOURS)
+    max_uses = Whole(default=USUAL_USES, min_value=1, max_value=MOST_USES)
+
+
+class ToolChangeBody(StrictSerializer):
+    """What is to be different about a tool; what is left out stays."""
+
+    safety_level = Choice(choices=LEVELS, required=False)
+    reason = OptionalText(max_length=MAX_REASON)
+    categories = serializers.ListField(
+        child=Text(max_length=MAX_CATEGORY),
+        required=False,
+        allow_null=True,
+        max_length=MAX_CATEGORIES,
+        help_text="Null: the author's again.",
+    )
+    enabled = Flag(required=False)
+    description_override = Text(
+        required=False, allow_blank=True, allow_null=True, max_length=MAX_DESCRIPTION, help_text="Null: the author's."
+    )
+    grantable = GrantableBody(
+        required=False, allow_null=True, help_text="Null: as its level says, for dangerous tools no grants."
+    )
+    implementations = serializers.ListField(child=ImplementationBody(), required=False, max_length=MAX_IMPLEMENTATIONS)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a change of nothing."""
+        if not set(attrs) - {"reason"}:
+            raise serializers.ValidationError("Say what is to be different: nothing was named.")
+        return attrs
+
+
+class ToolChange(ToolDetail):
+    """One tool, read and changed."""
+
+    required_scopes: ClassVar = {"GET": ["tools:read"], "PATCH": ["catalog:write"]}
+
+    @extend_schema("tools_change", request=ToolChangeBody, responses=ToolDetailSerializer)
+    def patch(self, request: Request, name: str) -> Response:
+        """Change a tool; lowering its level needs a reason. Administrators only, never an agent's token."""
+        values = self.body(ToolChangeBody)
+        reason = values.pop("reason", "")
+        try:
+            change_tool(name, values, by=self.user, reason=reason)
+        except Tool.DoesNotExist:
+            raise Http404 from None
+        return self.get(request, name)
+
+
+class ToolOutcomes(Endpoint):
+    """A tool's implementations beside each other."""
+
+    required_scopes: ClassVar = {"GET": ["tools:read"]}
+
+    @extend_schema("tools_outcomes", responses=OutcomeSerializer(many=True))
+    def get(self, request: Request, name: str) -> Response:
+        """Compare the implementations of a tool over its last 1,000 calls."""
+        return Response(OutcomeSerializer(outcomes_of(tool_or_404(name)), many=True).data)

@@ -1,0 +1,1 @@
+"""The catalog's REST endpoints: tools read, exported, validated and changed."""
