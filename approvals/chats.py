@@ -54,7 +54,9 @@ def check(address: str) -> str:
 
 
 def send(address: str, subject: str, body: str) -> None:
-    """Post a message. Raises `catalog.core.egress.NotSent`; its words hold nothing of the address but scheme and host."""
+    """Post a message. Raises `catalog.core.egress.NotSent`; its words hold nothing of the address but scheme and
+    host.
+    """
     if check(address) in APPRISE:
         _through_apprise(address, subject, body)
     else:

@@ -34,7 +34,9 @@ NO_CHECKPOINTS = (
 
 
 class TimeText(Func):
-    """A moment as `catalog.core.canonical_json.time_text` writes it, put together by the database: Python takes longer for it."""
+    """A moment as `catalog.core.canonical_json.time_text` writes it, put together by the database: Python takes
+    longer for it.
+    """
 
     output_field = CharField()
 

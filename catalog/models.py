@@ -136,7 +136,8 @@ class ToolVersion(models.Model):
 
 
 class ToolText(models.Model):
-    """The words that a tool is found by, of the version it was read from; `catalog.inventory.search` writes and asks it.
+    """The words that a tool is found by, of the version it was read from; `catalog.inventory.search` writes and asks
+    it.
 
     The database keeps its full-text index of these two columns by itself (triggers on SQLite, generated columns on
     PostgreSQL), so both must be made again when a migration remakes this table.

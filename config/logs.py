@@ -1,8 +1,8 @@
 """How every log line looks, whoever writes it: Toolgate, Django, uvicorn or a tool; as text for people or as JSON.
 
 A line has its words, the ids of what it belongs to (`catalog.core.tracing.about`) and the facts that its writer names
-(`catalog.core.tracing.told`). What was raised is told by its type and where it came from: its message may hold arguments.
-Other `extra` of records is left out for the same reason. No value can end a line or paint a terminal.
+(`catalog.core.tracing.told`). What was raised is told by its type and where it came from: its message may hold
+arguments. Other `extra` of records is left out for the same reason. No value can end a line or paint a terminal.
 """
 
 import logging

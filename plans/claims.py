@@ -1,7 +1,8 @@
 """The hot statements of the engine, portable between SQLite (3.35 and later) and PostgreSQL.
 
 Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.recording`. Beside
-`catalog.core.transactions` this is the only module that writes statuses; both take their conditions from the MOVES tables.
+`catalog.core.transactions` this is the only module that writes statuses; both take their conditions from the MOVES
+tables.
 """
 
 from collections.abc import Callable

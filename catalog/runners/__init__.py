@@ -1,1 +1,0 @@
-"""How an implementation is run; one module for each kind of implementation."""
