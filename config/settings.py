@@ -9,10 +9,8 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
-from config import database, logs, safety
-from config.keys import check_secret_keys, load_or_make
-from config.limits import read_tool_limits
-from config.mail import read_email_url
+from config import environment, logs, safety
+from config.environment import check_secret_keys, load_or_make, read_email_url, read_tool_limits
 from config.static_files import digest_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -52,7 +50,7 @@ else:
     DATABASES["default"]["ENGINE"] = "config.postgresql"
     # A connection for each thread there can be: of the web, of the executor and as many written off, or back from a
     # wait; the rest are the feed's readers, the previews' and the probes' threads, the ticker, and who renews leases.
-    DATABASES["default"]["OPTIONS"] = database.options(
+    DATABASES["default"]["OPTIONS"] = environment.postgresql_options(
         DATABASES["default"].get("OPTIONS", {}), connections=WEB_THREADS + 2 * TOOLGATE_THREADS + 13
     )
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

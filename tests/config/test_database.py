@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from procrastinate.contrib.django import connector_params
 
-from config import database
+from config import environment
 from plans.invariants.seeing import long_view
 
 pytestmark = pytest.mark.db
@@ -43,7 +43,7 @@ def test_the_check_of_invariants_may_think():
 
 def test_what_the_url_says_stays():
     """A certificate to be checked, or a timeout of the operator's own, which comes last and so counts."""
-    options = database.options({"sslmode": "verify-full", "options": "-c lock_timeout=9s"}, connections=7)
+    options = environment.postgresql_options({"sslmode": "verify-full", "options": "-c lock_timeout=9s"}, connections=7)
     assert (options["sslmode"], options["pool"]["max_size"]) == ("verify-full", 7)
     assert options["options"].startswith("-c lock_timeout=5s")
     assert options["options"].endswith("-c lock_timeout=9s")

@@ -7,7 +7,7 @@ import pytest
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
-from config.keys import GENERATED, check_secret_keys, load_or_make
+from config.environment import GENERATED, check_secret_keys, load_or_make
 
 
 def test_keys_are_made_once_for_their_owner_alone(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from config.mail import read_email_url
+from config.environment import read_email_url
 from tests.corpus import faults
 
 

@@ -13,7 +13,7 @@ from django.contrib.auth.hashers import check_password, make_password
 from django.core.exceptions import ImproperlyConfigured
 from environs import EnvError
 
-from config.limits import read_tool_limits
+from config.environment import read_tool_limits
 from tests.corpus import faults
 
 REFUSED = [
