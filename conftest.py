@@ -78,7 +78,7 @@ def migrated_file() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def static_files_found_once() -> Iterator[None]:
     """Let each test client serve the static files that the first one found: a look for them takes as long as a page."""
-    middleware: Any = import_string("config.static_files.StaticFiles")
+    middleware: Any = import_string("config.serving.static_files.StaticFiles")
     look = middleware.add_files_from_finders
     found: dict[str, Any] = {}
 

@@ -14,8 +14,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup(set_prefix=False)
 
 # Models are loaded only now.
-from config.handler import Handler  # noqa: E402
-from config.lifespan import Lifespan  # noqa: E402
+from config.serving.handler import Handler  # noqa: E402
+from config.serving.lifespan import Lifespan  # noqa: E402
 from plans.feed import feed_here  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
 from plans.waiting import WaitForCall  # noqa: E402

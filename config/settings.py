@@ -11,7 +11,7 @@ from environs import Env
 
 from config import environment, logs, safety
 from config.environment import check_secret_keys, load_or_make, read_email_url, read_tool_limits
-from config.static_files import digest_of
+from config.serving.static_files import digest_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
@@ -156,7 +156,7 @@ MIDDLEWARE = [
     "config.middleware.Compressed",
     "django.middleware.security.SecurityMiddleware",
     "config.middleware.RefuseBodies",
-    "config.static_files.StaticFiles",
+    "config.serving.static_files.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

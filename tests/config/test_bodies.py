@@ -7,8 +7,8 @@ import pytest
 from channels.testing import HttpCommunicator
 from django.conf import settings
 
-from config import bodies
-from config.handler import Handler
+from config.serving import request_body
+from config.serving.handler import Handler
 
 LIMIT = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 PATHS = ("/api/v1/plans/", "/sign-in/", "/nothing/here/")
@@ -45,7 +45,7 @@ async def test_chunks_over_the_limit_are_refused_while_more_is_to_come() -> None
 
 
 async def test_slow_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "SECONDS", 0.0)
+    monkeypatch.setattr(request_body, "SECONDS", 0.0)
     client = sending(PATHS[1])
     await client.send_input({"type": "http.request", "body": b"x", "more_body": True})
     status, _, _ = await answer_of(client)

@@ -14,8 +14,8 @@ from django.http import HttpRequest, HttpResponse
 from django.templatetags.static import static
 from django.urls import path
 
-from config.handler import Handler
 from config.health import healthz
+from config.serving.handler import Handler
 from plans import feed
 
 pytestmark = pytest.mark.db

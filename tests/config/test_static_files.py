@@ -8,7 +8,7 @@ from django.conf import settings
 from django.templatetags.static import static
 from django.test import Client
 
-from config.static_files import digest_of
+from config.serving.static_files import digest_of
 
 FOREVER = "max-age=31536000, public, immutable"
 ADDRESS = re.compile(r'(?:src|href)="(/static/[^"]+)"')

@@ -21,8 +21,8 @@ from django.db import close_old_connections
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
 
-from config.bodies import BodyRefused, read_body
 from config.middleware import REFUSED_BODY
+from config.serving.request_body import BodyRefused, read_body
 
 ResultT = TypeVar("ResultT")
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
