@@ -9,8 +9,9 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
-from config import environment, logs, safety
+from config import environment, safety
 from config.environment import check_secret_keys, load_or_make, read_email_url, read_tool_limits
+from config.operations import logging
 from config.serving.static_files import digest_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -112,7 +113,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = TOOLGATE_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TOOLGATE_HTTPS else None
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
-DEFAULT_EXCEPTION_REPORTER_FILTER = "config.reporting.SaysNoValues"
+DEFAULT_EXCEPTION_REPORTER_FILTER = "config.operations.logging.SaysNoValues"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -151,11 +152,11 @@ if not ON_SQLITE:
     INSTALLED_APPS.append("procrastinate.contrib.django")
 PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
 MIDDLEWARE = [
-    "config.middleware.Told",
+    "config.operations.request_log.Told",
     "catalog.rest.problems.ApiProblems",
-    "config.middleware.Compressed",
+    "config.operations.request_log.Compressed",
     "django.middleware.security.SecurityMiddleware",
-    "config.middleware.RefuseBodies",
+    "config.operations.request_log.RefuseBodies",
     "config.serving.static_files.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -298,13 +299,13 @@ TOOLGATE_LOG_FORMAT = env.str("TOOLGATE_LOG_FORMAT", "text")
 TOOLGATE_LOG_LEVEL = env.str("TOOLGATE_LOG_LEVEL", "INFO").upper()
 TOOLGATE_METRICS_TOKEN = env.str("TOOLGATE_METRICS_TOKEN", "")
 for _name, _value, _choices in (
-    ("TOOLGATE_LOG_FORMAT", TOOLGATE_LOG_FORMAT, logs.FORMATS),
-    ("TOOLGATE_LOG_LEVEL", TOOLGATE_LOG_LEVEL, logs.LEVELS),
+    ("TOOLGATE_LOG_FORMAT", TOOLGATE_LOG_FORMAT, logging.FORMATS),
+    ("TOOLGATE_LOG_LEVEL", TOOLGATE_LOG_LEVEL, logging.LEVELS),
 ):
     if _value not in _choices:
         raise ImproperlyConfigured(f"{_name} must be one of {', '.join(_choices)}.")
 if TOOLGATE_METRICS_TOKEN:
     safety.check_key("TOOLGATE_METRICS_TOKEN", TOOLGATE_METRICS_TOKEN, least=16)
-LOGGING = logs.configuration(TOOLGATE_LOG_FORMAT, TOOLGATE_LOG_LEVEL)
+LOGGING = logging.configuration(TOOLGATE_LOG_FORMAT, TOOLGATE_LOG_LEVEL)
 
 UNKNOWN_NAMES = safety.check_names(os.environ, known=[*filter(str.isupper, globals()), "TOOLGATE_EMAIL_URL"])

@@ -4,8 +4,8 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from config.health import healthz, readyz
-from config.metrics import metrics
+from config.operations.health import healthz, readyz
+from config.operations.metrics import metrics
 from config.views import SignIn, admin_sign_in, home
 
 handler500 = "config.views.broken"

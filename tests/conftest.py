@@ -166,7 +166,7 @@ def installed() -> Iterator[None]:
 def patience() -> Iterator[None]:
     """Wait for what probes ask the database for as long as a busy machine takes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("config.fresh.PATIENCE_SECONDS", 60.0)
+        patch.setattr("config.operations.health.PATIENCE_SECONDS", 60.0)
         yield
 
 

@@ -21,7 +21,7 @@ from django.db import close_old_connections
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
 
-from config.middleware import REFUSED_BODY
+from config.operations.request_log import REFUSED_BODY
 from config.serving.request_body import BodyRefused, read_body
 
 ResultT = TypeVar("ResultT")

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.templatetags.static import static
 from django.urls import path
 
-from config.health import healthz
+from config.operations.health import healthz
 from config.serving.handler import Handler
 from plans import feed
 

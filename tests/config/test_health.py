@@ -16,7 +16,7 @@ from approvals.models import Instance
 from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.models import Tool
-from config import fresh, health
+from config.operations import health
 from plans import executors
 
 pytestmark = pytest.mark.db
@@ -101,9 +101,9 @@ def test_without_its_database_a_process_is_not_ready(client, monkeypatch):
 def test_a_database_that_hangs_keeps_no_probe_for_long(monkeypatch):
     """The look goes on in its own thread, and is the only one."""
     gate, looks = threading.Event(), itertools.count(1)
-    held = fresh.Fresh(lambda: (next(looks), gate.wait(30)), keep=60)
+    held = health.Fresh(lambda: (next(looks), gate.wait(30)), keep=60)
     with monkeypatch.context() as patch:
-        patch.setattr(fresh, "PATIENCE_SECONDS", 0.01)
+        patch.setattr(health, "PATIENCE_SECONDS", 0.01)
         assert [held.get() for _ in range(3)] == [None] * 3
     gate.set()
     assert (held.get(), next(looks)) == ((1, True), 2)

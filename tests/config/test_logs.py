@@ -12,7 +12,7 @@ import structlog
 
 from catalog.core.tracing import about, told
 from catalog.core.transactions import log_unexpected
-from config import logs
+from config.operations import logging as operations_logging
 from tests.builders import act, approve, make_plan, reject, work_off
 from tests.rest import Rest
 
@@ -26,7 +26,7 @@ class Captured:
     def __init__(self, style: str) -> None:
         self.stream = io.StringIO()
         self.handler = logging.StreamHandler(self.stream)
-        self.handler.setFormatter(logs.formatter(style))
+        self.handler.setFormatter(operations_logging.formatter(style))
 
     @property
     def text(self) -> str:

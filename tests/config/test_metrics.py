@@ -12,8 +12,8 @@ from django.db import DatabaseError, connection
 
 from approvals.models import ApprovalRequest
 from catalog.core import clock
-from config import metrics
-from config.fresh import Fresh
+from config.operations import metrics
+from config.operations.health import Fresh
 from plans import standing
 from plans.controls import pause_plan
 from plans.measures import FOLDER

@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.test import Client, RequestFactory
 from django.urls import path
 
-from config.middleware import Compressed
+from config.operations.request_log import Compressed
 from config.urls import urlpatterns as real
 from tests.config.test_logs import CANARY, Captured, fail, lines
 from tests.rest import Rest

@@ -105,7 +105,7 @@ def test_administrators_are_told_on_every_page(world, admin, rosa, monkeypatch):
 
 def test_the_probe_says_so(world, client):
     """503, and what to do."""
-    from config import health  # noqa: PLC0415 - it remembers what it has seen
+    from config.operations import health  # noqa: PLC0415 - it remembers what it has seen
 
     assert "manage.py new_epoch" in health._audit()
 

@@ -16,7 +16,7 @@ from catalog.core.canonical_json import time_text
 from catalog.models import Call, Tool
 from catalog.testing import clean_registry
 from catalog.tools.registry import get_tool
-from config import health
+from config.operations import health
 from config.serving import lifespan
 from plans.controls import pause_plan
 from plans.models import Plan

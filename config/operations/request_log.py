@@ -19,7 +19,7 @@ from django.template.loader import render_to_string
 from catalog.core import tracing
 from catalog.core.tracing import told
 from catalog.models import ApiToken
-from config import metrics
+from config.operations import metrics
 
 SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})

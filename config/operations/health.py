@@ -1,10 +1,19 @@
-"""Is this process up, and may it be sent work? For load balancers and people: no secrets, no names, no sign-in."""
+"""Health for load balancers and people: no secrets, no names, no sign-in.
+
+Is this process up, and may it be sent work? What the database answers is found once a second at most, in a thread that
+may hang: a storm of probes costs one look, and a database that does not answer keeps neither a probe nor a web thread.
+"""
 
 import logging
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLong
 from pathlib import Path
+from time import monotonic
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 from django.conf import settings
@@ -19,8 +28,51 @@ from approvals.witness import restored, shut, unwritable
 from catalog.core import clock
 from catalog.core.tracing import told
 from catalog.inventory import snapshot
-from config.fresh import Fresh
 from plans import carriers, executors
+
+ValueT = TypeVar("ValueT")
+KEEP_SECONDS = 1.0
+PATIENCE_SECONDS = 1.5
+
+
+class Fresh(Generic[ValueT]):
+    """What `look` finds, at most `keep` seconds old."""
+
+    def __init__(self, look: Callable[[], ValueT], keep: float = KEEP_SECONDS) -> None:
+        self._look = look
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._found: Future[ValueT] | None = None
+        self._begun = float("-inf")
+
+    def get(self) -> ValueT | None:
+        """Return what was found; None when it could not be, or not within `PATIENCE_SECONDS`."""
+        try:
+            return self._looking().result(PATIENCE_SECONDS)
+        except (TooLong, Exception):  # noqa: BLE001 - what cannot be found is what the caller tells
+            return None
+
+    def forget(self) -> None:
+        """Look anew when next asked."""
+        with self._lock:
+            self._begun = float("-inf")
+
+    def _looking(self) -> "Future[ValueT]":
+        with self._lock:
+            if self._found is not None and (not self._found.done() or monotonic() < self._begun + self._keep):
+                return self._found
+            self._found, self._begun = Future(), monotonic()
+            threading.Thread(target=self._find, args=[self._found], name="toolgate-look", daemon=True).start()
+            return self._found
+
+    def _find(self, found: "Future[ValueT]") -> None:
+        try:
+            found.set_result(self._look())
+        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            found.set_exception(error)
+        finally:
+            connection.close()
+
 
 log = logging.getLogger("toolgate.health")
 GOOD = "ok"

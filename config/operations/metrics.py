@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from config.fresh import Fresh
+from config.operations.health import Fresh
 from plans import executors, standing
 from plans.measures import FOLDER, REGISTRY
 from plans.standing import Standing

@@ -1,17 +1,21 @@
-"""How every log line looks, whoever writes it: Toolgate, Django, uvicorn or a tool; as text for people or as JSON.
+"""The form of every log line, whoever writes it: Toolgate, Django, uvicorn or a tool; as text for people or as JSON.
 
 A line has its words, the ids of what it belongs to (`catalog.core.tracing.about`) and the facts that its writer names
 (`catalog.core.tracing.told`). What was raised is told by its type and where it came from: its message may hold
-arguments. Other `extra` of records is left out for the same reason. No value can end a line or paint a terminal.
+arguments. Other `extra` of records is left out for the same reason, and Django's error pages and mails, with DEBUG on
+too, show no values. No value can end a line or paint a terminal.
 """
 
 import logging
 import traceback
-from collections.abc import Mapping, MutableMapping
+from collections.abc import ItemsView, Mapping, MutableMapping
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any
 
 import structlog
+from django.http import HttpRequest
+from django.views.debug import SafeExceptionReporterFilter
 
 from catalog.core import tracing
 
@@ -34,7 +38,7 @@ def configuration(style: str, level: str) -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": {"()": "config.logs.formatter", "style": style}},
+        "formatters": {"line": {"()": "config.operations.logging.formatter", "style": style}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": "WARNING"},
         "loggers": {
@@ -107,3 +111,19 @@ def _plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+class SaysNoValues(SafeExceptionReporterFilter):
+    """Hides what was sent and what variables held; names stay."""
+
+    def is_active(self, request: HttpRequest | None) -> bool:
+        """Hide, whether DEBUG is on or off."""
+        return True
+
+    def get_post_parameters(self, request: HttpRequest | None) -> dict[str, Any]:
+        """Return the names of the fields that were sent."""
+        return dict.fromkeys(request.POST, self.cleansed_substitute) if request is not None else {}
+
+    def get_traceback_frame_variables(self, request: HttpRequest | None, tb_frame: FrameType) -> ItemsView[str, Any]:
+        """Return the names of the variables."""
+        return dict.fromkeys(tb_frame.f_locals, self.cleansed_substitute).items()

@@ -1,0 +1,1 @@
+"""What operators read of a process: health, metrics, log lines. Changes nothing."""
