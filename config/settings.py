@@ -179,7 +179,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "config.shell.shell",
+                "config.page_frame.shell",
             ]
         },
     }

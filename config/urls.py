@@ -1,12 +1,30 @@
-"""Every URL of the product, mounted from the three layers."""
+"""Every URL of the product, mounted from the three layers: pages, the REST API and its OpenAPI document."""
 
+from csp.constants import SELF, UNSAFE_INLINE
+from csp.decorators import csp_update
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
+from drf_spectacular.renderers import OpenApiJsonRenderer2, OpenApiYamlRenderer
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from config.operations.health import healthz, readyz
 from config.operations.metrics import metrics
 from config.views import SignIn, admin_sign_in, home
+
+# JSON unless YAML is asked for; the page's own style element is the only inline style of the product.
+api_document = SpectacularAPIView.as_view(renderer_classes=[OpenApiJsonRenderer2, OpenApiYamlRenderer])
+api_page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSplitView.as_view(url_name="api-schema"))
+
+api_urlpatterns = [
+    path("approvals/slice/", include("plans.slices_urls")),  # before the requests: it would be the name of one
+    path("", include("catalog.api.urls")),
+    path("", include("approvals.api_urls")),
+    path("", include("plans.api_urls")),
+    path("schema/", api_document, name="api-schema"),
+    path("docs/", api_page, name="api-docs"),
+]
+
 
 handler500 = "config.views.broken"
 
@@ -24,7 +42,7 @@ urlpatterns = [
     path("plans/", include("plans.urls")),
     path("agents/", include("plans.agents.urls")),
     path("sessions/", include("plans.session_urls")),
-    path("api/v1/", include("config.api")),
+    path("api/v1/", include("config.urls")),
     path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),
 ]

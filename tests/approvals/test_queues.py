@@ -22,7 +22,7 @@ from catalog.core.canonical_json import canonical_text
 from catalog.errors import ToolgateError
 from catalog.models import CallRequester
 from catalog.rest.pagination import PageAt
-from config.shell import shell_for
+from config.page_frame import shell_for
 from tests import counts
 from tests.approvals.builders import approval, ask, hand, held_call, make_tool, rejection, set_rule
 from tests.conftest import person
