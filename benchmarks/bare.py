@@ -17,7 +17,7 @@ from benchmarks import chain, fanout
 from benchmarks.ground import prepare
 from catalog.models import Call, Tool, new_call_id
 from catalog.states import CallStatus
-from config.postgresql.base import Left
+from config.db.postgresql.base import Left
 from plans import claims
 from plans.claims import CallEnding, Claimed, Lease
 from plans.dialect import on_sqlite

@@ -9,7 +9,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from catalog.models import Category
-from config.sqlite import base
+from config.db.sqlite import base
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -1,0 +1,1 @@
+"""Django's database backends as Toolgate uses them. Know no table."""

@@ -1,0 +1,1 @@
+"""Django's SQLite backend with a fair lock of writers; see `base`."""
