@@ -33,7 +33,7 @@ WEB_THREADS = 16
 if TOOLGATE_SQLITE_SYNCHRONOUS not in ("FULL", "NORMAL"):
     raise ImproperlyConfigured("TOOLGATE_SQLITE_SYNCHRONOUS must be FULL or NORMAL.")
 if ON_SQLITE:
-    DATABASES["default"]["ENGINE"] = "config.sqlite"
+    DATABASES["default"]["ENGINE"] = "config.db.sqlite"
     Path(DATABASES["default"]["NAME"]).parent.mkdir(parents=True, exist_ok=True)
     # Opening a connection costs more than most requests; threads that serve keep theirs.
     DATABASES["default"]["CONN_MAX_AGE"] = None
@@ -48,7 +48,7 @@ if ON_SQLITE:
         ),
     }
 else:
-    DATABASES["default"]["ENGINE"] = "config.postgresql"
+    DATABASES["default"]["ENGINE"] = "config.db.postgresql"
     # A connection for each thread there can be: of the web, of the executor and as many written off, or back from a
     # wait; the rest are the feed's readers, the previews' and the probes' threads, the ticker, and who renews leases.
     DATABASES["default"]["OPTIONS"] = environment.postgresql_options(

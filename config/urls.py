@@ -42,7 +42,7 @@ urlpatterns = [
     path("plans/", include("plans.urls")),
     path("agents/", include("plans.agents.urls")),
     path("sessions/", include("plans.session_urls")),
-    path("api/v1/", include("config.urls")),
+    path("api/v1/", include(api_urlpatterns)),
     path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),
 ]

@@ -31,7 +31,7 @@ def leave(cursor: CursorWrapper, statement: str, parameters: Sequence[Any]) -> C
     """Execute a statement whose result is not read at once; return the cursor that will have it.
 
     Where the database is another process it goes with the next statement, at the latest with COMMIT
-    (`config.postgresql`), and raises there what it raises.
+    (`config.db.postgresql`), and raises there what it raises.
     """
     if on_sqlite():
         cursor.execute(statement, parameters)

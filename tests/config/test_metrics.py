@@ -152,7 +152,7 @@ measures.call_ended("completed", "safe"); measures.threads(busy=1, idle=3, aside
 ADD_UP = """
 import django; django.setup()
 from prometheus_client import generate_latest
-from config import metrics
+from config.operations import metrics
 metrics.DatabaseCollector.collect = lambda self: []
 print(generate_latest(metrics.exposed()).decode())
 """

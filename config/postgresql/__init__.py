@@ -1,1 +1,0 @@
-"""The PostgreSQL backend: Django's, with statements that are sent together with the next one."""
