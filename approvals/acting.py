@@ -9,8 +9,8 @@ from django.utils.dateparse import parse_datetime
 
 from approvals import decisions, desk, requests
 from approvals.models import ApprovalRequest
-from approvals.verdicts import refused
 from catalog.access.roles import name_of, person_named
+from catalog.errors import field_error
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -55,7 +55,7 @@ def _moment(text: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise refused("until", "invalid", "Choose one of the times in the menu.")
+        raise field_error("until", "invalid", "Choose one of the times in the menu.")
     return moment
 
 
@@ -68,9 +68,9 @@ def _delegate(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
     username = form.get("to", "")
     person = person_named(username) if username else None
     if username and person is None:
-        raise refused("to", "invalid", "There is nobody of this name with an account in use.")
+        raise field_error("to", "invalid", "There is nobody of this name with an account in use.")
     if person is None and by.pk not in {each.by_id for each in request.delegations.all()}:
-        raise refused("to", "required", "Choose who is to answer in your place.")
+        raise field_error("to", "required", "Choose who is to answer in your place.")
     desk.delegate(request, by=by, to=person)
     return f"{name_of(person)} may answer in your place now." if person else "Nobody answers in your place any more."
 

@@ -12,11 +12,11 @@ from approvals import decisions
 from approvals.briefing import Briefing
 from approvals.friction import Given, Matter, see_that_it_counts
 from approvals.models import ApprovalRequest
-from approvals.states import RequestStatus, Verdict
-from approvals.verdicts import EFFECTS, FAIL, UNSET, Decision, below, refused
+from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict
+from approvals.verdicts import UNSET, Decision
 from catalog.access.roles import NotAllowed
 from catalog.core.canonical_json import parse_json
-from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError
+from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError, field_error, nested_errors
 from catalog.text.diff import Change
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Answer:
             _text(form, "comment"),
             form.get("confirmed") == "1",
             hunks,
-            effect if effect in EFFECTS else FAIL,
+            effect if effect in REJECTION_EFFECTS else FAIL,
             _text(form, "response"),
             form.get("response_as") == "json",
             Given(form.get("typed", ""), form.get("since", "")),
@@ -105,14 +105,14 @@ class Answer:
 
     def _response(self) -> Any:
         if not self.response.strip():
-            raise refused("response", "required", "Write the answer that the agent gets in the tool's place.")
+            raise field_error("response", "required", "Write the answer that the agent gets in the tool's place.")
         if not self.as_json:
             return self.response
         try:
             return parse_json(self.response)
         except (MalformedJSON, TooLarge) as error:
             problem = {"path": "", "code": "json", "message": error.message}
-            raise below("response", ParameterError(error.message, {"errors": [problem]})) from None
+            raise nested_errors("response", ParameterError(error.message, {"errors": [problem]})) from None
 
 
 def _text(form: QueryDict, name: str) -> str:

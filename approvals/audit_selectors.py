@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Q, QuerySet
 
-from approvals.models import ApprovalRequest, AuditEntry
-from approvals.selectors import requests_for
+from approvals.models import AuditEntry
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-MOST_TOLD_OF = 1000
-"""Entries that are gone through for who was away: of one who was away for longer, the older ones are not missed."""
+
 SEARCHED = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "details")
 
 
@@ -76,15 +74,6 @@ def entries_in(filters: AuditFilters) -> QuerySet[AuditEntry]:
     for word in filters.q.split():
         entries = entries.filter(_mentions(word))
     return entries.select_related("actor").order_by("-seq")
-
-
-def requests_told_of_since(viewer: "User", number: int) -> QuerySet[ApprovalRequest]:
-    """Return the requests that the viewer may see and that the newest entries above `number` tell of."""
-    newest = AuditEntry.objects.filter(seq__gt=number).order_by("-seq")
-    told_of = set(newest.values_list("object_ref", flat=True)[:MOST_TOLD_OF])
-    # Of a request in another's place only the new one is told; it says of the old one that it is over.
-    replaced = ApprovalRequest.objects.filter(superseded_by__public_id__in=told_of).values_list("public_id", flat=True)
-    return requests_for(viewer).filter(public_id__in=told_of.union(replaced))
 
 
 def _mentions(word: str) -> Q:

@@ -17,11 +17,11 @@ from approvals.friction import needs_a_closer_look
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.selectors import requests_for
 from approvals.states import RequestStatus, Verdict
-from approvals.verdicts import Decision, refused
+from approvals.verdicts import Decision
 from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import Reversibility
-from catalog.errors import Conflict, ParameterError, RestoredDatabase, ToolgateError
+from catalog.errors import Conflict, ParameterError, RestoredDatabase, ToolgateError, field_error
 from catalog.models import ToolVersion
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def decide_many(
     waiting = [request for request in held.values() if request.status == RequestStatus.PENDING]
     why_not = obstacle(waiting, by, verdict)
     if why_not is not None:
-        raise refused("items", "not_together", why_not)
+        raise field_error("items", "not_together", why_not)
 
     def answer(item: Item) -> ApprovalRequest:
         return decide(held[item.id], by=by, decision=Decision(verdict, item.seen_digest, comment, channel))
@@ -119,10 +119,10 @@ def _held(by: "User", items: Sequence[Item]) -> dict[str, ApprovalRequest]:
     """Return the requests that the items name and the person may see. Raises ParameterError for what is no batch."""
     ids = [item.id for item in items]
     if not 1 <= len(ids) <= MOST_ITEMS:
-        raise refused("items", "too_many" if ids else "required", f"Name 1 to {MOST_ITEMS} requests.")
+        raise field_error("items", "too_many" if ids else "required", f"Name 1 to {MOST_ITEMS} requests.")
     if len(set(ids)) < len(ids):
         twice = next(public_id for public_id in ids if ids.count(public_id) > 1)
-        raise refused("items", "duplicate", f"{twice} is named twice; name each request once.")
+        raise field_error("items", "duplicate", f"{twice} is named twice; name each request once.")
     found = requests_for(by).filter(public_id__in=ids)
     asked = found.select_related("call__requested_by").prefetch_related("call__requesters")
     # A tool or a rule, which many of them share, is read once for all.

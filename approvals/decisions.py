@@ -14,10 +14,10 @@ from approvals.expiry import expire_if_due, window_end
 from approvals.friction import see_that_the_session_is_fresh
 from approvals.models import ApprovalRequest, Comment, Review, Round
 from approvals.outcomes import Refusal
-from approvals.requests import locked
+from approvals.requests import check_text, locked
 from approvals.selectors import counted_approvals, current_round, last_review, status_sentence
 from approvals.states import APPLYING, UNDOABLE, RequestStatus, Verdict
-from approvals.verdicts import UNSET, Decision, check_text, judge_comment, judge_response, whole, without_secrets
+from approvals.verdicts import UNSET, Decision, judge_comment, judge_response, whole, without_secrets
 from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed, name_of
 from catalog.core import clock

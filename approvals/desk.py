@@ -14,16 +14,15 @@ from approvals.eligibility import decided_for, may_decide, who_may
 from approvals.expiry import expire_if_due
 from approvals.models import ApprovalRequest, Comment, Delegation, Snooze
 from approvals.policy import rule_for
-from approvals.requests import locked
+from approvals.requests import check_text, locked
 from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
-from approvals.verdicts import check_text, refused
 from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed, agent_token_of, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import retried
-from catalog.errors import Conflict
+from catalog.errors import Conflict, field_error
 from catalog.secrets.placeholders import scrub_words
 from catalog.signals import announce, record
 from catalog.ui.labels import say_left
@@ -139,7 +138,7 @@ def snooze(request: ApprovalRequest, *, by: "User", until: datetime) -> Approval
     _see_that_time_is_left(request)
     now = clock.now()
     if not now < until <= request.expires_at:
-        raise refused(
+        raise field_error(
             "until", "invalid", f"Name a time from now until the request expires, at {time_text(request.expires_at)}."
         )
     return _snooze(request, by, until)
@@ -191,7 +190,7 @@ def _see_that_it_helps(current: ApprovalRequest, to: "User") -> None:
     """Raise ParameterError when this person may not decide it: a delegation hands on work, never a right."""
     if may_decide(current, to) is not None:
         may = who_may(rule_for(current))
-        raise refused("to", "invalid", f"{name_of(to)} may not decide this request. {may} Name someone who may.")
+        raise field_error("to", "invalid", f"{name_of(to)} may not decide this request. {may} Name someone who may.")
 
 
 @retried
@@ -230,7 +229,7 @@ def _comment(request: ApprovalRequest, by: "User", text: str) -> Comment:
 
 def _check_text(text: str) -> None:
     if not text.strip():
-        raise refused("text", "required", "Say something, or send nothing.")
+        raise field_error("text", "required", "Say something, or send nothing.")
     check_text(text, "text")
 
 

@@ -11,17 +11,7 @@ from approvals.batch import MOST_ITEMS, SNOOZE, VERDICTS, ItemResult
 from approvals.models import ApprovalRequest
 from approvals.states import Verdict
 from catalog.core import clock
-from catalog.rest.serializers import MAX_ID, Choice, StrictSerializer, Text
-
-
-class MomentField(serializers.DateTimeField):
-    """A moment as a text."""
-
-    def to_internal_value(self, value: object) -> Any:
-        """Take texts only."""
-        if not isinstance(value, str):
-            self.fail("invalid", format="2026-11-21T22:00:00Z")
-        return super().to_internal_value(value)
+from catalog.rest.serializers import MAX_ID, Choice, MomentField, StrictSerializer, Text
 
 
 class SnoozeBody(StrictSerializer):

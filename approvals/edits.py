@@ -20,7 +20,6 @@ from approvals.models import ApprovalRequest, Round
 from approvals.policy import Rule, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
-from approvals.verdicts import refused
 from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.calls.vault import Place
@@ -28,7 +27,7 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.tool import Tool
 from catalog.dispatch import pipeline
-from catalog.errors import Conflict, ParameterError, ToolError
+from catalog.errors import Conflict, ParameterError, ToolError, field_error
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
@@ -137,7 +136,7 @@ def narrowing_of(request: ApprovalRequest, hunks: Collection[int]) -> Edit | Non
     round_ = current_round(request)
     part = part_of(round_, request.call.tool_name)
     if part is None:
-        raise refused("hunks", "not_divisible", "This change is accepted or rejected as a whole; leave hunks out.")
+        raise field_error("hunks", "not_divisible", "This change is accepted or rejected as a whole; leave hunks out.")
     accepted = _accepted(part, hunks)
     if len(accepted) == part.total:
         return None
@@ -165,7 +164,7 @@ def _accepted(part: Part, hunks: Collection[int]) -> list[int]:
     if unknown:
         listed = ", ".join(map(str, unknown[:5]))
         message = f"This change has the hunks 0 to {total - 1}; there is no {listed}."
-        raise refused("hunks", "unknown_hunk", message)
+        raise field_error("hunks", "unknown_hunk", message)
     return accepted
 
 

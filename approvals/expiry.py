@@ -17,8 +17,7 @@ from approvals.policy import rule_of
 from approvals.reminding import first_reminder
 from approvals.requests import lapse, locked
 from approvals.selectors import request_for
-from approvals.states import APPLYING, OPEN, RequestStatus
-from approvals.verdicts import EFFECTS, FAIL
+from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import do_each, retried, try_move
@@ -105,7 +104,7 @@ def _lapse(request: ApprovalRequest, now: datetime) -> bool:
 def _effect_of(request: ApprovalRequest) -> str:
     """Return what the rule lets become of a step that nobody answered about; one that was escalated fails."""
     outcome = request.policy_revision.on_expiry
-    return outcome if outcome in EFFECTS else FAIL
+    return outcome if outcome in REJECTION_EFFECTS else FAIL
 
 
 def _escalate(request: ApprovalRequest, now: datetime) -> bool:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from django.core import signing
 
 from approvals.models import ApprovalRequest
-from approvals.verdicts import refused
 from catalog.access.roles import acts_in_session, signed_in_at
 from catalog.core import clock
-from catalog.errors import ParameterError
+from catalog.errors import ParameterError, field_error
 from catalog.ui.labels import say_span
 
 if TYPE_CHECKING:
@@ -96,9 +95,11 @@ def see_that_it_counts(request: ApprovalRequest, viewer: "User", matter: Matter,
     if asked.needs_sign_in:
         raise _stale(matter.terms)
     if asked.wait_seconds:
-        raise refused("review", "too_soon", f"Look at it for {asked.wait_seconds} s more: the policy asks for that.")
+        raise field_error(
+            "review", "too_soon", f"Look at it for {asked.wait_seconds} s more: the policy asks for that."
+        )
     if given.typed.strip() != asked.target:
-        raise refused("typed", "mismatch", f"Type {asked.target} to approve: that is what the call is about.")
+        raise field_error("typed", "mismatch", f"Type {asked.target} to approve: that is what the call is about.")
 
 
 def see_that_the_session_is_fresh(terms: Terms, by: "User") -> None:
@@ -110,7 +111,7 @@ def see_that_the_session_is_fresh(terms: Terms, by: "User") -> None:
 def _stale(terms: Terms) -> ParameterError:
     span = say_span(terms.fresh_sign_in_seconds)
     words = f"Approving this takes a sign-in of the last {span}. Sign in again, then approve."
-    return refused("sign_in", "stale", words)
+    return field_error("sign_in", "stale", words)
 
 
 def _is_stale(terms: Terms, viewer: "User") -> bool:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Prefetch, QuerySet
 
-from approvals.grant_rows import in_words
+from approvals.grant_rows import conditions_for, in_words
 from approvals.grants import Standing, grants_for, may_revoke, standing_of
 from approvals.models import Grant, GrantUse
-from approvals.private import conditions_for
 from catalog.access.roles import name_of
 
 if TYPE_CHECKING:

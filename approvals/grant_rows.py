@@ -6,13 +6,19 @@ says that any value will do.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from approvals.errors import GrantRefused
+from approvals.models import ApprovalRequest, Grant
 from approvals.predicates import check_rows, compile_rows, sentence_of
-from catalog.calls.privacy import is_mask
+from approvals.private import hidden_from
+from catalog.calls.privacy import Hidden, is_mask, mask, sees_private
 from catalog.core.canonical_json import canonical_text
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
 
 Path = tuple[str, ...]
 MOST_DECODED = 5
@@ -100,3 +106,24 @@ def _inside(value: Any) -> list[tuple[str, Any]] | None:
     if isinstance(value, list) and value:
         return [(str(place), each) for place, each in enumerate(value)]
     return None
+
+
+def conditions_for(viewer: "User", grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
+    """Return the rows of these grants by their keys, as the viewer may see them: they repeat a call's arguments.
+
+    Of one that was made freely nobody can say whose data its rows hold: only who sees private data sees their values.
+    """
+    rows = {grant.pk: (grant.created_from, list(grant.conditions)) for grant in grants}
+    hidden = dict(hidden_from(viewer, [source for source, _ in rows.values() if source is not None]))
+    free = None if sees_private(viewer) else Hidden(everything=True)
+
+    def shown(source: ApprovalRequest | None, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        mask_of = hidden.get(source.call_id) if source is not None else free
+        return [_mask_row(row, mask_of) for row in of] if mask_of is not None else of
+
+    return {pk: shown(source, of) for pk, (source, of) in rows.items()}
+
+
+def _mask_row(row: dict[str, Any], hidden: Hidden) -> dict[str, Any]:
+    is_private = hidden.everything or row["path"].partition(".")[0] in hidden.names
+    return row | {"value": mask(row["value"])} if is_private and "value" in row else row

@@ -10,17 +10,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals import grants
-from approvals.desk_serializers import MomentField
 from approvals.errors import GrantRefused
-from approvals.grant_rows import in_words
+from approvals.grant_rows import conditions_for, in_words
 from approvals.grants import Terms, grants_for, standing_of
 from approvals.models import ApprovalRequest, Grant
-from approvals.private import conditions_for
 from approvals.selectors import request_for
 from catalog.access.roles import ADMINISTRATOR, has_role
 from catalog.rest.idempotency import answer_once
 from catalog.rest.pagination import page_of, page_schema, paged
-from catalog.rest.serializers import MAX_ID, Choice, PageQuery, StrictSerializer, Text, Whole
+from catalog.rest.serializers import MAX_ID, Choice, MomentField, PageQuery, StrictSerializer, Text, Whole
 from catalog.rest.views import Endpoint
 
 STATUSES = ("active", "used_up", "expired", "revoked", "ended")

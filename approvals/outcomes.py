@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from approvals.models import ApprovalRequest, Review
-from approvals.verdicts import FAIL
+from approvals.states import FAIL
 from catalog.access.roles import name_of
 from catalog.core.transactions import try_move
 from catalog.dispatch.pipeline import answer_response

@@ -8,13 +8,22 @@ from rest_framework import serializers
 from approvals.addresses import MOST_LETTERS
 from approvals.back_test import MAX_DAYS
 from approvals.conditions import MAX_ROWS
-from approvals.desk_serializers import MomentField
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import MAX_NOTIFY, shown_of
 from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS
 from approvals.quorum import MAX_STAGES
 from catalog.inventory.selectors import LEVELS
-from catalog.rest.serializers import MAX_ID, Choice, Flag, JsonObject, PageQuery, StrictSerializer, Text, Whole
+from catalog.rest.serializers import (
+    MAX_ID,
+    Choice,
+    Flag,
+    JsonObject,
+    MomentField,
+    PageQuery,
+    StrictSerializer,
+    Text,
+    Whole,
+)
 
 MAX_ORDER = 1_000_000
 EFFECTS = PolicyRevision.Effect.values

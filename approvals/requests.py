@@ -22,13 +22,12 @@ from approvals.policy import Rule, rule_of
 from approvals.reminding import first_reminder
 from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
-from approvals.verdicts import check_text
 from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import move, retried, try_move
-from catalog.errors import Conflict
+from catalog.errors import Conflict, field_error
 from catalog.models import Call
 from catalog.results import Preview
 from catalog.secrets.placeholders import scrub_words
@@ -37,6 +36,28 @@ from catalog.states import CallStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+
+MAX_COMMENT = 4000
+
+
+def check_text(comment: str, field: str = "comment") -> None:
+    """Refuse a comment that is too long or cannot be stored; `field` is where it stands in what was sent."""
+    if len(comment) > MAX_COMMENT:
+        message = f"A comment has at most {MAX_COMMENT:,} characters; this one has {len(comment):,}."
+        raise field_error(field, "too_long", message)
+    if "\x00" in comment or not _is_encodable(comment):
+        message = "The comment holds characters that cannot be stored; send plain text."
+        raise field_error(field, "invalid", message)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
 
 CHANGED = "changed:"
 """Leads the kind of error of a call whose request came to nothing because something changed; then follows what."""

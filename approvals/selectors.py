@@ -4,7 +4,17 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from approvals.models import ApprovalRequest, Comment, Delegation, Instance, PolicyRevision, Review, Round, Snooze
+from approvals.models import (
+    ApprovalRequest,
+    AuditEntry,
+    Comment,
+    Delegation,
+    Instance,
+    PolicyRevision,
+    Review,
+    Round,
+    Snooze,
+)
 from approvals.states import REVIEWED, RequestStatus, Verdict
 from catalog.access.roles import agent_token_of, name_of, sees_all
 from catalog.core import clock
@@ -13,6 +23,7 @@ from catalog.ui.labels import say_ago
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 NOT_ASKED_YET = Q(is_early=True, ready_at=None, decided_at=None)
 """Of a request that was asked before its step is ready: it is in no list and no count until then."""
@@ -167,3 +178,16 @@ _ENDS: dict[str, str] = {
     RequestStatus.SUPERSEDED: "This request was replaced by a newer one.",
     RequestStatus.INVALIDATED: "This request is no longer valid: what was asked for has changed.",
 }
+
+
+MOST_TOLD_OF = 1000
+"""Entries that are gone through for who was away: of one who was away for longer, the older ones are not missed."""
+
+
+def requests_told_of_since(viewer: "User", number: int) -> QuerySet[ApprovalRequest]:
+    """Return the requests that the viewer may see and that the newest entries above `number` tell of."""
+    newest = AuditEntry.objects.filter(seq__gt=number).order_by("-seq")
+    told_of = set(newest.values_list("object_ref", flat=True)[:MOST_TOLD_OF])
+    # Of a request in another's place only the new one is told; it says of the old one that it is over.
+    replaced = ApprovalRequest.objects.filter(superseded_by__public_id__in=told_of).values_list("public_id", flat=True)
+    return requests_for(viewer).filter(public_id__in=told_of.union(replaced))

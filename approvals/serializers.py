@@ -14,8 +14,7 @@ from approvals.models import ApprovalRequest, PolicyRevision, Round
 from approvals.precedent import precedents_for
 from approvals.private import mask_preview
 from approvals.selectors import current_round
-from approvals.states import RequestStatus, Verdict
-from approvals.verdicts import EFFECTS, FAIL
+from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict
 from catalog.access.roles import name_of, sees_all
 from catalog.calls.privacy import WORDS, Hidden
 from catalog.rest.serializers import MAX_ID, BlankIsNull, Choice, JsonObject, PageQuery, StrictSerializer, Text, Whole
@@ -49,7 +48,9 @@ class ReviewBody(StrictSerializer):
     response = serializers.JSONField(
         required=False, allow_null=True, help_text="The answer in the tool's place; goes with the verdict respond."
     )
-    effect = Choice(choices=EFFECTS, required=False, default=FAIL, help_text="What a rejection does to the plan.")
+    effect = Choice(
+        choices=REJECTION_EFFECTS, required=False, default=FAIL, help_text="What a rejection does to the plan."
+    )
 
 
 class RemarkBody(StrictSerializer):

@@ -11,6 +11,11 @@ pending ──► approved ──► consumed
 
 from django.db import models
 
+FAIL, SKIP, CANCEL_PLAN = "fail", "skip", "cancel_plan"
+
+
+REJECTION_EFFECTS = (FAIL, SKIP, CANCEL_PLAN)
+
 
 class RequestStatus(models.TextChoices):
     """Where one approval request stands."""

@@ -6,19 +6,17 @@ from enum import Enum
 from typing import Any, Literal
 
 from approvals.models import ApprovalRequest
-from approvals.states import Verdict
+from approvals.requests import check_text
+from approvals.states import FAIL, REJECTION_EFFECTS, Verdict
 from catalog.calls import vault
 from catalog.core.canonical_json import size_of
 from catalog.definitions.levels import Reversibility
-from catalog.errors import ParameterError
+from catalog.errors import ParameterError, field_error, nested_errors
 from catalog.schemas import Problem, compile_schema, plain_json, refuse
 from catalog.secrets.placeholders import scrub_words, shown_text
 
-MAX_COMMENT = 4000
 MAX_RESPONSE = 256 * 1024
 """Bytes of an answer given in the tool's place: as many as its arguments may have."""
-FAIL, SKIP, CANCEL_PLAN = "fail", "skip", "cancel_plan"
-EFFECTS = (FAIL, SKIP, CANCEL_PLAN)
 
 
 class Unset(Enum):
@@ -66,20 +64,20 @@ def _check_parts(decision: Decision) -> None:
     """Refuse what belongs to another verdict, rather than leave it out unseen."""
     verdict = decision.verdict
     if decision.hunks is not None and verdict != Verdict.APPROVE:
-        raise refused(
+        raise field_error(
             "hunks", "invalid", "Hunks are for approving; a rejection is of the whole change. Leave them out."
         )
     if decision.arguments is not None and (verdict != Verdict.APPROVE or decision.hunks is not None):
         why = "Changed arguments go with the verdict approve, and not with hunks."
-        raise refused("arguments", "invalid", f"{why} Leave one of them out.")
+        raise field_error("arguments", "invalid", f"{why} Leave one of them out.")
     if decision.response is not UNSET and verdict != Verdict.RESPOND:
-        raise refused("response", "invalid", "A response goes with the verdict respond. Leave it out.")
+        raise field_error("response", "invalid", "A response goes with the verdict respond. Leave it out.")
     if decision.response is UNSET and verdict == Verdict.RESPOND:
-        raise refused("response", "required", "Give the answer that the agent gets in the tool's place.")
-    if decision.effect not in EFFECTS:
-        raise refused("effect", "invalid_choice", f"This must be one of {', '.join(EFFECTS)}.")
+        raise field_error("response", "required", "Give the answer that the agent gets in the tool's place.")
+    if decision.effect not in REJECTION_EFFECTS:
+        raise field_error("effect", "invalid_choice", f"This must be one of {', '.join(REJECTION_EFFECTS)}.")
     if decision.effect != FAIL and verdict != Verdict.REJECT:
-        raise refused("effect", "invalid", "Only a rejection says what becomes of the plan. Leave the effect out.")
+        raise field_error("effect", "invalid", "Only a rejection says what becomes of the plan. Leave the effect out.")
 
 
 def judge_comment(request: ApprovalRequest, decision: Decision) -> None:
@@ -88,19 +86,11 @@ def judge_comment(request: ApprovalRequest, decision: Decision) -> None:
         return
     verdict = decision.verdict
     if verdict == Verdict.REQUEST_CHANGES:
-        raise refused("comment", "required", "Say what is to be changed: whoever asked has nothing else to go by.")
+        raise field_error("comment", "required", "Say what is to be changed: whoever asked has nothing else to go by.")
     if verdict == Verdict.REJECT and needs_reason(request):
-        raise refused("comment", "required", "Say why you reject this: the agent and the audit log need the reason.")
-
-
-def check_text(comment: str, field: str = "comment") -> None:
-    """Refuse a comment that is too long or cannot be stored; `field` is where it stands in what was sent."""
-    if len(comment) > MAX_COMMENT:
-        message = f"A comment has at most {MAX_COMMENT:,} characters; this one has {len(comment):,}."
-        raise refused(field, "too_long", message)
-    if "\x00" in comment or not _is_encodable(comment):
-        message = "The comment holds characters that cannot be stored; send plain text."
-        raise refused(field, "invalid", message)
+        raise field_error(
+            "comment", "required", "Say why you reject this: the agent and the audit log need the reason."
+        )
 
 
 def needs_reason(request: ApprovalRequest) -> bool:
@@ -120,32 +110,9 @@ def judge_response(request: ApprovalRequest, response: Any) -> None:
         if schema is not None:
             refuse(compile_schema(schema).problems(value))
     except ParameterError as error:
-        raise below("response", error) from None
+        raise nested_errors("response", error) from None
 
 
 def without_secrets(response: Any) -> str:
     """Return a response as it is stored: JSON, known shapes of secrets cut out for good; empty where there is none."""
     return "" if response is UNSET else shown_text(vault.sealed(None, response).text)
-
-
-def below(name: str, error: ParameterError) -> ParameterError:
-    """Return an error about a value as one about the field of the body that holds the value."""
-    problems = [
-        {**each, "path": f"{name}.{each['path']}" if each["path"] else name}
-        for each in (error.details or {}).get("errors", ())
-    ]
-    first = str(problems[0]["path"]) if problems else name
-    return ParameterError(error.message, {"field": first, "errors": problems})
-
-
-def refused(field: str, code: str, message: str) -> ParameterError:
-    """Return the error for one field of an answer."""
-    return ParameterError(message, {"field": field, "errors": [{"path": field, "code": code, "message": message}]})
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

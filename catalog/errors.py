@@ -303,3 +303,18 @@ class TypeSignatureError(ToolDefinitionError):
         self.line = line
         self.column = column
         self.expected = list(expected)
+
+
+def nested_errors(name: str, error: ParameterError) -> ParameterError:
+    """Return an error about a value as one about the field of the body that holds the value."""
+    problems = [
+        {**each, "path": f"{name}.{each['path']}" if each["path"] else name}
+        for each in (error.details or {}).get("errors", ())
+    ]
+    first = str(problems[0]["path"]) if problems else name
+    return ParameterError(error.message, {"field": first, "errors": problems})
+
+
+def field_error(field: str, code: str, message: str) -> ParameterError:
+    """Return the error for one field of an answer."""
+    return ParameterError(message, {"field": field, "errors": [{"path": field, "code": code, "message": message}]})

@@ -252,7 +252,7 @@ SPECTACULAR_SETTINGS = {
         "Verdict": "approvals.states.Verdict.values",
         "OutcomeVerdict": "plans.serializers.OUTCOMES",
         "PolicyEffect": "approvals.policies_serializers.EFFECTS",
-        "RejectionEffect": "approvals.verdicts.EFFECTS",
+        "RejectionEffect": "approvals.states.REJECTION_EFFECTS",
     },
 }
 

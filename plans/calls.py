@@ -12,12 +12,11 @@ from approvals.caps import look_for_room, take_room
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from approvals.policy import Rule
-from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin, unwritable
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.dispatch import pipeline
-from catalog.errors import Conflict
+from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, Call
 from catalog.results import Preview
 from catalog.secrets.placeholders import scrub_words
@@ -91,9 +90,11 @@ def replaced_call(public_id: str, tool: str, by: Requester) -> Call:
     own = Q(token=by.token) if is_agent else Q(requested_by=by.user)
     old = Call.objects.filter(own, public_id=public_id).first()
     if old is None:
-        raise refused("replaces", "unknown_call", "You have made no call with this id.")
+        raise field_error("replaces", "unknown_call", "You have made no call with this id.")
     if old.tool_name != tool:
-        raise refused("replaces", "other_tool", f"That was a call of {old.tool_name}; replace it by one of that tool.")
+        raise field_error(
+            "replaces", "other_tool", f"That was a call of {old.tool_name}; replace it by one of that tool."
+        )
     if old.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
         raise Conflict("That call has not failed, so nothing can take its place. Withdraw it first if it waits.")
     if Call.objects.filter(replaces=old).exists():

@@ -17,8 +17,7 @@ from approvals.errors import Drift
 from approvals.outcomes import SENT_BACK
 from approvals.requests import ASKED_AGAIN, CHANGED
 from approvals.selectors import last_review
-from approvals.states import OPEN, RequestStatus
-from approvals.verdicts import FAIL
+from approvals.states import FAIL, OPEN, RequestStatus
 from catalog.calls import vault
 from catalog.core.canonical_json import canonical_text
 from catalog.models import Call

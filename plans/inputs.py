@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from approvals.outcomes import SENT_BACK
-from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.core.transactions import retried
-from catalog.errors import Conflict
+from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, Call
 from catalog.secrets.placeholders import Sealed
 from plans import carriers, starting
@@ -88,10 +87,12 @@ def give_input(
     step = _the_one(plan, step_id, lambda each: waits_for_answer(each) or is_sent_back(each))
     if waits_for_answer(step):
         if arguments is not None:
-            raise refused("arguments", "not_wanted", "This step asks a question: answer it with text.")
+            raise field_error("arguments", "not_wanted", "This step asks a question: answer it with text.")
         answer(plan, step, text, by=by)
     elif arguments is None:
-        raise refused("arguments", "required", "Reviewers wanted the call changed: give it the arguments to run with.")
+        raise field_error(
+            "arguments", "required", "Reviewers wanted the call changed: give it the arguments to run with."
+        )
     else:
         give_arguments(plan, step.step_id, arguments, by=by)
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog.access.roles import name_of
 from catalog.core.transactions import retried
 from catalog.dispatch.serialization import clean
-from catalog.errors import Conflict, ParameterError
+from catalog.errors import Conflict, ParameterError, field_error
 from catalog.secrets.placeholders import scrub_words
 from plans import carriers, claims, model_texts, references
 from plans.askers import ask_for_what_follows
@@ -62,11 +61,13 @@ def answer(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
 def _checked(text: str) -> str:
     said = text.replace("\r\n", "\n").strip()
     if not said:
-        raise refused("text", "required", "Write an answer.")
+        raise field_error("text", "required", "Write an answer.")
     if len(said) > MAX_ANSWER:
-        raise refused("text", "too_long", f"This has {len(said):,} characters; an answer has at most {MAX_ANSWER:,}.")
+        raise field_error(
+            "text", "too_long", f"This has {len(said):,} characters; an answer has at most {MAX_ANSWER:,}."
+        )
     if "\0" in said:
-        raise refused("text", "invalid", "This holds the NUL character, which no answer may.")
+        raise field_error("text", "invalid", "This holds the NUL character, which no answer may.")
     return scrub_words(said)
 
 

@@ -15,14 +15,13 @@ from typing import Any
 from django.db.models import Case, DateTimeField, F, Value, When
 from django.db.models.functions import Coalesce
 
-from approvals.verdicts import refused
 from approvals.witness import refuse_to_begin
 from catalog import signals
 from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import move, retried, try_move
-from catalog.errors import Conflict, ParameterError
+from catalog.errors import Conflict, ParameterError, field_error
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import Sealed, shown_text
 from plans import carriers, finishing, references, starting
@@ -88,7 +87,7 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
     if step_id is None:
         numbers = list(plan.steps.filter(status=StepStatus.FAILED, parent=None).values_list("step_id", flat=True)[:2])
         if len(numbers) > 1:
-            raise refused("step_id", "required", "Several steps have failed: name the one that gets the arguments.")
+            raise field_error("step_id", "required", "Several steps have failed: name the one that gets the arguments.")
         if not numbers:
             raise Conflict("No step of this plan has failed.")
         step_id = numbers[0]
@@ -99,7 +98,7 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
     _from_step(plan, step_id)
     step = plan.steps.select_related("call__version", "plan").get(step_id=step_id)
     if not step.tool:
-        raise refused("arguments", "not_wanted", f"Step {step_id} calls no tool: retry it without arguments.")
+        raise field_error("arguments", "not_wanted", f"Step {step_id} calls no tool: retry it without arguments.")
     return step
 
 

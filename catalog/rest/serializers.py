@@ -158,3 +158,13 @@ class StrictJSONParser(BaseParser):
         if announced > MAX_BYTES:
             raise TooLarge("The request body", size=announced, limit=MAX_BYTES)
         return parse_json(stream.read(MAX_BYTES + 1))
+
+
+class MomentField(serializers.DateTimeField):
+    """A moment as a text."""
+
+    def to_internal_value(self, value: object) -> Any:
+        """Take texts only."""
+        if not isinstance(value, str):
+            self.fail("invalid", format="2026-11-21T22:00:00Z")
+        return super().to_internal_value(value)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from approvals.audit import Line, append
-from approvals.audit_selectors import AuditFilters, entries_for, requests_told_of_since
+from approvals.audit_selectors import AuditFilters, entries_for
 from approvals.desk import comment
 from approvals.requests import supersede
-from approvals.selectors import request_for
+from approvals.selectors import request_for, requests_told_of_since
 from catalog.access.roles import NotAllowed, act_through
 from catalog.core import clock
 from catalog.models import ApiToken

@@ -12,8 +12,8 @@ from approvals.desk import CLAIM_SECONDS, MOST_EXTENSIONS, claim, comment, deleg
 from approvals.eligibility import decided_for, may_decide
 from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry, Comment, Delegation, Snooze
+from approvals.requests import MAX_COMMENT
 from approvals.selectors import request_for
-from approvals.verdicts import MAX_COMMENT
 from catalog.access.roles import NotAllowed, act_through, name_of
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
