@@ -18,12 +18,12 @@ from approvals.eligibility import is_input_author, may_answer, may_decide, why_o
 from approvals.friction import Friction, Given, Matter, Terms, friction_of
 from approvals.models import ApprovalRequest, Review
 from approvals.policy import Rule, rule_for
+from approvals.policy_language.sentences import after_expiry
 from approvals.precedent import precedents_for
 from approvals.private import hidden_from
 from approvals.results import CallResult, result_of
 from approvals.revealing import SecretField, may_reveal, secret_fields
 from approvals.selectors import answered_by, current_round, last_review, status_sentence
-from approvals.sentences import after_expiry
 from approvals.timeline import Moment, Standing, standing_of, timeline_of
 from approvals.twins import twins_of
 from catalog.access.roles import name_of, sees_all

@@ -6,10 +6,10 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from approvals.hours import Hours, read_hours
 from approvals.models import PolicyRevision
-from approvals.predicates import Predicate, compile_rows, sentence_of
-from approvals.sentences import requester_in_words
+from approvals.policy_language.conditions import Predicate, compile_rows, sentence_of
+from approvals.policy_language.hours import Hours, read_hours
+from approvals.policy_language.sentences import requester_in_words
 from catalog.calls import vault
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel

@@ -14,8 +14,8 @@ from django.db.models import QuerySet
 from approvals import gate
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import shown_of
+from approvals.policy_language.stages import people_in_words, stages_of
 from approvals.policy_terms import COLUMNS, check_name, columns_of, taken_name
-from approvals.quorum import people_in_words, stages_of
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, sees_all
 from catalog.core import clock
 from catalog.core.transactions import retried

@@ -7,11 +7,11 @@ from rest_framework import serializers
 
 from approvals.addresses import MOST_LETTERS
 from approvals.back_test import MAX_DAYS
-from approvals.conditions import MAX_ROWS
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import MAX_NOTIFY, shown_of
+from approvals.policy_language.conditions import MAX_ROWS
+from approvals.policy_language.stages import MAX_STAGES
 from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS
-from approvals.quorum import MAX_STAGES
 from catalog.inventory.selectors import LEVELS
 from catalog.rest.serializers import (
     MAX_ID,

@@ -15,8 +15,8 @@ from django.db.models import F
 
 from approvals.matching import Match, match_of
 from approvals.models import ApprovalRequest, PolicyRevision
-from approvals.predicates import compile_rows
-from approvals.quorum import Stage, stages_of
+from approvals.policy_language.conditions import compile_rows
+from approvals.policy_language.stages import Stage, stages_of
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold, Verdict
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from django.http import QueryDict
 
-from approvals.conditions import MAX_ROWS, OPERATORS
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import shown_of
+from approvals.policy_language.conditions import MAX_ROWS, OPERATORS
+from approvals.policy_language.stages import MAX_STAGES
 from approvals.policy_terms import columns_of
-from approvals.quorum import MAX_STAGES
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import MalformedJSON, ParameterError
 

@@ -15,8 +15,8 @@ from approvals import policies
 from approvals.back_test import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of, policy_in
+from approvals.policy_language.sentences import frictions_of, sentence_of
 from approvals.policy_warnings import levels_of, warnings_about
-from approvals.sentences import frictions_of, sentence_of
 from approvals.simulator import RefusedArguments, Simulation, simulate
 from catalog.access.roles import NotAllowed, sees_all
 from catalog.core.canonical_json import parse_json

@@ -11,12 +11,12 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 
-from approvals.conditions import check_rows
-from approvals.hours import read_hours
 from approvals.models import PolicyRevision
 from approvals.policy import GROUP
 from approvals.policy_addresses import keep_addresses
-from approvals.quorum import MAX_COUNT, MAX_STAGES
+from approvals.policy_language.conditions import check_rows
+from approvals.policy_language.hours import read_hours
+from approvals.policy_language.stages import MAX_COUNT, MAX_STAGES
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import ParameterError
 from catalog.models import Source

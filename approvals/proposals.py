@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q
 
-from approvals.conditions import MAX_ROWS
 from approvals.grant_rows import Path, check_grant_rows, covers, leads_out, leaf_at, leaves
 from approvals.grants import by_scope, scopes_of
 from approvals.models import ApprovalRequest, Grant
+from approvals.policy_language.conditions import MAX_ROWS
 from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from approvals.sentences import sentence_of
+from approvals.policy_language.sentences import sentence_of
 from catalog.models import new_public_id
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from approvals import policies
 from approvals.gate import gate
-from approvals.hours import read_hours
 from approvals.models import Policy, PolicyRevision
 from approvals.policy import rule_of, rulebook
+from approvals.policy_language.hours import read_hours
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.conditions import MAX_ROWS, OPERATORS
-from approvals.predicates import check_rows, compile_rows
+from approvals.policy_language.conditions import MAX_ROWS, OPERATORS, check_rows, compile_rows
 from catalog.errors import ParameterError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

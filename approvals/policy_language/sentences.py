@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from django.conf import settings
 
-from approvals.predicates import compile_rows
-from approvals.quorum import people_in_words, stages_of
+from approvals.policy_language.conditions import compile_rows
+from approvals.policy_language.stages import people_in_words, stages_of
 from catalog.ui.labels import say_span
 
 MOST_OF_MESSAGE = 120
