@@ -19,8 +19,8 @@ from django.core.mail import EmailMessage, get_connection
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from approvals import chats, webhooks
-from approvals.addresses import CHAT, MAIL, WEBHOOK, Address, decrypted
+from approvals.messaging import senders
+from approvals.messaging.addresses import CHAT, MAIL, WEBHOOK, Address, decrypted
 from approvals.models import Delivery
 from approvals.notices import Notice, notice_of
 from approvals.notify import is_still_due
@@ -167,11 +167,11 @@ def _code(error: smtplib.SMTPSenderRefused | smtplib.SMTPRecipientsRefused) -> i
 
 def _webhook(address: Address, notice: Notice, delivery: Delivery) -> None:
     identity = f"{delivery.event_key}:{delivery.address_key[:16]}"
-    webhooks.post(address.text, "notification", notice.document(), identity=identity)
+    senders.post_webhook(address.text, "notification", notice.document(), identity=identity)
 
 
 def _chat(address: Address, notice: Notice, delivery: Delivery) -> None:
-    chats.send(address.text, notice.subject, notice.body)
+    senders.send_chat(address.text, notice.subject, notice.body)
 
 
 SENDERS: Mapping[str, Callable[[Address, Notice, Delivery], None]] = {MAIL: _mail, WEBHOOK: _webhook, CHAT: _chat}

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from approvals.addresses import MAIL, read_address
+from approvals.messaging.addresses import MAIL, read_address
 from approvals.models import Delivery, NotificationChoice
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.transactions import retried

@@ -5,8 +5,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from approvals.addresses import MOST_LETTERS
 from approvals.back_test import MAX_DAYS
+from approvals.messaging.addresses import MOST_LETTERS
 from approvals.models import Policy, PolicyRevision
 from approvals.policy_addresses import MAX_NOTIFY, shown_of
 from approvals.policy_language.conditions import MAX_ROWS

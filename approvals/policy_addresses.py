@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from approvals.addresses import MAIL, Address, read_address
+from approvals.messaging.addresses import MAIL, Address, read_address
 from catalog.calls.vault import keyring
 from catalog.errors import ParameterError
 from catalog.schemas import Problem

@@ -3,7 +3,7 @@
 import pytest
 
 from approvals import deliveries
-from approvals.addresses import decrypted
+from approvals.messaging.addresses import decrypted
 from approvals.models import AuditEntry, Delivery, NotificationChoice
 from tests.approvals.builders import ask
 from tests.approvals.test_notification_pages import HOOK, sent_to

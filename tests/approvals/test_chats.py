@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from approvals import chats, deliveries
-from approvals.addresses import read_address
+from approvals import deliveries
 from approvals.deliveries import send_due
+from approvals.messaging import senders
+from approvals.messaging.addresses import read_address
 from approvals.models import Delivery
 from catalog.core import clock
 from catalog.core.egress import NotSent
@@ -79,7 +80,7 @@ def test_a_chat_within_is_not_sent_to(settings):
     """Its host is judged as a webhook's is."""
     settings.TOOLGATE_EGRESS_ALLOW = []
     with pytest.raises(NotSent) as refused:
-        chats.send("ntfy://127.0.0.1:8080/topic", "a", "b")
+        senders.send_chat("ntfy://127.0.0.1:8080/topic", "a", "b")
     assert not refused.value.again
 
 
@@ -114,7 +115,7 @@ def fault_of(text: str) -> str:
     except ParameterError:
         pass
     try:
-        chats.send(text, "a", "b")
+        senders.send_chat(text, "a", "b")
     except NotSent as refused:
         return "tried again" if refused.again else "repeated" if "evil" in str(refused) else ""
     return "sent"
@@ -153,7 +154,7 @@ def test_apprise_can_read_what_is_taken(text):
     ],
 )
 def test_where_a_message_to_ntfy_goes(text, place):
-    assert chats._ntfy_place(read_address(text).text) == place
+    assert senders._ntfy_place(read_address(text).text) == place
 
 
 def test_without_the_extra_it_says_so(monkeypatch):
@@ -162,6 +163,6 @@ def test_without_the_extra_it_says_so(monkeypatch):
     with pytest.raises(ParameterError):
         read_address("slack://a/b/c")
     with pytest.raises(NotSent) as refused:
-        chats.send("slack://a/b/c", "a", "b")
-    assert (str(refused.value), refused.value.again) == (chats.MISSING, False)
+        senders.send_chat("slack://a/b/c", "a", "b")
+    assert (str(refused.value), refused.value.again) == (senders.MISSING, False)
     assert read_address("ntfys://host.org/topic").channel == "chat"

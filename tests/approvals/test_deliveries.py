@@ -23,9 +23,9 @@ from django.core.mail.backends.locmem import EmailBackend as Backend
 from django.db import connection
 
 from approvals import deliveries
-from approvals.addresses import read_address
 from approvals.decisions import decide
 from approvals.deliveries import Sender, clear_deliveries, send_due
+from approvals.messaging.addresses import read_address
 from approvals.models import Delivery
 from approvals.notices import notice_of, plain
 from catalog.core import clock

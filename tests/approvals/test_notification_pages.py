@@ -7,7 +7,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
-from approvals.addresses import decrypted
+from approvals.messaging.addresses import decrypted
 from approvals.models import AuditEntry, Delivery, NotificationChoice
 from approvals.notices import KINDS, TITLES
 from approvals.notification_choices import MOST_ADDRESSES, change_choice

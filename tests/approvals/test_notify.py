@@ -5,9 +5,9 @@ from datetime import UTC, date, datetime, time, timedelta
 import pytest
 from django.db import transaction
 
-from approvals.addresses import read_address
 from approvals.decisions import Decision, decide, undo
 from approvals.expiry import expire_due
+from approvals.messaging.addresses import read_address
 from approvals.models import Delivery, NotificationChoice
 from approvals.notify import after_quiet_hours
 from approvals.states import Verdict

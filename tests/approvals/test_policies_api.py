@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from approvals.addresses import decrypted
 from approvals.gate import gate
+from approvals.messaging.addresses import decrypted
 from approvals.models import AuditEntry, Policy, PolicyRevision
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Hold

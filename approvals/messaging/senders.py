@@ -1,17 +1,29 @@
-"""Chats. Each form of address is known to its last character, so that none names a host, a file or a second address.
+"""Senders of webhooks and chat messages.
 
-ntfy is posted to as webhooks are: its host is judged and redirects are not followed. The others go through the extra
-`notify` (apprise), which here knows services with hosts of their own only; without it this says so.
+A webhook is one POST of JSON with `Toolgate-Signature: t=UNIX_SECONDS,v1=HEX`, where HEX is the HMAC-SHA256 of
+`UNIX_SECONDS.BODY` under TOOLGATE_WEBHOOK_KEY. Receivers compare both, and refuse messages that are older than a few
+minutes.
+
+Each form of chat address is checked to its last character, so that none can name a host, a file or a second address.
+ntfy is sent to like a webhook: its host is checked and redirects are not followed. The others need the extra `notify`
+(apprise), of which only services with hosts of their own are used.
 """
 
 import base64
+import hashlib
+import hmac
 import json
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from catalog.core import egress
+from django.conf import settings
+
+from catalog.core import clock, egress
+from catalog.core.canonical_json import canonical_text
 
 PLAIN = r"[A-Za-z0-9._~:/@#+=-]+"
 """No question mark: apprise's options name files and hosts. No comma: it would begin another address."""
@@ -37,7 +49,7 @@ def is_installed() -> bool:
     return find_spec("apprise") is not None
 
 
-def check(address: str) -> str:
+def check_chat(address: str) -> str:
     """Return the scheme of an address that may be sent to; resolves nothing. Raises `catalog.core.egress.NotSent`."""
     scheme = address.partition("://")[0]
     form = NTFY if scheme in ("ntfy", "ntfys") else APPRISE.get(scheme)
@@ -53,11 +65,11 @@ def check(address: str) -> str:
     return scheme
 
 
-def send(address: str, subject: str, body: str) -> None:
+def send_chat(address: str, subject: str, body: str) -> None:
     """Post a message. Raises `catalog.core.egress.NotSent`; its words hold nothing of the address but scheme and
     host.
     """
-    if check(address) in APPRISE:
+    if check_chat(address) in APPRISE:
         _through_apprise(address, subject, body)
     else:
         _to_ntfy(address, subject, body)
@@ -94,3 +106,30 @@ def _through_apprise(address: str, subject: str, body: str) -> None:
     sender.add(service)
     if not sender.notify(title=subject, body=body, body_format=apprise.NotifyFormat.TEXT):
         raise egress.NotSent(f"{scheme} did not say that it took it.", unsure=True)  # apprise tells no more
+
+
+SIGNATURE_HEADER = "Toolgate-Signature"
+
+
+def post_webhook(url: str, kind: str, document: Mapping[str, Any], *, identity: str = "") -> None:
+    """Send a document under `kind`; `identity` is the same for repeats. Raises `catalog.core.egress.NotSent`."""
+    body = canonical_text({"type": kind, **document}).encode()
+    seconds = str(int(clock.now().timestamp()))
+    headers = {
+        "Content-Type": "application/json",
+        SIGNATURE_HEADER: f"t={seconds},v1={webhook_signature(seconds, body)}",
+    }
+    if identity:
+        headers["Idempotency-Key"] = identity
+    egress.post(url, body, headers, seconds=TIMEOUT_SECONDS)
+
+
+def webhook_signature(seconds: str, body: bytes) -> str:
+    """Return the MAC of a body sent at a time."""
+    return hmac.new(_key(), f"{seconds}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def _key() -> bytes:
+    """Return the key that receivers know; without one nobody can check the signature, and nobody can forge it."""
+    own = settings.TOOLGATE_WEBHOOK_KEY.encode()
+    return own or hmac.digest(settings.SECRET_KEY.encode(), b"toolgate webhooks", hashlib.sha256)

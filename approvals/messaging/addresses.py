@@ -10,7 +10,7 @@ from django.core.checks import Error, register
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
-from approvals import chats
+from approvals.messaging import senders
 from catalog.calls.vault import keyring
 from catalog.core import egress
 from catalog.errors import ParameterError
@@ -81,7 +81,7 @@ def _webhook(text: str) -> Address:
 def _chat(text: str, scheme: str) -> Address:
     text = scheme + text[len(scheme) :]
     try:
-        chats.check(text)
+        senders.check_chat(text)
     except egress.NotSent as error:
         raise _refused(f"{error} {HOW}") from None
     return Address(CHAT, text)
