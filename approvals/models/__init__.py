@@ -1,8 +1,8 @@
 """The tables of approval: policies, requests with rounds and reviews, grants, deliveries, the audit log."""
 
 from approvals.models.audit import AuditEntry, Instance
-from approvals.models.deliveries import Delivery, NotificationChoice
 from approvals.models.grants import Grant, GrantUse
+from approvals.models.notifications import Delivery, NotificationChoice
 from approvals.models.policies import Policy, PolicyRevision, new_policy_id
 from approvals.models.requests import (
     ApprovalRequest,
