@@ -7,7 +7,7 @@ from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
 from django.http import HttpRequest, HttpResponse
 
-from approvals import roles
+from approvals.audit import accounts
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from catalog.access.roles import ADMINISTRATOR, has_role
 
@@ -45,17 +45,17 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg] # as above
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Show and take the form in the name of who sends it."""
-        with roles.acting(request.user):
+        with accounts.acting(request.user):
             return super().changeform_view(request, *args, **kwargs)
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Show the list, and delete what is selected, in the name of who sends it."""
-        with roles.acting(request.user):
+        with accounts.acting(request.user):
             return super().changelist_view(request, *args, **kwargs)
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Ask whether to delete, and do it in the name of who sends it."""
-        with roles.acting(request.user):
+        with accounts.acting(request.user):
             return super().delete_view(request, *args, **kwargs)
 
 

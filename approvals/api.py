@@ -10,7 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals import selectors
-from approvals.audit_selectors import AuditFilters, entries_for
+from approvals.audit.queries import AuditFilters, entries_for
+from approvals.audit.verification import verify
 from approvals.decisions import Decision, decide, revoke, undo
 from approvals.expiry import seen_by
 from approvals.listing import RequestFilters, page_for
@@ -28,7 +29,6 @@ from approvals.serializers import (
     VerificationSerializer,
 )
 from approvals.states import Verdict
-from approvals.verification import verify
 from catalog.rest.idempotency import answer_once
 from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.views import Endpoint

@@ -10,8 +10,8 @@ from django.db.models import QuerySet, Subquery
 from django.http import QueryDict
 from django.utils.dateparse import parse_date
 
-from approvals.audit import NOBODY
-from approvals.audit_selectors import TEXTS, AuditFilters, AuditTexts, entries_for
+from approvals.audit.log import NOBODY
+from approvals.audit.queries import TEXTS, AuditFilters, AuditTexts, entries_for
 from approvals.audit_words import action_word
 from approvals.models import AuditEntry, Instance
 from catalog.ui.labels import Word

@@ -4,9 +4,9 @@ from django.http import HttpResponse, HttpResponseBadRequest, StreamingHttpRespo
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from approvals.audit_export import FORMATS, exported
+from approvals.audit.queries import FORMATS, exported
+from approvals.audit.verification import verify
 from approvals.audit_page import audit_page, read_query
-from approvals.verification import verify
 from catalog.ui.requests import PageRequest, name_address, signed_in, wants_part
 
 PARTS = {"log": "approvals/_log_answer.html", "chain": "approvals/_chain.html"}

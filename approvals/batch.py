@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from django.db.models import Prefetch
 
 from approvals import desk
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.decisions import decide
 from approvals.friction import needs_a_closer_look
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.selectors import requests_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision
-from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, ParameterError, RestoredDatabase, ToolgateError, field_error

@@ -8,6 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Prefetch, prefetch_related_objects
 
 from approvals import outcomes
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.edits import Edit, check_edit, edit, narrowing_of, take_back
 from approvals.eligibility import decided_for, editor_counts, is_enough, may_decide, may_revoke, remarks_on
 from approvals.expiry import expire_if_due, window_end
@@ -18,7 +19,6 @@ from approvals.requests import check_text, locked
 from approvals.selectors import counted_approvals, current_round, last_review, status_sentence
 from approvals.states import APPLYING, UNDOABLE, RequestStatus, Verdict
 from approvals.verdicts import UNSET, Decision, judge_comment, judge_response, whole, without_secrets
-from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.db.models import Q
 
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.eligibility import decided_for, may_decide, who_may
 from approvals.expiry import expire_if_due
 from approvals.models import ApprovalRequest, Comment, Delegation, Snooze
@@ -17,7 +18,6 @@ from approvals.policy import rule_for
 from approvals.requests import check_text, locked
 from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
-from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed, agent_token_of, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text

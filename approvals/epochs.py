@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from approvals import checkpoints, witness
-from approvals.audit import Line, append
+from approvals.audit import checkpoints, restore_guard
+from approvals.audit.log import Line, append
 from approvals.grants import end_all, in_force
 from approvals.models import ApprovalRequest, AuditEntry, Grant, Instance
 from approvals.requests import void
@@ -50,7 +50,7 @@ def begin_epoch(reason: str) -> Begun:
     ended += _void_open(why)
     grants = _end_grants(instance.epoch, why)
     instance.refresh_from_db()
-    witness.write(instance)
+    restore_guard.write(instance)
     return Begun(instance.epoch, ended, grants, max(0, known_to - kept_to))
 
 
@@ -62,7 +62,7 @@ def _raise(known_epoch: int, reason: str, **told: int) -> Instance:
         epoch = max(instance.epoch, known_epoch) + 1
         Instance.objects.filter(pk=1).update(epoch=epoch)
         details = {"epoch": epoch, "reason": reason, **told}
-        append(Line(action=witness.EPOCH_BEGAN, object_ref=f"epoch_{epoch}", details=details))
+        append(Line(action=restore_guard.EPOCH_BEGAN, object_ref=f"epoch_{epoch}", details=details))
         instance.refresh_from_db()
     return instance
 

@@ -14,12 +14,12 @@ from django.contrib.auth.models import User
 from django.db.models import F, QuerySet
 
 from approvals import stages
+from approvals.audit.restore_guard import refuse_to_start
 from approvals.grant_rows import covers
 from approvals.grants import by_scope, digests_in_use, end_all, in_force, matching_scope, scopes_of
 from approvals.models import Grant, GrantUse, Instance
 from approvals.policy import Rule
 from approvals.states import Verdict
-from approvals.witness import refuse_to_start
 from catalog.access.roles import ADMINISTRATOR, has_role, name_of
 from catalog.core import clock
 from catalog.inventory.snapshot import CallableTool

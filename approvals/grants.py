@@ -14,12 +14,12 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.eligibility import may_decide
 from approvals.errors import GrantRefused
 from approvals.grant_rows import check_grant_rows
 from approvals.models import ApprovalRequest, Grant, Instance, Review
 from approvals.states import RequestStatus, Verdict
-from approvals.witness import refuse_to_begin
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
 from catalog.calls.privacy import sees_private
 from catalog.core import clock

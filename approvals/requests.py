@@ -13,7 +13,8 @@ from django.db import transaction
 from django.db.models import Model, prefetch_related_objects
 from pydantic_core import to_jsonable_python
 
-from approvals.audit import NOBODY
+from approvals.audit.log import NOBODY
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.digests import Binding, action_digest, intent_digest, likeness
 from approvals.eligibility import is_own
 from approvals.errors import Drift
@@ -22,7 +23,6 @@ from approvals.policy import Rule, rule_of
 from approvals.reminding import first_reminder
 from approvals.selectors import status_sentence
 from approvals.states import RequestStatus
-from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text

@@ -7,8 +7,8 @@ order in which people answer never matters.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from approvals.audit.accounts import held_long_enough
 from approvals.policy_language.stages import Stage, missing_among, stages_of
-from approvals.role_ages import held_long_enough
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, groups_of, roles_of
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ Called inside the engine's start transaction, with the plan already locked; noth
 from collections.abc import Iterator
 from datetime import datetime
 
+from approvals.audit.restore_guard import refuse_to_start
 from approvals.digests import Binding, action_digest
 from approvals.eligibility import is_enough, may_decide
 from approvals.errors import ApprovalExpired, Drift, Invalidated
@@ -16,7 +17,6 @@ from approvals.policy import Rule, rule_for, rule_of
 from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, status_sentence
 from approvals.states import RequestStatus
-from approvals.witness import refuse_to_start
 from catalog.access.roles import name_of
 from catalog.core import clock
 from catalog.core.transactions import move

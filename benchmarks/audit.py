@@ -9,10 +9,10 @@ from time import perf_counter
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.audit import Line, append
+from approvals.audit.log import Line, append
+from approvals.audit.restore_guard import note
+from approvals.audit.verification import verify
 from approvals.models import Instance
-from approvals.verification import verify
-from approvals.witness import note
 from benchmarks.ground import prepare
 
 ENTRIES = 1000

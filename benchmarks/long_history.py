@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.audit import entry_hash
+from approvals.audit.log import entry_hash
 from approvals.digests import Binding, action_digest, intent_digest, this_origin
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision, Review, Round
 from approvals.policy import Rule, rule_of

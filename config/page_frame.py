@@ -10,8 +10,8 @@ from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
+from approvals.audit.restore_guard import last_fault
 from approvals.queues import needed_count
-from approvals.witness import last_fault
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, name_of, roles_of
 from catalog.core import clock
 from catalog.ui.labels import say_initials

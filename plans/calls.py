@@ -8,11 +8,11 @@ from typing import Any
 from django.db import IntegrityError
 from django.db.models import Max, Q
 
+from approvals.audit.restore_guard import refuse_to_begin, unwritable
 from approvals.caps import look_for_room, take_room
 from approvals.gate import gate
 from approvals.models import ApprovalRequest
 from approvals.policy import Rule
-from approvals.witness import refuse_to_begin, unwritable
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.dispatch import pipeline

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from django.db.models import Max, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from approvals.witness import refuse_to_begin
+from approvals.audit.restore_guard import refuse_to_begin
 from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.calls.vault import Refilled

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from approvals.audit import NOBODY
+from approvals.audit.log import NOBODY
 from catalog.access.roles import name_of
 from catalog.inventory import snapshot
 from catalog.signals import Fact

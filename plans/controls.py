@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.states import RequestStatus
-from approvals.witness import refuse_to_begin
 from catalog.access.roles import name_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict

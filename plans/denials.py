@@ -2,7 +2,7 @@
 
 from django.contrib.auth.models import User
 
-from approvals.audit import Line, append
+from approvals.audit.log import Line, append
 from catalog.dispatch.pipeline import Deny
 from catalog.errors import PolicyRefusal
 from plans import granted

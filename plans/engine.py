@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 
-from approvals import edits, expiry, requests, starts, witness
+from approvals import edits, expiry, requests, starts
+from approvals.audit import restore_guard
 from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
@@ -139,7 +140,7 @@ def _advance(work: Work, turn: Turn) -> Work | None:
         return _resume(work, turn)
     if isinstance(work, Renewal):
         return _ask_again(work, turn)
-    if work.order.level == SafetyLevel.DANGEROUS and not witness.witnesses_start(work.call):
+    if work.order.level == SafetyLevel.DANGEROUS and not restore_guard.witnesses_start(work.call):
         return _put_back(work, turn)
     outcome = perform(work)
     turn.back()

@@ -8,8 +8,8 @@ at the same address: `plans.questions` has them.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.outcomes import SENT_BACK
-from approvals.witness import refuse_to_begin
 from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.core.transactions import retried

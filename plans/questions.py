@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from approvals.witness import refuse_to_begin
+from approvals.audit.restore_guard import refuse_to_begin
 from catalog.access.roles import name_of
 from catalog.core.transactions import retried
 from catalog.dispatch.serialization import clean

@@ -15,7 +15,7 @@ from typing import Any
 from django.db.models import Case, DateTimeField, F, Value, When
 from django.db.models.functions import Coalesce
 
-from approvals.witness import refuse_to_begin
+from approvals.audit.restore_guard import refuse_to_begin
 from catalog import signals
 from catalog.access.roles import name_of
 from catalog.calls import vault

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from django.contrib.auth.models import User
 
-from approvals.witness import refuse_to_begin
+from approvals.audit.restore_guard import refuse_to_begin
 from catalog.calls import vault
 from catalog.calls.vault import Place
 from catalog.core import clock, tracing

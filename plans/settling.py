@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from approvals.witness import refuse_to_begin
+from approvals.audit.restore_guard import refuse_to_begin
 from catalog import signals
 from catalog.core.transactions import move, retried
 from catalog.errors import Conflict

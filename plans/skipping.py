@@ -8,8 +8,8 @@ skipped with all that the agent still waits for. A call of an agent is skipped l
 from django.db.models import Q
 
 from approvals import requests
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.states import OPEN
-from approvals.witness import refuse_to_begin
 from catalog import signals
 from catalog.access.roles import name_of
 from catalog.core.transactions import retried, try_move

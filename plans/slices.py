@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
+from approvals.audit.restore_guard import refuse_to_begin
 from approvals.batch import NOT_THERE, Item, ItemResult, told
 from approvals.decisions import decide
 from approvals.eligibility import may_prepare
@@ -17,7 +18,6 @@ from approvals.models import ApprovalRequest
 from approvals.selectors import last_review, request_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision
-from approvals.witness import refuse_to_begin
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ToolError

@@ -16,7 +16,8 @@ from django.contrib.auth.models import Group, User
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from approvals import gate, witness
+from approvals import gate
+from approvals.audit import restore_guard
 from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.tools import registry
@@ -143,7 +144,7 @@ def checkpoints(checkpoints_file: Path) -> Path:
     """The file of checkpoints, which does not exist when a test begins: the database is set back after each test."""
     if checkpoints_file.is_dir():  # of a test in which it cannot be written
         checkpoints_file.rmdir()
-    witness._write_fault = ""
+    restore_guard._write_fault = ""
     checkpoints_file.unlink(missing_ok=True)
     return checkpoints_file
 

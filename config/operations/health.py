@@ -22,9 +22,9 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
-from approvals.checkpoints import is_full
-from approvals.verification import head_fault
-from approvals.witness import restored, shut, unwritable
+from approvals.audit.checkpoints import is_full
+from approvals.audit.restore_guard import restored, shut, unwritable
+from approvals.audit.verification import head_fault
 from catalog.core import clock
 from catalog.core.tracing import told
 from catalog.inventory import snapshot

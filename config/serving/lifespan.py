@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from approvals.witness import look, restored, stay_shut
+from approvals.audit.restore_guard import look, restored, stay_shut
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import initialize_tools
 from plans.executing import collect_rarely, living

@@ -14,8 +14,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Q
 
+from approvals.audit.accounts import GIVEN
 from approvals.models import AuditEntry
-from approvals.roles import GIVEN
 from catalog.access.roles import ADMINISTRATOR
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call, Tool, ToolVersion

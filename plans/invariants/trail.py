@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator
 
+from approvals.audit.accounts import DELETED, GIVEN, TAKEN
+from approvals.audit.verification import verify
 from approvals.models import Instance
-from approvals.roles import DELETED, GIVEN, TAKEN
-from approvals.verification import verify
 from catalog.definitions.levels import SafetyLevel
 from catalog.states import CallStatus
 from plans.invariants.base import Finding, World, each, invariant, rows

@@ -11,9 +11,9 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.db.models import F
 
-from approvals.audit import NEVER_KEPT, Line, append
+from approvals.audit.log import NEVER_KEPT, Line, append
+from approvals.audit.verification import Verification, head_fault, verify
 from approvals.models import AuditEntry, Instance
-from approvals.verification import Verification, head_fault, verify
 from catalog.signals import record
 from tests.approvals.builders import held_call, make_tool
 from tests.approvals.tampering import drop_triggers
@@ -136,7 +136,7 @@ def test_another_key_makes_another_chain(chain, settings):
 def test_the_chain_is_walked_in_chunks(chain, monkeypatch):
     """Also over their borders."""
     for size in (1, 2, ENTRIES - 1, ENTRIES, 100):
-        monkeypatch.setattr("approvals.verification.CHUNK", size)
+        monkeypatch.setattr("approvals.audit.verification.CHUNK", size)
         assert verify() == Verification(intact=True, entries=ENTRIES)
 
 

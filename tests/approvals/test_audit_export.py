@@ -9,8 +9,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from approvals.audit import Line, append
-from approvals.audit_export import FIELDS, harmless
+from approvals.audit.log import Line, append
+from approvals.audit.queries import EXPORTED_FIELDS, harmless
 from approvals.models import AuditEntry
 from catalog.core.canonical_json import time_text
 
@@ -45,7 +45,7 @@ def test_json_lines_hold_everything(log, admin):
     """Oldest first, as the log has it, with the hashes that let anyone with the key verify it."""
     rows = [json.loads(line) for line in sent(admin, "jsonl").splitlines()][:4]
     assert [row["object"] for row in rows] == ["one", "=1+1", "three", "four"]
-    assert list(rows[1]) == list(FIELDS)
+    assert list(rows[1]) == list(EXPORTED_FIELDS)
     assert rows[1]["details"] == {"reason": "a\r\nb\x1b[2J"}
     assert rows[1]["hash"] == rows[2]["prev_hash"] == AuditEntry.objects.get(seq=2).hash
 
@@ -80,7 +80,7 @@ def test_fields_are_those_of_the_entry(log, ada, capsys):
 def test_csv_is_harmless(log, admin):
     """One line for each entry; no formula, no line break and no control character in a cell."""
     head, *rows = csv.reader(io.StringIO(sent(admin, "csv")))
-    assert tuple(head) == FIELDS and len(rows) == 5, "and that the administrator signed in"
+    assert tuple(head) == EXPORTED_FIELDS and len(rows) == 5, "and that the administrator signed in"
     assert rows[1][4] == "'=1+1"
     assert "\x1b" not in rows[1][8] and "\\u001b[2J" in rows[1][8]
 
@@ -117,7 +117,7 @@ def test_filters_are_those_of_the_page(log, admin, capsys):
 
 def test_long_logs_are_sent_in_parts(log, admin, monkeypatch):
     """None is lost between them."""
-    monkeypatch.setattr("approvals.audit_export.CHUNK", 2)
+    monkeypatch.setattr("approvals.audit.queries.EXPORT_CHUNK", 2)
     for _ in range(3):
         append(Line(action="tool.changed"))
     assert len(sent(admin, "jsonl", "?action=tool.changed").splitlines()) == 6

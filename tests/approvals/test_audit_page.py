@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 
 from approvals import audit_page
-from approvals.audit import Line, append
+from approvals.audit.log import Line, append
+from approvals.audit.restore_guard import note
 from approvals.audit_words import action_word
 from approvals.decisions import decide
 from approvals.models import AuditEntry
 from approvals.states import Verdict
-from approvals.witness import note
 from tests.approvals.builders import approval, ask, rejection
 from tests.pages import Pages
 

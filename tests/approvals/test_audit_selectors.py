@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from approvals.audit import Line, append
-from approvals.audit_selectors import AuditFilters, entries_for
+from approvals.audit.log import Line, append
+from approvals.audit.queries import AuditFilters, entries_for
 from approvals.desk import comment
 from approvals.requests import supersede
 from approvals.selectors import request_for, requests_told_of_since

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group
 
-from approvals import witness
+from approvals.audit import restore_guard
 from approvals.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
 from approvals.decisions import undo
 from approvals.models import ApprovalRequest, AuditEntry, Review, Snooze
@@ -65,7 +65,7 @@ def test_a_fault_that_is_seen_meanwhile_is_named(batchable, ada, rosa, monkeypat
 
     def see_a_fault(sender: object, *, fact: Fact, **kwargs: object) -> None:
         if fact.kind == "approval.decided":
-            monkeypatch.setattr(witness, "_last_fault", "It was set back. Begin a new epoch.")
+            monkeypatch.setattr(restore_guard, "_last_fault", "It was set back. Begin a new epoch.")
 
     fact.connect(see_a_fault)
     try:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from approvals.checkpoints import Checkpoint, append, newest, read
+from approvals.audit.checkpoints import Checkpoint, append, newest, read
 
 OURS, OTHERS = "inst_ours", "inst_others"
 

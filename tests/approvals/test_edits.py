@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from approvals.audit.verification import verify
 from approvals.decisions import Decision, decide, revoke, undo
 from approvals.edits import changed_fields, check_edit
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.states import Verdict
-from approvals.verification import verify
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.results import Preview

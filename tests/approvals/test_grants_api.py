@@ -131,7 +131,7 @@ def test_a_tool_says_how_far_its_grants_go(admin):
 def test_on_a_database_that_was_set_back_none_is_made_or_ended(admin, ada, monkeypatch):
     """What is remembered there ends with its epoch, and may have been ended since."""
     made = Rest(admin).post("grants/", BODY).json()
-    monkeypatch.setattr("approvals.witness._last_fault", "It was set back.")
+    monkeypatch.setattr("approvals.audit.restore_guard._last_fault", "It was set back.")
     for answer in (Rest(admin).post("grants/", BODY), Rest(admin).delete(f"grants/{made['id']}/")):
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:toolgate:restored")
     assert Rest(admin).get(f"grants/{made['id']}/").json()["status"] == "active"

@@ -9,10 +9,10 @@ import pytest
 from django.db import connection
 
 from approvals import gate
+from approvals.audit.verification import verify
 from approvals.decisions import Decision, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.states import Verdict
-from approvals.verification import verify
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call

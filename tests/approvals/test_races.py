@@ -6,12 +6,12 @@ from functools import partial
 import pytest
 from django.db import transaction
 
-from approvals.audit import Line, append
+from approvals.audit.log import Line, append
+from approvals.audit.verification import verify
 from approvals.decisions import apply_due, decide, undo
 from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.starts import consume
-from approvals.verification import verify
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call

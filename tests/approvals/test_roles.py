@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Instance
-from approvals.verification import verify
 
 pytestmark = pytest.mark.django_db
 

@@ -8,15 +8,15 @@ import pytest
 from django.db import transaction
 from django.db.models import F
 
-from approvals import witness
-from approvals.audit import Line, append
-from approvals.checkpoints import newest
+from approvals.audit import restore_guard
+from approvals.audit.checkpoints import newest
+from approvals.audit.log import Line, append
+from approvals.audit.restore_guard import Watch, note, refuse_to_start, restored, unwritable
+from approvals.audit.verification import verify
 from approvals.decisions import decide
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
 from approvals.starts import consume
-from approvals.verification import verify
-from approvals.witness import Watch, note, refuse_to_start, restored, unwritable
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.signals import record
@@ -98,7 +98,7 @@ def test_the_ticker_witnesses_after_a_minute_or_a_thousand_entries(log, monkeypa
     append(Line(action="tool.changed"))
     Watch().look()
     assert known() == 6
-    monkeypatch.setattr(witness, "AFTER_ENTRIES", 1)
+    monkeypatch.setattr(restore_guard, "AFTER_ENTRIES", 1)
     Watch().look()
     assert known() == 7
     monkeypatch.undo()

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from approvals.audit import Line, append
+from approvals.audit.log import Line, append
 from approvals.models import Policy, Round
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import change_tool

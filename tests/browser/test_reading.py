@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from approvals.audit import Line, append
+from approvals.audit.log import Line, append
 from approvals.models import AuditEntry
 from catalog.models import Tool
 from tests.approvals.builders import ask

@@ -12,9 +12,9 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db.models import Q
 
+from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest, Review
 from approvals.states import RequestStatus
-from approvals.verification import verify
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.models import Event, Plan, Step

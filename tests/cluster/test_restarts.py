@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from approvals.audit.verification import verify
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus, Verdict
-from approvals.verification import verify
 from plans import executors
 from plans.models import Event, Plan, Step
 from tests import counts

@@ -10,8 +10,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from approvals import witness
-from approvals.audit import Line, append
+from approvals.audit import restore_guard
+from approvals.audit.log import Line, append
 from approvals.models import Instance
 from catalog.core import clock
 from catalog.inventory import snapshot
@@ -144,7 +144,7 @@ def test_checkpoints_that_cannot_be_written_are_named(client, checkpoints):
     append(Line(action="tool.changed"))
     assert checks(client)["audit"] == health.GOOD
     checkpoints.symlink_to("/dev/full")
-    witness.note()
+    restore_guard.note()
     assert checks(client)["audit"] != health.GOOD
     assert client.get("/readyz").status_code == 503
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from approvals.witness import Watch, note
+from approvals.audit.restore_guard import Watch, note
 from catalog.core import clock
 from plans import engine
 from plans.engine import Turn

@@ -9,7 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
 
-from approvals import audit, decisions, expiry, requests
+from approvals import decisions, expiry, requests
+from approvals.audit import log
 from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.models import Call
@@ -59,7 +60,7 @@ def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[s
     [
         *((claims, name) for name in ("claim_next", "give_new_call", "end_step", "write_memory")),
         *((claims, name) for name in ("park_step", "renew_lease", "start_call", "insert_call")),
-        *((finishing, "settle_plan"), (audit, "append"), (decisions, "_settle")),
+        *((finishing, "settle_plan"), (log, "append"), (decisions, "_settle")),
     ],
 )
 def test_every_step_is_taken_once(stage, ada, rosa, monkeypatch, point):

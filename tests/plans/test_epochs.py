@@ -9,10 +9,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from approvals import witness
+from approvals.audit import restore_guard
+from approvals.audit.restore_guard import note, restored
+from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Grant
-from approvals.verification import verify
-from approvals.witness import note, restored
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.models import Tool
@@ -87,18 +87,18 @@ def test_what_was_approved_does_not_start(world, stage):
 
 def test_who_executes_claims_nothing_more(world, stage, monkeypatch):
     """And the ticker leaves everything else alone: no request expires, no decision takes effect."""
-    monkeypatch.setattr(witness, "_last_fault", "")
+    monkeypatch.setattr(restore_guard, "_last_fault", "")
     pool = Executor(threads=1)
     ticker, entries = Ticker(pool), AuditEntry.objects.count()
     monkeypatch.setattr(ticker, "_work", lambda: pytest.fail("worked"))
     ticker.tick()
-    assert pool._stopping.is_set() and str(world.lost_seq) in witness.last_fault()
+    assert pool._stopping.is_set() and str(world.lost_seq) in restore_guard.last_fault()
     assert AuditEntry.objects.count() == entries
 
 
 def test_administrators_are_told_on_every_page(world, admin, rosa, monkeypatch):
     """Pages are read as ever."""
-    monkeypatch.setattr(witness, "_last_fault", restored())
+    monkeypatch.setattr(restore_guard, "_last_fault", restored())
     assert "Nothing is started." in Pages(admin).open("/plans/")
     assert "Nothing is started." not in Pages(rosa).open("/plans/")
 

@@ -155,7 +155,7 @@ def test_a_granted_call_that_is_handed_back_does_not_start_on_a_restored_databas
     """As it would not have started the first time."""
     grant(admin)
     plan = handed_back(ada)
-    monkeypatch.setattr("approvals.witness.set_back", lambda: "It was set back.")
+    monkeypatch.setattr("approvals.audit.restore_guard.set_back", lambda: "It was set back.")
     with pytest.raises(RestoredDatabase):
         started(plan)
     assert call_of(plan).status == "ready"

@@ -79,7 +79,7 @@ def test_a_dangerous_call_without_its_entry_does_not_start(stage, ada, rosa, mon
     """The log comes first: the approval is not used up and the call is not running."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
-    monkeypatch.setattr("approvals.audit.append", lambda line: 1 / 0)
+    monkeypatch.setattr("approvals.audit.log.append", lambda line: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         work_off(plan)
     assert (call_of(plan).status, call_of(plan).approval.status, stage.played) == ("ready", "approved", [])

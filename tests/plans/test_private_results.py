@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from approvals.audit.verification import verify
 from approvals.models import AuditEntry
-from approvals.verification import verify
 from catalog.calls.privacy import MARK, WORDS, field_at, fields_of
 from catalog.errors import ToolError
 from catalog.models import Call, Tool

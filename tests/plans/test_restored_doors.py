@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from approvals import witness
+from approvals.audit import restore_guard
 from approvals.models import AuditEntry
 from approvals.states import Verdict
 from catalog.core import clock
@@ -52,10 +52,10 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     answer(approved, rosa, Verdict.APPROVE, channel="page")
     backup = transaction.savepoint()
     approve(waiting, rosa)
-    assert witness.note()
+    assert restore_guard.note()
     transaction.savepoint_rollback(backup)
     monkeypatch.setattr(connection, "close", lambda: None)  # it would lose the test's transaction
-    monkeypatch.setattr(witness, "_last_fault", "")
+    monkeypatch.setattr(restore_guard, "_last_fault", "")
     assert not lifespan._prepare(executes=False)
     return World(waiting, new, paused, approved)
 
@@ -195,7 +195,7 @@ def test_who_asked_withdraws_nothing_there(world, ada):
 def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, checkpoints):
     """At the next look."""
     checkpoints.unlink()
-    assert witness.look() == ""
+    assert restore_guard.look() == ""
     assert Rest(ada).post("calls/", CALL).status_code == 201
     path, body = REVIEWERS["reject"](world)
     assert Rest(rosa).post(path, body).status_code == 201
@@ -203,10 +203,10 @@ def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, chec
 
 def test_a_server_that_executes_nothing_takes_nothing(world, ada, checkpoints, monkeypatch):
     """It was started on the backup; what it took would wait until it is started again."""
-    monkeypatch.setattr(witness, "_stays_shut", False)
+    monkeypatch.setattr(restore_guard, "_stays_shut", False)
     assert not lifespan._prepare(executes=True)
     checkpoints.unlink()
-    assert "start it again" in witness.look()
+    assert "start it again" in restore_guard.look()
     response = Rest(ada).post("calls/", CALL)
     assert (response.status_code, response.json()["type"]) == (503, "urn:toolgate:restored")
     assert "start it again" in health._audit()

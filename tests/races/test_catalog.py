@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
+from approvals.audit.verification import verify
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.outdated import void_outdated
-from approvals.verification import verify
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import change_tool
 from catalog.inventory.sync import sync_registered_tools

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 from django.contrib.auth.models import User
 
+from approvals.audit.verification import verify
 from approvals.decisions import decide
 from approvals.desk import claim, delegate, release, snooze
 from approvals.models import ApprovalRequest, AuditEntry, Delegation, Review, Snooze
 from approvals.requests import withdraw
-from approvals.verification import verify
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict

@@ -8,10 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from approvals.audit.verification import verify
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.states import Verdict
-from approvals.verification import verify
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests import counts

@@ -5,8 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from approvals.audit_export import FORMATS, exported_from_shell
-from approvals.audit_selectors import TEXTS, AuditFilters
+from approvals.audit.queries import FORMATS, TEXTS, AuditFilters, exported_from_shell
 
 
 class Command(BaseCommand):

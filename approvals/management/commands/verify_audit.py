@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from approvals.verification import verify
+from approvals.audit.verification import verify
 
 
 class Command(BaseCommand):

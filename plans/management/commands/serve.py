@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 from uvicorn.supervisors import Multiprocess
 
-from approvals.witness import restored
+from approvals.audit.restore_guard import restored
 from plans.measures import shared_with_children
 
 APPLICATION = "config.asgi:application"

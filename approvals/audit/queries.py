@@ -1,29 +1,99 @@
-"""The audit log as a file: JSON Lines or CSV, streamed, oldest entry first. Each export is an entry itself.
+"""Reading the audit log: filtered, newest first, from a keyset cursor on; and exporting it.
 
-What people and agents wrote stands in it: in CSV no cell begins a formula, and characters that do not show are spelled.
+An export is a stream of JSON Lines or CSV, oldest entry first, and is itself an entry of the log. Texts of people and
+agents are in it: no CSV cell begins a formula, and characters that do not show are spelled out.
 """
 
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from pydantic_core import to_json
 
-from approvals.audit import Line, append
-from approvals.audit_selectors import AuditFilters, entries_for, entries_in
+from approvals.audit.log import Line, append
 from approvals.models import AuditEntry
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.canonical_json import time_text
 from catalog.text.safety import split_hidden
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+
+SEARCHED = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "details")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditTexts:
+    """What to look for: words anywhere, who (username), action, tool, plan, object; empty texts leave out nothing."""
+
+    q: str = ""
+    who: str = ""
+    action: str = ""
+    tool: str = ""
+    plan: str = ""
+    object: str = ""
+
+
+TEXTS = tuple(field.name for field in fields(AuditTexts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilters(AuditTexts):
+    """What to show: texts, a time span, numbers.
+
+    `before` and `after` are entries' numbers, which are left out themselves.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    before: int | None = None
+    after: int | None = None
+
+
+NO_FILTERS = AuditFilters()
+
+
+def entries_for(viewer: "User", filters: AuditFilters = NO_FILTERS) -> QuerySet[AuditEntry]:
+    """Return the entries that match, newest first. Raises NotAllowed for who is no administrator."""
+    if agent_token_of(viewer) is not None or not has_role(viewer, ADMINISTRATOR):
+        raise NotAllowed("Only administrators read the audit log.")
+    return entries_in(filters)
+
+
+def entries_in(filters: AuditFilters) -> QuerySet[AuditEntry]:
+    """Return the entries that match, newest first, for who has been asked whether they may."""
+    exact = {
+        "actor_name": filters.who,
+        "action": filters.action,
+        "tool_name": filters.tool,
+        "plan_ref": filters.plan,
+        "object_ref": filters.object,
+        "at__gte": filters.since,
+        "at__lt": filters.until,
+        "seq__lt": filters.before,
+        "seq__gt": filters.after,
+    }
+    entries = AuditEntry.objects.filter(**{name: value for name, value in exact.items() if value not in ("", None)})
+    for word in filters.q.split():
+        entries = entries.filter(_mentions(word))
+    return entries.select_related("actor").order_by("-seq")
+
+
+def _mentions(word: str) -> Q:
+    anywhere = Q()
+    for field in SEARCHED:
+        anywhere |= Q(**{f"{field}__icontains": word})
+    return anywhere
+
+
 FORMATS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
-FIELDS = ("seq", "at", "actor", "action", "object", "tool", "plan", "digest", "details", "prev_hash", "hash")
-CHUNK = 1000
+EXPORTED_FIELDS = ("seq", "at", "actor", "action", "object", "tool", "plan", "digest", "details", "prev_hash", "hash")
+EXPORT_CHUNK = 1000
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -49,9 +119,9 @@ def _texts(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
     """Yield a text for each thousand entries; each is read by itself, so that a slow reader holds nothing."""
     write = _csv_rows if form == "csv" else _json_lines
     if form == "csv":
-        yield _csv_text([FIELDS])
+        yield _csv_text([EXPORTED_FIELDS])
     last = 0
-    while chunk := list(entries.filter(seq__gt=last)[:CHUNK]):
+    while chunk := list(entries.filter(seq__gt=last)[:EXPORT_CHUNK]):
         last = chunk[-1].seq
         yield write([_fields_of(entry) for entry in chunk])
 
@@ -77,7 +147,7 @@ def _json_lines(rows: list[dict[str, Any]]) -> str:
 
 
 def _csv_rows(rows: list[dict[str, Any]]) -> str:
-    texts = [[row["seq"], *(_text(row[name]) for name in FIELDS[1:])] for row in rows]
+    texts = [[row["seq"], *(_text(row[name]) for name in EXPORTED_FIELDS[1:])] for row in rows]
     return _csv_text([[each if isinstance(each, int) else harmless(each) for each in row] for row in texts])
 
 

@@ -1,8 +1,8 @@
-"""Whether the database is the one that its checkpoints tell of, and the writing of new ones.
+"""Guard against restored databases: compares the database with its checkpoints, and writes new ones.
 
 A checkpoint is written after the commit of every decision and of every start of a dangerous call, and by the ticker: a
-minute or a thousand entries after the last. A database that is behind its checkpoints, or differs from them, was set
-back: nothing more may start on it, for what was approved then may have run since.
+minute or a thousand entries after the last one. A database that is behind its checkpoints, or differs from them, has
+been restored from a backup: nothing more may start on it, since calls that were approved there may already have run.
 """
 
 import logging
@@ -13,9 +13,9 @@ from typing import Any
 
 from django.db import transaction
 
-from approvals import checkpoints
-from approvals.audit import entry_hash
-from approvals.checkpoints import Checkpoint
+from approvals.audit import checkpoints
+from approvals.audit.checkpoints import Checkpoint
+from approvals.audit.log import entry_hash
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
 from catalog.core import clock

@@ -15,10 +15,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import CharField, Func, Subquery
 from django.db.models.sql.compiler import SQLCompiler
 
-from approvals import checkpoints
-from approvals.audit import COLUMNS, Row, entry_hash, hasher
+from approvals.audit import checkpoints
+from approvals.audit.log import COLUMNS, Row, entry_hash, hasher
+from approvals.audit.restore_guard import EPOCH_BEGAN
 from approvals.models import AuditEntry, Instance
-from approvals.witness import EPOCH_BEGAN
 from catalog.definitions.levels import SafetyLevel
 
 CHUNK = 5000
