@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from approvals.desk import holder_of, why_not_extended
-from approvals.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke, others_who_may
 from approvals.grants import GRANTED_FROM, may_make_from
 from approvals.models import ApprovalRequest, Review
+from approvals.policies.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke, others_who_may
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import needs_reason
 from catalog.access.roles import agent_token_of, name_of

@@ -14,10 +14,10 @@ from approvals.bar import Bar
 from approvals.drifting import Drifted, Revised, drifted, revised
 from approvals.editing import Editing, begin
 from approvals.edits import Edit, part_of, progress_of
-from approvals.eligibility import is_input_author, may_answer, may_decide, why_one_more
 from approvals.friction import Friction, Given, Matter, Terms, friction_of
 from approvals.models import ApprovalRequest, Review
-from approvals.policy import Rule, rule_for
+from approvals.policies.eligibility import is_input_author, may_answer, may_decide, why_one_more
+from approvals.policies.rulebook import Rule, rule_for
 from approvals.policy_language.sentences import after_expiry
 from approvals.precedent import precedents_for
 from approvals.private import hidden_from

@@ -10,11 +10,11 @@ from django.db.models import Prefetch, prefetch_related_objects
 from approvals import outcomes
 from approvals.audit.restore_guard import refuse_to_begin
 from approvals.edits import Edit, check_edit, edit, narrowing_of, take_back
-from approvals.eligibility import decided_for, editor_counts, is_enough, may_decide, may_revoke, remarks_on
 from approvals.expiry import expire_if_due, window_end
 from approvals.friction import see_that_the_session_is_fresh
 from approvals.models import ApprovalRequest, Comment, Review, Round
 from approvals.outcomes import Refusal
+from approvals.policies.eligibility import decided_for, editor_counts, is_enough, may_decide, may_revoke, remarks_on
 from approvals.requests import check_text, locked
 from approvals.selectors import counted_approvals, current_round, last_review, status_sentence
 from approvals.states import APPLYING, UNDOABLE, RequestStatus, Verdict

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection
 
 from approvals.models import Instance
-from approvals.policy import Rule
+from approvals.policies.rulebook import Rule
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.models import Call
 from catalog.schemas.normalization import with_defaults

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_jsonable_python
 
 from approvals.digests import Binding, action_digest
-from approvals.gate import gate
-from approvals.matching import facts_of
 from approvals.models import ApprovalRequest, Round
-from approvals.policy import Rule, rule_of
+from approvals.policies.gate import gate
+from approvals.policies.rulebook import Rule, facts_of, rule_of
 from approvals.selectors import current_round
 from approvals.states import RequestStatus
 from catalog.access.roles import name_of

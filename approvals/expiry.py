@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.outcomes import EXPIRED, Refusal, refuse
-from approvals.policy import rule_of
+from approvals.policies.rulebook import rule_of
 from approvals.reminding import first_reminder
 from approvals.requests import lapse, locked
 from approvals.selectors import request_for

@@ -1,6 +1,6 @@
 """What a policy asks of a person before an approval on a page counts: to look long enough, to type, to sign in anew.
 
-It is about reflexes, not about rights: who may decide is judged by `approvals.eligibility` on every channel. A fresh
+It is about reflexes, not about rights: who may decide is judged by `approvals.policies.eligibility` on every channel. A fresh
 sign-in is asked of every session, over REST too; tokens have none.
 """
 

@@ -13,12 +13,12 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import F, QuerySet
 
-from approvals import stages
 from approvals.audit.restore_guard import refuse_to_start
 from approvals.grant_rows import covers
 from approvals.grants import by_scope, digests_in_use, end_all, in_force, matching_scope, scopes_of
 from approvals.models import Grant, GrantUse, Instance
-from approvals.policy import Rule
+from approvals.policies import eligibility
+from approvals.policies.rulebook import Rule
 from approvals.states import Verdict
 from catalog.access.roles import ADMINISTRATOR, has_role, name_of
 from catalog.core import clock
@@ -140,7 +140,7 @@ def _speaks(maker: User, wanted: Wanted, rule: Rule) -> bool:
     """Say whether the maker could approve the call alone now: four eyes hold, and the rule's groups, as for anyone."""
     if not maker.is_active or (maker.pk in wanted.people and not rule.allow_self_review):
         return False
-    return stages.is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
+    return eligibility.is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:

@@ -15,10 +15,10 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from approvals.audit.restore_guard import refuse_to_begin
-from approvals.eligibility import may_decide
 from approvals.errors import GrantRefused
 from approvals.grant_rows import check_grant_rows
 from approvals.models import ApprovalRequest, Grant, Instance, Review
+from approvals.policies.eligibility import may_decide
 from approvals.states import RequestStatus, Verdict
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
 from catalog.calls.privacy import sees_private

@@ -13,10 +13,10 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from approvals.eligibility import may_answer
 from approvals.messaging.addresses import MAIL, Address, decrypted, read_address
 from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice
 from approvals.notification_choices import mail_reaches
+from approvals.policies.eligibility import may_answer
 from catalog.access.roles import ADMINISTRATOR
 from catalog.core import clock
 from catalog.core.canonical_json import time_text

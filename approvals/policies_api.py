@@ -8,9 +8,11 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals import policies
-from approvals.back_test import BackTest, back_test, draft_of, rulebooks_for
 from approvals.models import Policy, PolicyRevision
+from approvals.policies import services
+from approvals.policies.backtest import BackTest, back_test, draft_of, rulebooks_for
+from approvals.policies.simulator import Simulation, simulate
+from approvals.policies.terms import columns_of
 from approvals.policies_serializers import (
     BackTestBody,
     BackTestSerializer,
@@ -22,8 +24,6 @@ from approvals.policies_serializers import (
     SimulateBody,
     SimulationSerializer,
 )
-from approvals.policy_terms import columns_of
-from approvals.simulator import Simulation, simulate
 from catalog.access.roles import NotAllowed, agent_token_of, sees_all
 from catalog.errors import ParameterError
 from catalog.rest.idempotency import answer_once
@@ -42,14 +42,14 @@ class PolicyEndpoint(Endpoint):
     def policy(self, public_id: str) -> Policy:
         """Return a policy, ended or not; raise Http404."""
         try:
-            return policies.policy_for(self.user, public_id)
+            return services.policy_for(self.user, public_id)
         except Policy.DoesNotExist:
             raise Http404 from None
 
     def shown(self, public_id: str, status: int = 200) -> Response:
         """Answer with the policy as it is now."""
         policy = self.policy(public_id)
-        context = {"revisions": policies.history_of(policy)}
+        context = {"revisions": services.history_of(policy)}
         return Response(PolicyDetailSerializer(policy, context=context).data, status)
 
     def for_people_with_a_role(self) -> None:
@@ -68,7 +68,7 @@ class PolicyList(PolicyEndpoint):
         """List the policies in their order: the first that fits a call decides."""
         self.for_people_with_a_role()
         query, at = self.page_query(PolicyQuery)
-        page = page_of(policies.policies_for(self.user, ended=query["ended"]), order="order", at=at)
+        page = page_of(services.policies_for(self.user, ended=query["ended"]), order="order", at=at)
         return paged(request, page, lambda row: PolicySerializer(row).data)
 
     @extend_schema("policies_create", request=PolicyBody, responses={201: PolicyDetailSerializer})
@@ -77,7 +77,7 @@ class PolicyList(PolicyEndpoint):
         return answer_once(request, self._create, lambda ref: self.shown(ref, 201))
 
     def _create(self) -> Response:
-        return self.shown(policies.create(self.body(PolicyBody), by=self.user).public_id, 201)
+        return self.shown(services.create(self.body(PolicyBody), by=self.user).public_id, 201)
 
 
 class PolicyDetail(PolicyEndpoint):
@@ -94,13 +94,13 @@ class PolicyDetail(PolicyEndpoint):
     @extend_schema("policies_change", request=PolicyChangeBody, responses=PolicyDetailSerializer)
     def patch(self, request: Request, public_id: str) -> Response:
         """Change a policy; other terms make a new revision, and requests keep theirs. Administrators only."""
-        policies.change(self.policy(public_id), self.body(PolicyChangeBody), by=self.user)
+        services.change(self.policy(public_id), self.body(PolicyChangeBody), by=self.user)
         return self.shown(public_id)
 
     @extend_schema("policies_end", responses={200: PolicyDetailSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End a policy; it is kept for the requests it held. Administrators only."""
-        policies.end(self.policy(public_id), by=self.user)
+        services.end(self.policy(public_id), by=self.user)
         return self.shown(public_id)
 
 
@@ -125,7 +125,7 @@ class PolicyBackTest(PolicyEndpoint):
     @extend_schema("policies_back_test", request=BackTestBody, responses={200: BackTestSerializer, **refusals(404)})
     def post(self, request: Request) -> Response:
         """Replay calls of the last days with a policy in place: what it would have held, allowed and denied."""
-        if not policies.may_change(self.user):
+        if not services.may_change(self.user):
             raise NotAllowed("Only an administrator may try policies on past calls.")
         body = self.body(BackTestBody)
         books = rulebooks_for(self._revision(body["policy"]))
@@ -142,7 +142,7 @@ class PolicyBackTest(PolicyEndpoint):
         if not serializer.is_valid():
             raise ValidationError({"policy": serializer.errors})
         draft = serializer.validated_data
-        return draft_of(_columns(draft), name=draft["name"], order=draft.get("order", policies.BEFORE_ALL_OTHERS))
+        return draft_of(_columns(draft), name=draft["name"], order=draft.get("order", services.BEFORE_ALL_OTHERS))
 
 
 def _columns(draft: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from approvals.back_test import MAX_DAYS
 from approvals.messaging.addresses import MOST_LETTERS
 from approvals.models import Policy, PolicyRevision
-from approvals.policy_addresses import MAX_NOTIFY, shown_of
+from approvals.policies.backtest import MAX_DAYS
+from approvals.policies.terms import MAX_MESSAGE, MAX_NOTIFY, MIN_SECONDS, shown_address
 from approvals.policy_language.conditions import MAX_ROWS
 from approvals.policy_language.stages import MAX_STAGES
-from approvals.policy_terms import MAX_MESSAGE, MIN_SECONDS
 from catalog.inventory.selectors import LEVELS
 from catalog.rest.serializers import (
     MAX_ID,
@@ -157,7 +156,7 @@ class TermsSerializer(serializers.Serializer[Any]):
 
     def get_notify(self, policy: Policy) -> list[str]:
         """Return what may be shown of the addresses."""
-        return [shown_of(each) for each in policy.revision.notify] if policy.revision else []
+        return [shown_address(each) for each in policy.revision.notify] if policy.revision else []
 
 
 class PolicySerializer(TermsSerializer):

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from approvals import policies
 from approvals.models import Policy
+from approvals.policies import services
 from approvals.policy_forms import PolicyForm, document_in, refused
 from approvals.policy_page import order_in
 from catalog.errors import Conflict, ParameterError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def make(form: PolicyForm, *, by: "User") -> Policy | PolicyForm:
     """Make the policy that the form says; return it, or the form with what is wrong. Raises NotAllowed."""
     try:
-        return policies.create(_document_in(form), by=by)
+        return services.create(_document_in(form), by=by)
     except ParameterError as error:
         return refused(form, error)
     except Conflict as error:
@@ -28,7 +28,7 @@ def save(policy: Policy, form: PolicyForm, *, by: "User") -> Policy | PolicyForm
     revision = form.fields.get("revision", "")
     known = {"revision": int(revision) if revision.isascii() and revision.isdecimal() and len(revision) < 9 else 0}
     try:
-        return policies.change(policy, _document_in(form) | known, by=by)
+        return services.change(policy, _document_in(form) | known, by=by)
     except ParameterError as error:
         return refused(form, error)
     except Conflict as error:
@@ -45,12 +45,12 @@ def _document_in(form: PolicyForm) -> dict[str, Any]:
 def act(policy: Policy, do: str, *, by: "User") -> str:
     """Do what a button of the list says; return it in words. Raises as `policies` does; Conflict for none such."""
     if do in ("up", "down"):
-        moved = policies.move(policy, up=do == "up", by=by)
+        moved = services.move(policy, up=do == "up", by=by)
         return f"Moved {do}: {policy.name}." if moved else f"{policy.name} is the {'first' if do == 'up' else 'last'}."
     if do in ("on", "off"):
-        policies.change(policy, {"enabled": do == "on"}, by=by)
+        services.change(policy, {"enabled": do == "on"}, by=by)
         return f"Switched {do}: {policy.name}."
     if do == "end":
-        policies.end(policy, by=by)
+        services.end(policy, by=by)
         return f"Ended: {policy.name}. It is kept for the calls it held."
     raise Conflict("The form does not say what to do; reload the page.")

@@ -12,10 +12,9 @@ from typing import Any
 from django.http import QueryDict
 
 from approvals.models import Policy, PolicyRevision
-from approvals.policy_addresses import shown_of
+from approvals.policies.terms import columns_of, shown_address
 from approvals.policy_language.conditions import MAX_ROWS, OPERATORS
 from approvals.policy_language.stages import MAX_STAGES
-from approvals.policy_terms import columns_of
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import MalformedJSON, ParameterError
 
@@ -119,7 +118,7 @@ def form_of(policy: Policy, revision: PolicyRevision) -> PolicyForm:
     fields |= {name: "yes" if getattr(revision, name) else "" for name in FLAGS}
     fields |= {named: _in_units(getattr(revision, name), size) for name, (named, size) in UNITS.items()}
     fields |= {"reason_required": REASONS[revision.reason_required]}
-    fields |= {"notify": "\n".join(map(shown_of, revision.notify))}
+    fields |= {"notify": "\n".join(map(shown_address, revision.notify))}
     fields["revision"] = str(revision.number)
     rows = [{**row, "value": _typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
     stages = [{"group": stage["group"], "count": str(stage["count"])} for stage in revision.stages]

@@ -11,13 +11,13 @@ from django.contrib.auth.models import Group
 from django.http import Http404
 from django.utils.dateparse import parse_datetime
 
-from approvals import policies
-from approvals.back_test import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
 from approvals.models import Policy, PolicyRevision
+from approvals.policies import services
+from approvals.policies.backtest import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
+from approvals.policies.lint import levels_of, warnings_about
+from approvals.policies.simulator import RefusedArguments, Simulation, simulate
 from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of, policy_in
 from approvals.policy_language.sentences import frictions_of, sentence_of
-from approvals.policy_warnings import levels_of, warnings_about
-from approvals.simulator import RefusedArguments, Simulation, simulate
 from catalog.access.roles import NotAllowed, sees_all
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError
@@ -49,8 +49,8 @@ class Said:
 def list_page(viewer: "User") -> dict[str, Any]:
     """Return the list. Raises NotAllowed for who has no role."""
     _for_roles(viewer)
-    rows = list(policies.policies_for(viewer))
-    ended = list(policies.policies_for(viewer, ended=True))
+    rows = list(services.policies_for(viewer))
+    ended = list(services.policies_for(viewer, ended=True))
     return _frame(viewer) | {"policies": rows, "ended": ended, "unguarded": not any(map(_guards, rows))}
 
 
@@ -68,13 +68,13 @@ def policy_page(viewer: "User", public_id: str, form: PolicyForm | None = None) 
     if policy.revision is None:
         raise Http404
     form = form or form_of(policy, policy.revision)
-    shown = {"policy": policy, "form": form, "said": said_of(form), "history": policies.history_of(policy)}
+    shown = {"policy": policy, "form": form, "said": said_of(form), "history": services.history_of(policy)}
     return _frame(viewer) | _choices() | shown | {"days": DAYS}
 
 
 def new_page(viewer: "User", form: PolicyForm | None = None) -> dict[str, Any]:
     """Return the form of a policy that is to be made. Raises NotAllowed for who may not make any."""
-    if not policies.may_change(viewer):
+    if not services.may_change(viewer):
         raise NotAllowed("Only an administrator may make policies.")
     stages = [{"group": "reviewer", "count": 1}]
     blank = PolicyRevision(effect=PolicyRevision.Effect.HOLD, stages=stages, number=0)
@@ -103,7 +103,7 @@ def simulator_page(viewer: "User", asked: Mapping[str, str]) -> dict[str, Any]:
 
 def tested(viewer: "User", form: PolicyForm, policy: Policy | None) -> BackTest | None:
     """Replay past calls with what the form says; None while it is not complete. Raises NotAllowed."""
-    if not policies.may_change(viewer):
+    if not services.may_change(viewer):
         raise NotAllowed("Only an administrator may try policies on past calls.")
     form, columns = checked(form)
     if not columns:
@@ -168,14 +168,14 @@ def _shown_order(form: PolicyForm, policy: Policy | None) -> int:
     """Return where the policy of a form stands: with an empty field where it was, a new one before all others."""
     order = order_in(form)
     if order is None:
-        return policy.order if policy else policies.BEFORE_ALL_OTHERS
+        return policy.order if policy else services.BEFORE_ALL_OTHERS
     return order
 
 
 def policy_or_404(viewer: "User", public_id: str) -> Policy:
     """Return a policy that the viewer may read; raise Http404."""
     try:
-        return policies.policy_for(viewer, public_id)
+        return services.policy_for(viewer, public_id)
     except Policy.DoesNotExist:
         raise Http404 from None
 
@@ -207,7 +207,7 @@ def _for_roles(viewer: "User") -> None:
 
 
 def _frame(viewer: "User") -> dict[str, Any]:
-    return {"section": "policies", "may_change": policies.may_change(viewer)}
+    return {"section": "policies", "may_change": services.may_change(viewer)}
 
 
 def _choices() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from approvals import policies
+from approvals.policies import services
 from approvals.policy_acts import act, make, save
 from approvals.policy_forms import PolicyForm, read_form
 from approvals.policy_page import (
@@ -83,7 +83,7 @@ def policy_act(request: PageRequest, public_id: str) -> HttpResponse:
 @signed_in
 def sentence(request: PageRequest) -> HttpResponse:
     """Say what the form means, as it stands; nothing is stored."""
-    if not policies.may_change(request.user):
+    if not services.may_change(request.user):
         raise NotAllowed("Only an administrator may change policies.")
     form = read_form(request.POST)
     return render(request, "policies/_saying.html", {"said": said_of(form), "form": form})

@@ -1,6 +1,6 @@
 """The saved views of the queue: which requests wait for whom. The lists, their counts and the API ask here.
 
-Who may decide is said in full by `approvals.eligibility`; here it is said of thousands of requests in one query: by the
+Who may decide is said in full by `approvals.policies.eligibility`; here it is said of thousands of requests in one query: by the
 rules that hold them, and one by one only where someone delegated or edited. Never writes.
 """
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 
-from approvals import stages
-from approvals.eligibility import may_decide
 from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review, Round, Snooze
-from approvals.policy import Rule, rule_of
+from approvals.policies import eligibility
+from approvals.policies.eligibility import may_decide
+from approvals.policies.rulebook import Rule, rule_of
 from approvals.selectors import NOT_ASKED_YET, pending_for, requests_for, waiting_count, whole
 from approvals.states import RequestStatus
 from catalog.access.roles import agent_token_of
@@ -130,7 +130,7 @@ class Queues:
         waiting = pending_for(self._viewer).order_by().values_list("policy_revision", "escalated_to").distinct()
         pairs = list(waiting)
         rules = _rules_of({revision for revision, _ in pairs})
-        mine = [pair for pair in pairs if stages.groups_counting(_as_escalated(rules, *pair), self._viewer)]
+        mine = [pair for pair in pairs if eligibility.groups_counting(_as_escalated(rules, *pair), self._viewer)]
         plain = [revision for revision, group in mine if not group]
         held_by = Q(policy_revision__in=plain, escalated_to="")
         for revision, group in mine:

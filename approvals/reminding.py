@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from approvals.policy import Rule
+from approvals.policies.rulebook import Rule
 
 PARTS = (0.5, 0.9)
 """Which parts of the time to answer have passed."""

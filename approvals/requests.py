@@ -16,10 +16,10 @@ from pydantic_core import to_jsonable_python
 from approvals.audit.log import NOBODY
 from approvals.audit.restore_guard import refuse_to_begin
 from approvals.digests import Binding, action_digest, intent_digest, likeness
-from approvals.eligibility import is_own
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
-from approvals.policy import Rule, rule_of
+from approvals.policies.eligibility import is_own
+from approvals.policies.rulebook import Rule, rule_of
 from approvals.reminding import first_reminder
 from approvals.selectors import status_sentence
 from approvals.states import RequestStatus

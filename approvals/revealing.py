@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
-from approvals.eligibility import may_decide
 from approvals.models import ApprovalRequest
+from approvals.policies.eligibility import may_decide
 from approvals.selectors import current_round
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.calls import vault

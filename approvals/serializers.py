@@ -7,10 +7,10 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from approvals import eligibility
 from approvals.desk_serializers import OverlaySerializer
 from approvals.listing import ORDERS, STATUSES
 from approvals.models import ApprovalRequest, PolicyRevision, Round
+from approvals.policies import eligibility
 from approvals.precedent import precedents_for
 from approvals.private import mask_preview
 from approvals.selectors import current_round

@@ -8,12 +8,11 @@ from datetime import datetime
 
 from approvals.audit.restore_guard import refuse_to_start
 from approvals.digests import Binding, action_digest
-from approvals.eligibility import is_enough, may_decide
 from approvals.errors import ApprovalExpired, Drift, Invalidated
-from approvals.gate import gate
-from approvals.matching import facts_of
 from approvals.models import ApprovalRequest, Round
-from approvals.policy import Rule, rule_for, rule_of
+from approvals.policies.eligibility import is_enough, may_decide
+from approvals.policies.gate import gate
+from approvals.policies.rulebook import Rule, facts_of, rule_for, rule_of
 from approvals.requests import locked
 from approvals.selectors import counted_approvals, current_round, status_sentence
 from approvals.states import RequestStatus

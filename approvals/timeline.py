@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from approvals.eligibility import is_requester, missing
 from approvals.models import ApprovalRequest, Review
-from approvals.policy import rule_for
-from approvals.stages import Stage
+from approvals.policies.eligibility import is_requester, missing
+from approvals.policies.rulebook import rule_for
+from approvals.policy_language.stages import Stage
 from approvals.states import RequestStatus, Verdict
 from catalog.access.roles import name_of
 

@@ -7,8 +7,8 @@ that is part of what is measured.
 from time import perf_counter
 from typing import Any
 
-from approvals.gate import gate
 from approvals.models import Policy, PolicyRevision
+from approvals.policies.gate import gate
 from benchmarks.ground import prepare
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Hold

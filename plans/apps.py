@@ -22,7 +22,7 @@ class PlansConfig(AppConfig):
 
     def ready(self) -> None:
         """Let every fact become an event of its plan, and lower layers ask what is private and what is a plan."""
-        from approvals.policy_warnings import ask_of_plans  # noqa: PLC0415 (models are loaded only now)
+        from approvals.policies.lint import ask_of_plans  # noqa: PLC0415 (models are loaded only now)
         from plans import (  # noqa: PLC0415 (models are loaded only now)
             agent_steps,
             consequences,  # noqa: F401 (importing connects)

@@ -10,9 +10,9 @@ from django.db.models import Max, Q
 
 from approvals.audit.restore_guard import refuse_to_begin, unwritable
 from approvals.caps import look_for_room, take_room
-from approvals.gate import gate
 from approvals.models import ApprovalRequest
-from approvals.policy import Rule
+from approvals.policies.gate import gate
+from approvals.policies.rulebook import Rule
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.dispatch import pipeline

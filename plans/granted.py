@@ -7,7 +7,7 @@ from datetime import datetime
 
 from approvals import grant_uses, proposals
 from approvals.grant_uses import Wanted
-from approvals.policy import Rule
+from approvals.policies.rulebook import Rule
 from catalog.models import Call
 from plans.askers import askers_of
 from plans.input_authors import input_authors_of

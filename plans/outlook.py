@@ -5,9 +5,9 @@ can be asked about now. Reads rows, stores nothing.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from approvals.gate import gate
 from approvals.models import ApprovalRequest
-from approvals.policy import Rule
+from approvals.policies.gate import gate
+from approvals.policies.rulebook import Rule
 from approvals.states import RequestStatus
 from catalog.dispatch import pipeline
 from catalog.errors import ToolError

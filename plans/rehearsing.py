@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from approvals.gate import gate
+from approvals.policies.gate import gate
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Verdict
 from catalog.results import Preview

@@ -11,9 +11,9 @@ from django.http import QueryDict
 
 from approvals.batch import ItemResult
 from approvals.briefing import Briefing, brief
-from approvals.eligibility import may_prepare
 from approvals.friction import CLOSER_LOOK, needs_a_closer_look
 from approvals.models import ApprovalRequest
+from approvals.policies.eligibility import may_prepare
 from approvals.selectors import requests_for, whole, with_snooze
 from approvals.states import RequestStatus
 from catalog.access.roles import NotAllowed

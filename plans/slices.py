@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from approvals.audit.restore_guard import refuse_to_begin
 from approvals.batch import NOT_THERE, Item, ItemResult, told
 from approvals.decisions import decide
-from approvals.eligibility import may_prepare
 from approvals.friction import CLOSER_LOOK, needs_a_closer_look
 from approvals.models import ApprovalRequest
+from approvals.policies.eligibility import may_prepare
 from approvals.selectors import last_review, request_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision

@@ -15,8 +15,8 @@ from django.db import DatabaseError
 from approvals import refusals, starts
 from approvals.edits import edited_by_people
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
-from approvals.gate import gate
 from approvals.models import ApprovalRequest
+from approvals.policies.gate import gate
 from catalog.calls import vault
 from catalog.calls.vault import Place
 from catalog.core.transactions import log_unexpected

@@ -11,7 +11,7 @@ from django.db import connection
 
 from approvals.edits import Edited
 from approvals.errors import Drift
-from approvals.policy import Rule
+from approvals.policies.rulebook import Rule
 from catalog.context import Budget, Stop
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call

@@ -16,8 +16,8 @@ from django.contrib.auth.models import Group, User
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from approvals import gate
 from approvals.audit import restore_guard
+from approvals.policies import gate
 from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.tools import registry

@@ -3,7 +3,7 @@
 from django import template
 
 from approvals.notices import KINDS
-from approvals.policy import Rule, answers_about
+from approvals.policies.rulebook import Rule, answers_about
 from approvals.policy_language.stages import people_in_words
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Deny, Hold, Verdict

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from approvals.models import Policy
-from approvals.policies import create
+from approvals.policies.services import create
 
 POLICIES: tuple[dict[str, Any], ...] = (
     {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from approvals.gate import refuses
+from approvals.policies.gate import refuses
 from catalog.definitions.binding import identifier_in
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts

@@ -8,7 +8,7 @@ from typing import Any
 from django import template
 from django.contrib.auth.models import User
 
-from approvals.policy import Rule
+from approvals.policies.rulebook import Rule
 from catalog.dispatch.pipeline import Deny, Hold
 from catalog.models import Call, Tool
 from catalog.results import Preview

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from approvals.decisions import Decision
 from approvals.digests import Binding
 from approvals.models import ApprovalRequest, Delegation, Policy, PolicyRevision
-from approvals.policy import rule_of
+from approvals.policies.rulebook import rule_of
 from approvals.requests import open_request
 from approvals.states import Verdict
 from catalog.core import clock

@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.auth.models import Group
 
-from approvals import eligibility
+from approvals.policies import eligibility
 from tests.rest import Rest, agent, wrong_paths
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}, "reason": "To try it"}

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals import back_test as module
-from approvals import policies
-from approvals.back_test import BackTest, Rulebooks, back_test, draft_of, rulebooks_for
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Policy
-from approvals.policy import rule_of
-from approvals.policy_terms import columns_of
+from approvals.policies import backtest as module
+from approvals.policies import services
+from approvals.policies.backtest import BackTest, Rulebooks, back_test, draft_of, rulebooks_for
+from approvals.policies.rulebook import rule_of
+from approvals.policies.terms import columns_of
 from approvals.requests import open_request
 from catalog.core import clock
 from catalog.models import Call
@@ -60,7 +60,7 @@ def test_what_would_wait_for_other_people_is_counted(ada, count, others):
 def test_what_people_rejected_of_what_would_have_been_allowed(ada, rosa):
     """The number that says whether a policy is too lenient."""
     stages = [{"group": "reviewer", "count": 1}]
-    made = policies.create(
+    made = services.create(
         {"name": "Notes wait", "effect": "hold", "stages": stages, "order": 1, "match": {"tool": "send_*"}},
         by=User.objects.create_superuser("root"),
     )

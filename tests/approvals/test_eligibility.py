@@ -7,9 +7,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from approvals.decisions import decide
-from approvals.eligibility import decided_for, may_decide, missing
 from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry
+from approvals.policies.eligibility import decided_for, may_decide, missing
 from approvals.selectors import request_for
 from approvals.starts import consume
 from catalog.access.roles import NotAllowed, act_through

@@ -4,9 +4,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from approvals.decisions import decide
-from approvals.eligibility import ONE_MORE, may_decide, why_one_more
 from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry
+from approvals.policies.eligibility import ONE_MORE, may_decide, why_one_more
 from approvals.selectors import request_for
 from approvals.starts import consume
 from catalog.access.roles import NotAllowed, act_through

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from approvals.models import ApprovalRequest
-from approvals.policy import rule_of
+from approvals.policies.rulebook import rule_of
 from approvals.requests import open_request
 from catalog.access.roles import SIGNED_IN
 from catalog.core import clock

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from approvals import gate as gate_module
-from approvals.gate import gate
 from approvals.models import Policy, PolicyRevision
-from approvals.policy import NAMES_NOBODY, UNGUARDED, Answers, Rulebook
+from approvals.policies import gate as gate_module
+from approvals.policies.gate import gate
+from approvals.policies.rulebook import NAMES_NOBODY, UNGUARDED, Answers, Rulebook
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
 from tests.approvals.builders import add_policy, set_rule

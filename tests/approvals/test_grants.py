@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from approvals import epochs, gate
+from approvals import epochs
 from approvals.decisions import revoke as revoke_approval
 from approvals.errors import GrantRefused
 from approvals.grant_rows import covers
 from approvals.grants import Terms, make, revoke
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
+from approvals.policies import gate
 from approvals.proposals import propose
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from approvals import gate
 from approvals.audit.verification import verify
 from approvals.decisions import Decision, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
+from approvals.policies import gate
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError

@@ -16,7 +16,7 @@ from approvals import grant_uses
 from approvals.decisions import decide
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.models import ApprovalRequest, Delegation, Grant, Instance, PolicyRevision, Review, Round
-from approvals.policy import rule_of
+from approvals.policies.rulebook import rule_of
 from approvals.selectors import request_for
 from approvals.starts import consume
 from catalog.core import clock

@@ -6,9 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from approvals.gate import gate
 from approvals.messaging.addresses import decrypted
 from approvals.models import AuditEntry, Policy, PolicyRevision
+from approvals.policies.gate import gate
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Hold
 from tests.rest import ROOT, Rest, agent, wrong_paths

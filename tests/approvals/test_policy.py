@@ -8,10 +8,10 @@ from django.contrib.auth.models import Group, User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals import policies
-from approvals.gate import gate
 from approvals.models import Policy, PolicyRevision
-from approvals.policy import rule_of, rulebook
+from approvals.policies import services
+from approvals.policies.gate import gate
+from approvals.policies.rulebook import rule_of, rulebook
 from approvals.policy_language.hours import read_hours
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import SafetyLevel
@@ -132,7 +132,7 @@ def test_a_rule_that_cannot_be_read_refuses(terms):
 def test_an_ended_policy_holds_nothing(admin):
     """Those it held keep its terms."""
     revision = refuse_first()
-    policies.end(revision.policy, by=admin)
+    services.end(revision.policy, by=admin)
     assert gate(facts()) == Allow()
     assert rule_of(revision).message == "First."
 
@@ -206,22 +206,22 @@ def test_own_policy_changes_hold_at_once(admin, trusted_for_long, django_capture
     """The second of trust is for what others change."""
     assert gate(facts()) == Allow()
     with django_capture_on_commit_callbacks(execute=True):
-        made = policies.create({"name": "None", "order": 1, "effect": "deny", "message": "No."}, by=admin)
+        made = services.create({"name": "None", "order": 1, "effect": "deny", "message": "No."}, by=admin)
     assert gate(facts()) == Deny("No.")
     with django_capture_on_commit_callbacks(execute=True):
-        policies.change(made, {"enabled": False}, by=admin)
+        services.change(made, {"enabled": False}, by=admin)
     assert gate(facts()) == Allow()
 
 
 def test_policies_change_places(admin):
     """With their neighbours; at an end there is nowhere to go."""
     first, second, third = Policy.objects.order_by("order")
-    assert policies.move(third, up=True, by=admin)
+    assert services.move(third, up=True, by=admin)
     assert list(Policy.objects.order_by("order")) == [first, third, second]
-    assert not policies.move(first, up=True, by=admin)
-    assert not policies.move(second, up=False, by=admin)
+    assert not services.move(first, up=True, by=admin)
+    assert not services.move(second, up=False, by=admin)
     Policy.objects.update(order=7)
-    assert policies.move(Policy.objects.order_by("order", "pk")[0], up=False, by=admin)
+    assert services.move(Policy.objects.order_by("order", "pk")[0], up=False, by=admin)
     assert list(Policy.objects.order_by("order").values_list("order", flat=True)) == [10, 20, 30]
 
 
@@ -229,9 +229,9 @@ def test_policy_without_order_goes_first(admin):
     """Before the policies that migrations made, and again when there is no lower number left."""
     document = {"effect": "deny", "message": "No.", "match": {"tool": "none"}}
     for name in ("One", "Two", "Three", "Four"):
-        policies.create({"name": name, **document}, by=admin)
+        services.create({"name": name, **document}, by=admin)
     Policy.objects.filter(name="Four").update(order=0)
-    policies.create({"name": "Five", **document}, by=admin)
+    services.create({"name": "Five", **document}, by=admin)
     names = list(Policy.objects.order_by("order", "pk").values_list("name", flat=True))
     assert names[:5] == ["Five", "Four", "Three", "Two", "One"]
 
@@ -241,11 +241,11 @@ def test_only_administrators_change_policies(who, ada, rosa, vera):
     """Whatever they would change."""
     person, policy = User.objects.get(username=who), Policy.objects.get(order=10)
     for refused in (
-        lambda: policies.create({"name": "x", "effect": "deny"}, by=person),
-        lambda: policies.change(policy, {"enabled": False}, by=person),
-        lambda: policies.move(policy, up=False, by=person),
-        lambda: policies.end(policy, by=person),
+        lambda: services.create({"name": "x", "effect": "deny"}, by=person),
+        lambda: services.change(policy, {"enabled": False}, by=person),
+        lambda: services.move(policy, up=False, by=person),
+        lambda: services.end(policy, by=person),
     ):
         with pytest.raises(NotAllowed):
             refused()
-    assert policies.policies_for(person).count() == 3
+    assert services.policies_for(person).count() == 3

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from approvals import back_test
 from approvals.models import Policy, PolicyRevision
+from approvals.policies import backtest
 from tests.approvals.builders import held_call
 from tests.pages import Pages, words
 from tests.rest import Rest
@@ -348,7 +348,7 @@ def test_who_reads_and_who_changes(pages, rosa, vera):
 
 def test_past_calls_that_are_not_listed_follow_on_further_pages(pages, ada, monkeypatch):
     """With a button that needs no script."""
-    monkeypatch.setattr(back_test, "MAX_CHANGED", 1)
+    monkeypatch.setattr(backtest, "MAX_CHANGED", 1)
     refused = FORM | {
         "tool": "*",
         "effect": "deny",

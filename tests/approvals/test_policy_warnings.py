@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals import policies
 from approvals.models import Policy
-from approvals.policy_terms import columns_of
-from approvals.policy_warnings import warnings_about
+from approvals.policies import services
+from approvals.policies.lint import warnings_about
+from approvals.policies.terms import columns_of
 from catalog.errors import ParameterError
 from catalog.models import Source, Tool
 from tests.approvals.builders import make_tool
@@ -114,17 +114,17 @@ def test_an_unknown_source_is_refused_with_the_nearest(admin):
 def test_a_policy_keeps_a_source_that_is_gone(admin):
     """It can still be changed, switched off and ended; no other unknown one is taken."""
     source = Source.objects.create(name="shop")
-    policy = policies.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
+    policy = services.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
     source.delete()
-    policies.change(policy, {"enabled": False, "message": "No.", "match": {"source": "shop"}}, by=admin)
+    services.change(policy, {"enabled": False, "message": "No.", "match": {"source": "shop"}}, by=admin)
     with pytest.raises(ParameterError):
-        policies.change(policy, {"match": {"source": "shopp"}}, by=admin)
+        services.change(policy, {"match": {"source": "shopp"}}, by=admin)
 
 
 def test_the_page_of_a_policy_whose_source_is_gone_says_what_it_means(admin):
     """As it may be saved: nothing is wrong with it, on its page and while it is filled in."""
     source = Source.objects.create(name="shop")
-    policy = policies.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
+    policy = services.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
     source.delete()
     pages = Pages(admin)
 

@@ -10,10 +10,10 @@ from django.test.utils import CaptureQueriesContext
 
 from approvals.decisions import decide, undo
 from approvals.desk import claim, delegate, release, snooze, wake
-from approvals.eligibility import may_decide
 from approvals.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
 from approvals.listing import RequestFilters, listed_for, page_for
 from approvals.models import ApprovalRequest, Snooze
+from approvals.policies.eligibility import may_decide
 from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins, needed_count
 from approvals.requests import withdraw
 from approvals.selectors import pending_for, queue_for, waiting_count, whole

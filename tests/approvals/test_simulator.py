@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from approvals import policies
 from approvals.models import AuditEntry, Policy
-from approvals.policy import UNGUARDED
-from approvals.simulator import NOT_LIFTED, RefusedArguments, simulate
+from approvals.policies import services
+from approvals.policies.rulebook import UNGUARDED
+from approvals.policies.simulator import NOT_LIFTED, RefusedArguments, simulate
 from catalog.errors import ParameterError
 from catalog.models import Source
 from tests.approvals.builders import ARGUMENTS, make_tool
@@ -26,7 +26,7 @@ def tools(db):
 
 def make(admin: Any, **document: Any) -> Policy:
     """Make a policy before all others."""
-    return policies.create({"order": 1, "effect": "deny", "message": "No.", **document}, by=admin)
+    return services.create({"order": 1, "effect": "deny", "message": "No.", **document}, by=admin)
 
 
 def test_each_rule_before_says_why_it_does_not_decide(admin, ada):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.policy import rule_of
+from approvals.policies.eligibility import is_satisfied, missing_of
+from approvals.policies.rulebook import rule_of
 from approvals.policy_language.stages import Stage, missing_among, people_in_words
-from approvals.stages import is_satisfied, missing_of
 from tests.approvals.builders import set_rule
 
 GROUPS = "abc"

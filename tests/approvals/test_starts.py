@@ -10,7 +10,7 @@ from approvals.decisions import decide
 from approvals.digests import action_digest, intent_digest
 from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision
-from approvals.policy import rule_of
+from approvals.policies.rulebook import rule_of
 from approvals.starts import consume
 from catalog.core import clock
 from catalog.errors import Conflict

@@ -2,8 +2,8 @@
 
 import pytest
 
-from approvals import gate
 from approvals.models import ApprovalRequest, Policy, PolicyRevision
+from approvals.policies import gate
 from approvals.requests import withdraw
 from catalog.inventory.snapshot import forget
 from catalog.models import Call, Tool

@@ -15,7 +15,7 @@ from django.core.management.base import CommandError
 
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, Policy
-from approvals.policies import end
+from approvals.policies.services import end
 from approvals.states import RequestStatus, Verdict
 from catalog.access.roles import roles_of
 from catalog.access.tokens import authenticate

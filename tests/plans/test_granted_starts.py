@@ -9,9 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from approvals import epochs
-from approvals.eligibility import may_decide
 from approvals.grants import revoke
 from approvals.models import ApprovalRequest, Grant, GrantUse
+from approvals.policies.eligibility import may_decide
 from approvals.selectors import request_for
 from catalog.core import clock
 from catalog.errors import RestoredDatabase

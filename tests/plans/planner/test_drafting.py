@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from approvals.gate import forget as forget_rules
+from approvals.policies.gate import forget as forget_rules
 from catalog.inventory.snapshot import forget
 from catalog.models import Call, Tool
 from plans.models import ModelUse, Plan

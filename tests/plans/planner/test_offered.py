@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from approvals.gate import forget as forget_rules
+from approvals.policies.gate import forget as forget_rules
 from catalog.inventory import snapshot
 from catalog.tools import tool
 from plans.planner import offered

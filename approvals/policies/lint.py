@@ -1,6 +1,7 @@
-"""What a policy names that nothing is today: allowed, since it may come, but more often misspelt. Never writes.
+"""Warnings about policies: names in them that match no tool, argument, group or person at present.
 
-Warnings are told at the fields of the editor: by the name of a field, or `row-0`, `stage-0`.
+Such names are allowed, since they may be added later, but are usually typos. Never writes. Each warning belongs to a
+field of the editor: the name of a field, or `row-0`, `stage-0`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from django.contrib.auth.models import Group, User
 from django.db.models import Q
 
 from approvals.models import PolicyRevision
-from approvals.policy import GROUP
+from approvals.policies.rulebook import GROUP
 from catalog.access.roles import ADMINISTRATOR, REVIEWER
 from catalog.models import Category, Tool, ToolVersion
 

@@ -1,26 +1,86 @@
-"""The terms of a policy as they are sent (contract.md's object) and as a revision stores them; checked as a whole.
+"""Terms of a policy: validated as sent (contract.md's object), and converted to what a revision stores.
 
-Every problem names its place in the object: match.hours, stages.0.group.
+Each problem names its place in the object: match.hours, stages.0.group. Addresses to notify are stored encrypted and
+shown without their secrets; the shown form stands for the address when terms are sent back.
 """
 
+import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from django.contrib.auth.models import Group, User
 
+from approvals.messaging.addresses import MAIL, Address, read_address
 from approvals.models import PolicyRevision
-from approvals.policy import GROUP
-from approvals.policy_addresses import keep_addresses
+from approvals.policies.rulebook import GROUP
 from approvals.policy_language.conditions import check_rows
 from approvals.policy_language.hours import read_hours
 from approvals.policy_language.stages import MAX_COUNT, MAX_STAGES
+from catalog.calls.vault import keyring
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import ParameterError
 from catalog.models import Source
 from catalog.schemas import Problem, refuse
+
+MAX_NOTIFY = 10
+StoredAddress = dict[str, str] | str
+ADDRESS_MARK_LENGTH = 8
+"""Letters of a keyed hash that tell apart addresses which are shown alike."""
+
+
+def shown_address(stored: StoredAddress) -> str:
+    """Return what may be shown of a stored address."""
+    if isinstance(stored, dict):
+        return stored["shown"]
+    try:
+        return _shown_text(read_address(stored))
+    except ParameterError:  # nothing was checked then: whatever it is, it may hold a token
+        return f"unreadable…{hashlib.sha256(keyring().fingerprint(stored).encode()).hexdigest()[:ADDRESS_MARK_LENGTH]}"
+
+
+def keep_addresses(sent: Any, before: Sequence[StoredAddress]) -> tuple[list[StoredAddress], list[Problem]]:
+    """Return addresses as a revision keeps them, and what is wrong with them; `sent` None: those there were before."""
+    texts = [shown_address(each) for each in before] if sent is None else sent
+    if not isinstance(texts, list) or len(texts) > MAX_NOTIFY or not all(isinstance(each, str) for each in texts):
+        return [], [Problem("notify", "invalid", f"This must be a list of at most {MAX_NOTIFY} addresses.")]
+    known = {shown_address(each): each for each in before}
+    kept: dict[str, StoredAddress] = {}
+    problems = []
+    for number, text in enumerate(texts):
+        try:
+            shown, stored = _kept_address(text.strip(), known)
+            kept[shown] = stored
+        except ParameterError as error:
+            problems.append(Problem(f"notify.{number}", "invalid", error.message))
+    return list(kept.values()), problems
+
+
+def _kept_address(text: str, known: dict[str, StoredAddress]) -> tuple[str, StoredAddress]:
+    """Return an address by what is shown of it: as it is kept already, or encrypted now."""
+    stored = known.get(text)
+    if stored is None:
+        address = read_address(text)
+        shown = _shown_text(address)
+        stored = known.get(shown, address.text)
+    else:
+        shown = text
+    return shown, stored if isinstance(stored, dict) else _encrypted_address(stored)
+
+
+def _encrypted_address(text: str) -> StoredAddress:
+    try:
+        address = read_address(text)
+    except ParameterError:  # from before addresses were checked: it is told nothing, and stays until it is taken out
+        return text
+    return address.kept() | {"shown": _shown_text(address)}
+
+
+def _shown_text(address: Address) -> str:
+    return address.shown if address.channel == MAIL else f"{address.shown}{address.key[:ADDRESS_MARK_LENGTH]}"
+
 
 MATCH = ("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")
 OPTIONS = (

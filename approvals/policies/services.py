@@ -1,7 +1,7 @@
-"""Policies as administrators make, change, order and end them. Terms that were ever in force are never overwritten.
+"""Policies as administrators create, change, order and end them. Terms once in force are never overwritten.
 
-A change of terms makes a new revision; requests keep the one that held them. Each change is an entry of the audit log
-that says which terms changed, and never a value of a condition. This process sees it at once, others within a second.
+A change of terms makes a new revision; requests keep the revision that held them. Each change is an audit entry that
+names the changed terms, never the value of a condition. This process sees it at once, others within a second.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
-from approvals import gate
 from approvals.models import Policy, PolicyRevision
-from approvals.policy_addresses import shown_of
+from approvals.policies import gate
+from approvals.policies.terms import COLUMNS, check_name, columns_of, shown_address, taken_name
 from approvals.policy_language.stages import people_in_words, stages_of
-from approvals.policy_terms import COLUMNS, check_name, columns_of, taken_name
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, sees_all
 from catalog.core import clock
 from catalog.core.transactions import retried
@@ -25,6 +24,7 @@ from catalog.signals import record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 STEP = 10
 """How far apart the orders of policies are, so that one can be put between two."""
@@ -206,7 +206,7 @@ def differences(before: PolicyRevision, columns: Mapping[str, Any]) -> list[str]
     old = {name: getattr(before, name) for name in COLUMNS}
     now = {name: columns[name] for name in COLUMNS}
     for each in (old, now):  # an address may be kept in two forms: it is the same when it is shown as the same
-        each["notify"] = list(map(shown_of, each["notify"]))
+        each["notify"] = list(map(shown_address, each["notify"]))
     changed = [name for name in COLUMNS if old[name] != now[name]]
     return [_difference(name, getattr(before, name), columns[name]) for name in changed]
 

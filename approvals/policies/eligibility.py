@@ -1,25 +1,73 @@
-"""Who may decide a request, in whose place, and whether those who agreed are enough. One answer for every channel.
+"""Eligibility: who may decide a request, on whose behalf, and whether the approvals given are enough.
 
-Never writes. Who asked for a call, or changed what it asks, does not decide it: superusers neither.
+Never writes. Requesters and editors of a call do not decide it, superusers included. One person has one vote over all
+stages; members of the groups of two stages are counted where they help most, so the order of votes never matters.
 """
 
 from collections.abc import Collection, Iterable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.contrib.auth import get_user_model
 from django.db.models import Q
 
-from approvals import stages
+from approvals.audit.accounts import held_long_enough
 from approvals.models import ApprovalRequest, Delegation, Review, Round
-from approvals.policy import Rule, rule_for
+from approvals.policies.rulebook import Rule, rule_for
+from approvals.policy_language import stages
+from approvals.policy_language.stages import Stage, missing_among, stages_of
 from approvals.states import Verdict
-from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, name_of, read_groups
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, groups_of, name_of, read_groups, roles_of
 from catalog.models import CallRequester
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
     from django.db.models import QuerySet
+
+
+__all__ = ["Stage", "groups_counting", "is_satisfied", "missing_of", "stages_of"]
+
+
+class StageTerms(Protocol):
+    """What of a rule says who must agree."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages, in the policy's order."""
+
+    @property
+    def escalated_to(self) -> str:
+        """The group whose members may answer in every stage, because nobody else did; empty for none."""
+
+    @property
+    def min_role_age_seconds(self) -> int:
+        """How long someone must have been in a group to count there; 0 for any time."""
+
+
+def groups_counting(rule: StageTerms, user: "User") -> frozenset[str]:
+    """Return in which of the rule's groups someone counts: those they have been in for long enough.
+
+    Administrators do all that reviewers do, and so count as reviewers: as long as they have administered.
+    """
+    wanted = frozenset(stage.group for stage in rule.stages)
+    asked = wanted | {rule.escalated_to} if rule.escalated_to else wanted
+    groups = groups_of(user) | (roles_of(user) & {ADMINISTRATOR})
+    held = held_long_enough(user, groups & (asked | {ADMINISTRATOR}), rule.min_role_age_seconds)
+    if ADMINISTRATOR in held:
+        held |= {REVIEWER}
+    return wanted if rule.escalated_to in held else held & asked
+
+
+def is_satisfied(rule: StageTerms, people: Iterable["User"]) -> bool:
+    """Say whether these people's agreement is enough for the rule."""
+    return bool(rule.stages) and not missing_of(rule, people)
+
+
+def missing_of(rule: StageTerms, people: Iterable["User"]) -> list[Stage]:
+    """Return who is missing when these people have agreed: the stages that lack someone, with how many they lack."""
+    distinct = {person.pk: person for person in people}.values()
+    return missing_among(rule.stages, [groups_counting(rule, person) for person in distinct])
+
 
 MOST_PEOPLE = 200
 """At most so many people are looked at who might decide one request."""
@@ -86,7 +134,7 @@ def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule 
     rule = rule or rule_for(request)
     counting = [each for each in approvals if may_decide(request, each.person, rule) is None]
     counting = [each for each in counting if _was_handed(request, each)]
-    if not stages.is_satisfied(rule, voters(counting)):
+    if not is_satisfied(rule, voters(counting)):
         return False
     return _has_other_eyes(request, {each.person_id for each in counting}, rule)
 
@@ -121,7 +169,7 @@ def _was_handed(request: ApprovalRequest, review: Review) -> bool:
 
 def missing(request: ApprovalRequest) -> list[stages.Stage]:
     """Return which people are still missing for the round that stands, of a request that was loaded whole."""
-    return stages.missing_of(rule_for(request), voters(_approvals_of(request)))
+    return missing_of(rule_for(request), voters(_approvals_of(request)))
 
 
 def _approvals_of(request: ApprovalRequest) -> list[Review]:
@@ -187,7 +235,7 @@ def others_who_may(request: ApprovalRequest, user: "User") -> "list[User]":
 
 
 def _has_right(user: "User", rule: Rule) -> bool:
-    return bool(stages.groups_counting(rule, user))
+    return bool(groups_counting(rule, user))
 
 
 def _giver(request: ApprovalRequest, user: "User", rule: Rule) -> "User | None":
@@ -201,7 +249,7 @@ def _giver(request: ApprovalRequest, user: "User", rule: Rule) -> "User | None":
 
 
 def _not_a_member(rule: Rule, user: "User") -> str:
-    if rule.min_role_age_seconds and stages.groups_counting(rule.without_role_age(), user):
+    if rule.min_role_age_seconds and groups_counting(rule.without_role_age(), user):
         return f"You have not been a member for long enough to decide this. {who_may(rule)}"
     return who_may(rule)
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from approvals.matching import Misfit
 from approvals.models import Policy, PolicyRevision
-from approvals.policy import Clause, clause_of, people_named, revisions_in_force, unruled
+from approvals.policies.rulebook import Clause, Misfit, clause_of, people_named, revisions_in_force, unruled
 from catalog.access.roles import person_named
 from catalog.core import clock
 from catalog.core.canonical_json import with_whole_numbers

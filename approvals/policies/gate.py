@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from time import monotonic
 
-from approvals.policy import Rulebook, people_named, revisions_in_force, rulebook_of
+from approvals.policies.rulebook import Rulebook, people_named, revisions_in_force, rulebook_of
 from catalog.dispatch.pipeline import CallFacts, Verdict
 from catalog.inventory import snapshot
 

@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any
 
 from approvals.models import Policy, PolicyRevision, Review
-from approvals.policy import Rulebook, people_named, revisions_in_force, rulebook_of
-from approvals.simulator import effect_of
+from approvals.policies.rulebook import Rulebook, people_named, revisions_in_force, rulebook_of
+from approvals.policies.simulator import effect_of
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
