@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
-from approvals import decisions, desk, requests
+from approvals import decisions, desk
 from approvals.models import ApprovalRequest
+from approvals.requests import lifecycle
 from catalog.access.roles import name_of, person_named
 from catalog.errors import field_error
 
@@ -81,7 +82,7 @@ def _comment(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
 
 
 def _withdraw(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
-    requests.withdraw(request, by=by, reason=form.get("comment", "").replace("\r\n", "\n"))
+    lifecycle.withdraw(request, by=by, reason=form.get("comment", "").replace("\r\n", "\n"))
     return "Withdrawn. It does not run."
 
 

@@ -9,15 +9,15 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals import selectors
 from approvals.audit.queries import AuditFilters, entries_for
 from approvals.audit.verification import verify
 from approvals.decisions import Decision, decide, revoke, undo
-from approvals.expiry import seen_by
 from approvals.listing import RequestFilters, page_for
 from approvals.models import ApprovalRequest
-from approvals.private import hidden_from
-from approvals.requests import withdraw
+from approvals.requests import queries
+from approvals.requests.deadlines import seen_by
+from approvals.requests.lifecycle import withdraw
+from approvals.requests.privacy import hidden_from
 from approvals.serializers import (
     ApprovalDetailSerializer,
     ApprovalQuery,
@@ -40,7 +40,7 @@ class ApprovalEndpoint(Endpoint):
     def approval(self, public_id: str) -> ApprovalRequest:
         """Return a request that the caller may see, to act on it; raise Http404."""
         try:
-            return selectors.request_to_act_on(self.user, public_id)
+            return queries.request_to_act_on(self.user, public_id)
         except ApprovalRequest.DoesNotExist:
             raise Http404 from None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from catalog.text.safety import Opaque, claims_in, count_hidden, odd_words, opaque_in, truth_of
 
 if TYPE_CHECKING:
-    from approvals.revealing import SecretField
+    from approvals.requests.privacy import SecretField
 
 LONG = 1024
 """From this size on (bytes) a value is shown with its size and lines, so that nobody takes a part for the whole."""

@@ -16,7 +16,7 @@ from approvals.audit.restore_guard import refuse_to_begin
 from approvals.decisions import decide
 from approvals.friction import needs_a_closer_look
 from approvals.models import ApprovalRequest, PolicyRevision
-from approvals.selectors import requests_for
+from approvals.requests.queries import requests_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision
 from catalog.access.roles import NotAllowed

@@ -20,10 +20,9 @@ from approvals.policies.eligibility import is_input_author, may_answer, may_deci
 from approvals.policies.rulebook import Rule, rule_for
 from approvals.policy_language.sentences import after_expiry
 from approvals.precedent import precedents_for
-from approvals.private import hidden_from
+from approvals.requests.privacy import SecretField, hidden_from, may_reveal, secret_fields
+from approvals.requests.queries import answered_by, current_round, last_review, status_sentence
 from approvals.results import CallResult, result_of
-from approvals.revealing import SecretField, may_reveal, secret_fields
-from approvals.selectors import answered_by, current_round, last_review, status_sentence
 from approvals.timeline import Moment, Standing, standing_of, timeline_of
 from approvals.twins import twins_of
 from catalog.access.roles import name_of, sees_all

@@ -12,7 +12,7 @@ from approvals.editing import Editing, written
 from approvals.edits import narrowing_of
 from approvals.friction import Given, Matter
 from approvals.models import ApprovalRequest
-from approvals.selectors import request_for
+from approvals.requests.queries import request_for
 from approvals.states import Verdict
 from catalog.errors import ToolgateError
 

@@ -7,16 +7,16 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Prefetch, prefetch_related_objects
 
-from approvals import outcomes
 from approvals.audit.restore_guard import refuse_to_begin
 from approvals.edits import Edit, check_edit, edit, narrowing_of, take_back
-from approvals.expiry import expire_if_due, window_end
 from approvals.friction import see_that_the_session_is_fresh
 from approvals.models import ApprovalRequest, Comment, Review, Round
-from approvals.outcomes import Refusal
 from approvals.policies.eligibility import decided_for, editor_counts, is_enough, may_decide, may_revoke, remarks_on
-from approvals.requests import check_text, locked
-from approvals.selectors import counted_approvals, current_round, last_review, status_sentence
+from approvals.requests import resolution
+from approvals.requests.deadlines import expire_if_due, window_end
+from approvals.requests.lifecycle import check_text, locked
+from approvals.requests.queries import counted_approvals, current_round, last_review, status_sentence
+from approvals.requests.resolution import Refusal
 from approvals.states import APPLYING, UNDOABLE, RequestStatus, Verdict
 from approvals.verdicts import UNSET, Decision, judge_comment, judge_response, whole, without_secrets
 from catalog.access.roles import NotAllowed, name_of
@@ -219,7 +219,7 @@ def revoke(request: ApprovalRequest, *, by: "User", comment: str = "") -> Approv
         record("approval.revoked", call=current.call, by=by, **told)
         _keep_words(current, by, comment)
         words = f": {comment.strip()}" if comment.strip() else "."
-        outcomes.refuse(current, Refusal(outcomes.REVOKED, f"Revoked by {name_of(by)}{words}", by), now=now)
+        resolution.refuse(current, Refusal(resolution.REVOKED, f"Revoked by {name_of(by)}{words}", by), now=now)
         current.refresh_from_db()
         return current
 
@@ -253,7 +253,7 @@ def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review |
         request.applied_at = now
         review = decided_by or last_review(request)
         if request.status == RequestStatus.APPROVED:
-            outcomes.release(request, by=review.person if review else None)
+            resolution.release(request, by=review.person if review else None)
         elif review is not None:
             _carry_out(request, review, now)
         return True
@@ -262,8 +262,8 @@ def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review |
 def _carry_out(request: ApprovalRequest, review: Review, now: datetime) -> None:
     """Let a call end as its reviewer said."""
     if review.verdict == Verdict.RESPOND:
-        outcomes.respond(request, review, now=now)
+        resolution.respond(request, review, now=now)
     elif review.verdict == Verdict.REQUEST_CHANGES:
-        outcomes.send_back(request, review, now=now)
+        resolution.send_back(request, review, now=now)
     else:
-        outcomes.refuse(request, outcomes.rejection(review), now=now)
+        resolution.refuse(request, resolution.rejection(review), now=now)

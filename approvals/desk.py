@@ -11,12 +11,12 @@ from django.db import transaction
 from django.db.models import Q
 
 from approvals.audit.restore_guard import refuse_to_begin
-from approvals.expiry import expire_if_due
 from approvals.models import ApprovalRequest, Comment, Delegation, Snooze
 from approvals.policies.eligibility import decided_for, may_decide, who_may
 from approvals.policies.rulebook import rule_for
-from approvals.requests import check_text, locked
-from approvals.selectors import status_sentence
+from approvals.requests.deadlines import expire_if_due
+from approvals.requests.lifecycle import check_text, locked
+from approvals.requests.queries import status_sentence
 from approvals.states import RequestStatus
 from catalog.access.roles import NotAllowed, agent_token_of, name_of
 from catalog.core import clock

@@ -8,7 +8,7 @@ from typing import Any
 
 from approvals.arguments import as_lines, as_text
 from approvals.models import ApprovalRequest, Round
-from approvals.requests import Change, change_before
+from approvals.requests.lifecycle import Change, change_before
 from catalog.access.roles import name_of
 from catalog.secrets.placeholders import in_words
 from catalog.text import diff

@@ -13,7 +13,7 @@ from approvals.arguments import as_lines
 from approvals.drifting import effect_lines
 from approvals.edits import Edit, check_edit
 from approvals.models import ApprovalRequest
-from approvals.selectors import current_round
+from approvals.requests.queries import current_round
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 from catalog.text.diff import Change, diff_texts

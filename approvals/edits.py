@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from approvals.digests import Binding, action_digest
 from approvals.models import ApprovalRequest, Round
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule, facts_of, rule_of
-from approvals.selectors import current_round
+from approvals.requests.digests import Binding, action_digest
+from approvals.requests.queries import current_round
 from approvals.states import RequestStatus
 from catalog.access.roles import name_of
 from catalog.calls import vault

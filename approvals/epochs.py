@@ -12,7 +12,7 @@ from approvals.audit import checkpoints, restore_guard
 from approvals.audit.log import Line, append
 from approvals.grants import end_all, in_force
 from approvals.models import ApprovalRequest, AuditEntry, Grant, Instance
-from approvals.requests import void
+from approvals.requests.lifecycle import void
 from approvals.states import OPEN
 from catalog.core import clock
 from catalog.core.transactions import do_each, retried

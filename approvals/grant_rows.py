@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from approvals.errors import GrantRefused
 from approvals.models import ApprovalRequest, Grant
 from approvals.policy_language.conditions import check_rows, compile_rows, sentence_of
-from approvals.private import hidden_from
+from approvals.requests.privacy import hidden_from
 from catalog.calls.privacy import Hidden, is_mask, mask, sees_private
 from catalog.core.canonical_json import canonical_text
 

@@ -9,7 +9,7 @@ from approvals.grant_forms import entered, make_from, proposed
 from approvals.grant_page import grants_page
 from approvals.grants import grants_for, revoke
 from approvals.models import ApprovalRequest, Grant
-from approvals.selectors import request_for
+from approvals.requests.queries import request_for
 from catalog.errors import Conflict
 from catalog.ui.requests import PageRequest, signed_in
 

@@ -14,7 +14,7 @@ from approvals.errors import GrantRefused
 from approvals.grant_rows import conditions_for, in_words
 from approvals.grants import Terms, grants_for, standing_of
 from approvals.models import ApprovalRequest, Grant
-from approvals.selectors import request_for
+from approvals.requests.queries import request_for
 from catalog.access.roles import ADMINISTRATOR, has_role
 from catalog.rest.idempotency import answer_once
 from catalog.rest.pagination import page_of, page_schema, paged

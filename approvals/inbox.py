@@ -15,11 +15,11 @@ from rest_framework.exceptions import ValidationError
 
 from approvals.answers import told
 from approvals.briefing import Briefing, brief
-from approvals.expiry import seen_by
 from approvals.models import ApprovalRequest, Review, Round
-from approvals.private import hidden_from
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
-from approvals.selectors import answered_by, last_review, requests_for
+from approvals.requests.deadlines import seen_by
+from approvals.requests.privacy import hidden_from
+from approvals.requests.queries import answered_by, last_review, requests_for
 from approvals.states import UNDOABLE, RequestStatus
 from catalog.calls.privacy import sees_private
 from catalog.core import clock

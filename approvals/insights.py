@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Count, Min, Q
 
 from approvals.models import ApprovalRequest, Review
-from approvals.selectors import pending_for
+from approvals.requests.queries import pending_for
 from approvals.states import RequestStatus, Verdict
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, has_role, sees_all
 from catalog.calls.statistics import percentile

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 
 from approvals.models import ApprovalRequest
 from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Queues, by_risk, count_twins
-from approvals.selectors import NOT_ASKED_YET, requests_for, whole_list, with_snooze
+from approvals.requests.queries import NOT_ASKED_YET, requests_for, whole_list, with_snooze
 from approvals.states import RequestStatus
 from catalog.models import ToolVersion
 from catalog.rest.pagination import Page, PageAt, page_of

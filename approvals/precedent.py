@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from django.db.models import Prefetch
 
 from approvals.models import ApprovalRequest, Review
-from approvals.selectors import last_review
+from approvals.requests.queries import last_review
 from approvals.states import RequestStatus
 from catalog.models import ToolVersion
 from catalog.states import TERMINAL

@@ -15,7 +15,7 @@ from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review
 from approvals.policies import eligibility
 from approvals.policies.eligibility import may_decide
 from approvals.policies.rulebook import Rule, rule_of
-from approvals.selectors import NOT_ASKED_YET, pending_for, requests_for, waiting_count, whole
+from approvals.requests.queries import NOT_ASKED_YET, pending_for, requests_for, waiting_count, whole
 from approvals.states import RequestStatus
 from catalog.access.roles import agent_token_of
 from catalog.core import clock

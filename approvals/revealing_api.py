@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals.api import ApprovalEndpoint
-from approvals.revealing import reveal
+from approvals.requests.privacy import reveal
 from catalog.rest.serializers import StrictSerializer, Text
 
 MAX_PATH = 1000

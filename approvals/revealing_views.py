@@ -6,7 +6,7 @@ from django.views.decorators.http import require_POST
 
 from approvals.answers import Setback, status_of
 from approvals.deciding import Outcome
-from approvals.revealing import reveal_field
+from approvals.requests.privacy import reveal_field
 from approvals.views import answered, held_or_404, page_context
 from catalog.errors import ToolgateError
 from catalog.ui.requests import PageRequest, signed_in, wants_part

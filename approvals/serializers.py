@@ -12,8 +12,8 @@ from approvals.listing import ORDERS, STATUSES
 from approvals.models import ApprovalRequest, PolicyRevision, Round
 from approvals.policies import eligibility
 from approvals.precedent import precedents_for
-from approvals.private import mask_preview
-from approvals.selectors import current_round
+from approvals.requests.privacy import mask_preview
+from approvals.requests.queries import current_round
 from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict
 from catalog.access.roles import name_of, sees_all
 from catalog.calls.privacy import WORDS, Hidden

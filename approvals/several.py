@@ -12,7 +12,7 @@ from approvals.arguments import Argument, argument
 from approvals.batch import MOST_ITEMS, Item, ItemResult, decide_many, obstacle
 from approvals.briefing import Briefing, brief_all
 from approvals.models import ApprovalRequest
-from approvals.selectors import requests_for, whole
+from approvals.requests.queries import requests_for, whole
 from approvals.states import RequestStatus, Verdict
 from catalog.errors import ToolgateError
 

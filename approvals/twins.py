@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from approvals.models import ApprovalRequest
-from approvals.selectors import pending_for
+from approvals.requests.queries import pending_for
 from approvals.states import RequestStatus
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from approvals.models import ApprovalRequest
-from approvals.requests import check_text
+from approvals.requests.lifecycle import check_text
 from approvals.states import FAIL, REJECTION_EFFECTS, Verdict
 from catalog.calls import vault
 from catalog.core.canonical_json import size_of

@@ -16,7 +16,7 @@ from approvals.editing import resume
 from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, summary_of
 from approvals.models import ApprovalRequest
 from approvals.queues import OPEN_VIEWS, WAITING
-from approvals.selectors import request_for
+from approvals.requests.queries import request_for
 from catalog.errors import ToolgateError
 from catalog.ui.requests import PageRequest, signed_in, wants_part
 

@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.audit.log import entry_hash
-from approvals.digests import Binding, action_digest, intent_digest, this_origin
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision, Review, Round
 from approvals.policies.rulebook import Rule, rule_of
+from approvals.requests.digests import Binding, action_digest, intent_digest, this_origin
 from benchmarks.ground import person
 from catalog.core import clock
 from catalog.models import Call, CallRequester, Tool

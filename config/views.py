@@ -12,7 +12,7 @@ from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.views.defaults import server_error
 
-from approvals.selectors import waiting_count
+from approvals.requests.queries import waiting_count
 from catalog.access import sign_in
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, has_role
 from catalog.core.transactions import is_away

@@ -9,10 +9,10 @@ from django.db import IntegrityError
 from django.db.models import Max, Q
 
 from approvals.audit.restore_guard import refuse_to_begin, unwritable
-from approvals.caps import look_for_room, take_room
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule
+from approvals.requests.limits import look_for_room, take_room
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.dispatch import pipeline

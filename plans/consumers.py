@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from approvals.selectors import requests_for, waiting_count
+from approvals.requests.queries import requests_for, waiting_count
 from plans import door
 from plans.door import TRY_AGAIN, TurnedAway, Visitor
 from plans.models import Plan

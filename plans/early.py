@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
 
-from approvals import expiry, refusals, requests
 from approvals.edits import changed_fields
 from approvals.errors import Drift
-from approvals.outcomes import SENT_BACK
-from approvals.requests import ASKED_AGAIN, CHANGED
-from approvals.selectors import last_review
+from approvals.requests import deadlines, lifecycle, resolution
+from approvals.requests.lifecycle import ASKED_AGAIN, CHANGED
+from approvals.requests.queries import last_review
+from approvals.requests.resolution import SENT_BACK
 from approvals.states import FAIL, OPEN, RequestStatus
 from catalog.calls import vault
 from catalog.core.canonical_json import canonical_text
@@ -53,7 +53,7 @@ def is_outdated(batch: Recording, call: Call, order: Order) -> bool:
     found = _objection(batch, call, order)
     if found is not None:
         what, reason = found
-        requests.invalidate(call.approval, reason=reason, what=what)
+        lifecycle.invalidate(call.approval, reason=reason, what=what)
     return found is not None
 
 
@@ -82,9 +82,9 @@ def adopt(batch: Recording, step: Claimed, call: Call) -> bool:
     """
     request = call.approval
     if request.status == RequestStatus.PENDING:
-        requests.ask_now(request, batch.now)
+        lifecycle.ask_now(request, batch.now)
     else:
-        expiry.became_ready(request, batch.now)
+        deadlines.became_ready(request, batch.now)
         if request.applied_at is not None:
             return True
     _wait(batch, step, call)
@@ -120,7 +120,7 @@ def was_refused(call: Call) -> bool:
 
     Its step asks anew, and is refused again: whoever approved it had not seen the refusal, or has changed their mind.
     """
-    first = refusals.refused_before(
+    first = resolution.refused_before(
         call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.secrets_of(call)
     )
     if first is not None:
@@ -138,7 +138,7 @@ def take_back(calls: Iterable[Call], reason: str, *, by: "User | None" = None) -
     """Withdraw what people are asked early about these calls, if that is open; their steps ask when they are ready."""
     for call in calls:
         if call.approval.status in OPEN:
-            requests.take_back(call.approval, by=by, reason=reason, asks_again=True)
+            lifecycle.take_back(call.approval, by=by, reason=reason, asks_again=True)
 
 
 def take_back_needing(batch: Recording, step: Claimed) -> None:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 
-from approvals import requests
+from approvals.requests import lifecycle
 from approvals.states import OPEN
 from catalog.calls import vault
 from catalog.calls.vault import Place
@@ -51,7 +51,7 @@ def cancel_step(step: Step, batch: Recording, reason: str, by: User | None) -> N
         batch.add("step.cancelled", step.step_id, **({"call": call.public_id} if call else {}))
     if call is not None:
         if hasattr(call, "approval") and call.approval.status in OPEN:
-            requests.take_back(call.approval, by=by, reason=reason)
+            lifecycle.take_back(call.approval, by=by, reason=reason)
         else:
             try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=reason, finished_at=batch.now)
 

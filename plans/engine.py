@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 
-from approvals import edits, expiry, requests, starts
+from approvals import edits
 from approvals.audit import restore_guard
-from approvals.digests import Binding
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
-from approvals.requests import Background
+from approvals.requests import consumption, deadlines, lifecycle
+from approvals.requests.digests import Binding
+from approvals.requests.lifecycle import Background
 from catalog.core.transactions import retried, retried_patiently
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
@@ -284,9 +285,9 @@ def ask_people(
     rows = [CallRequester(call=call, user_id=person) for person in people]
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant that let it start before has kept some
     background = Background(early_by, input_authors_of(hold.step))
-    request = requests.open_request(call, rule=hold.rule, preview=shown, now=batch.now, background=background)
+    request = lifecycle.open_request(call, rule=hold.rule, preview=shown, now=batch.now, background=background)
     if hold.order.replaces is not None:
-        requests.supersede(hold.order.replaces, request)
+        lifecycle.supersede(hold.order.replaces, request)
     return request
 
 
@@ -341,7 +342,7 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: T
         if _is_set_aside(batch, resume, turn):
             return None
         budgets.check(batch.cursor, resume.plan)
-        approved = starts.consume(call, binding, now=batch.now)
+        approved = consumption.consume(call, binding, now=batch.now)
         if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
@@ -372,7 +373,7 @@ def _is_set_aside(batch: Recording, work: Hold | Limited | Resume | Renewal, tur
 def _expire(resume: Resume, turn: Turn) -> Work | None:
     """The run window of an approval has passed: the request expires, and its step fails with it."""
     with recording(resume.plan.pk, resume.plan.ref) as batch:
-        expiry.expire_if_due(resume.call.approval, batch.now)
+        deadlines.expire_if_due(resume.call.approval, batch.now)
         return _next(batch, resume.plan, turn)
 
 
@@ -394,7 +395,7 @@ def _store_renewal(renewal: Renewal, order: Order, shown: Preview | None, turn: 
     with recording(renewal.plan.pk, renewal.plan.ref) as batch:
         if _is_set_aside(batch, renewal, turn):
             return None
-        requests.invalidate(renewal.call.approval, reason=renewal.reason, what=renewal.what)
+        lifecycle.invalidate(renewal.call.approval, reason=renewal.reason, what=renewal.what)
         work = starting.admit(Start(batch, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, Hold):
             store_held(batch, work, shown)

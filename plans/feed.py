@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from django.db import close_old_connections
 
-from approvals.requests import CHANGED
+from approvals.requests.lifecycle import CHANGED
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus

@@ -12,9 +12,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from approvals import requests
 from approvals.edits import Edited
 from approvals.models import ApprovalRequest
+from approvals.requests import lifecycle
 from approvals.states import OPEN
 from catalog import signals
 from catalog.calls import vault
@@ -312,7 +312,7 @@ def _end_unstarted_call(batch: Recording, call_pk: int, message: str, kind: str)
     """Fail a call that will not start; an approval of it that was not used is no longer valid."""
     approval = ApprovalRequest.objects.select_related("call").filter(call_id=call_pk, status__in=OPEN).first()
     if approval is not None:
-        requests.invalidate(approval, reason=message)
+        lifecycle.invalidate(approval, reason=message)
     calls = Call.objects.filter(pk=call_pk)
     try_move(calls, to=CallStatus.FAILED, message=message, error_kind=kind, finished_at=batch.now)
 

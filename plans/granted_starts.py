@@ -5,7 +5,8 @@ that was started by a grant is from then on like one that was approved: it is no
 lost, and asking for it again takes a person.
 """
 
-from approvals import caps, grant_uses
+from approvals import grant_uses
+from approvals.requests import limits
 from catalog.core.transactions import move
 from catalog.errors import Conflict
 from catalog.models import Call, CallRequester
@@ -31,7 +32,7 @@ def start(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
     if hold.order.target.grant_limits is None:
         return None
     # Who finds no grant asks people: the lock of their room comes before the audit log's, which a grant's use takes.
-    caps.lock_room(asking_of(hold.plan, hold.order))
+    limits.lock_room(asking_of(hold.plan, hold.order))
     budgets.check(batch.cursor, hold.plan)
     if hold.call is not None and hasattr(hold.call, "grant_use"):
         if not still_lets_start(hold, hold.call, now=batch.now):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from approvals.audit.restore_guard import refuse_to_begin
-from approvals.outcomes import SENT_BACK
+from approvals.requests.resolution import SENT_BACK
 from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.core.transactions import retried

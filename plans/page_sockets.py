@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from approvals.queues import OPEN_VIEWS, WAITING
-from approvals.selectors import requests_told_of_since
+from approvals.requests.queries import requests_told_of_since
 from catalog.calls.privacy import sees_private
 from plans import door
 from plans.boards import Subject, View, looking_at

@@ -13,7 +13,7 @@ from itertools import chain
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
-from approvals.caps import Asking, TooManyWaiting, look_for_room, room_for, take_room
+from approvals.requests.limits import Asking, TooManyWaiting, look_for_room, room_for, take_room
 from catalog.core import clock
 from plans import carriers, claims
 from plans.claims import Parking

@@ -7,8 +7,8 @@ skipped with all that the agent still waits for. A call of an agent is skipped l
 
 from django.db.models import Q
 
-from approvals import requests
 from approvals.audit.restore_guard import refuse_to_begin
+from approvals.requests import lifecycle
 from approvals.states import OPEN
 from catalog import signals
 from catalog.access.roles import name_of
@@ -145,6 +145,6 @@ def _end_call(call: Call, reason: str, batch: Recording, by: Requester) -> None:
     """End the call that the step waited with: the step is completed already, whatever becomes of its request."""
     message = f"The step was skipped: {reason}"
     if hasattr(call, "approval") and call.approval.status in OPEN:
-        requests.take_back(call.approval, by=by.user, reason=message)
+        lifecycle.take_back(call.approval, by=by.user, reason=message)
     elif try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=message, finished_at=batch.now):
         signals.record("call.skipped", call=call, by=by.user, reason=reason)

@@ -14,7 +14,7 @@ from approvals.briefing import Briefing, brief
 from approvals.friction import CLOSER_LOOK, needs_a_closer_look
 from approvals.models import ApprovalRequest
 from approvals.policies.eligibility import may_prepare
-from approvals.selectors import requests_for, whole, with_snooze
+from approvals.requests.queries import requests_for, whole, with_snooze
 from approvals.states import RequestStatus
 from catalog.access.roles import NotAllowed
 from catalog.calls.privacy import WORDS

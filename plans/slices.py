@@ -15,7 +15,7 @@ from approvals.decisions import decide
 from approvals.friction import CLOSER_LOOK, needs_a_closer_look
 from approvals.models import ApprovalRequest
 from approvals.policies.eligibility import may_prepare
-from approvals.selectors import last_review, request_for
+from approvals.requests.queries import last_review, request_for
 from approvals.states import RequestStatus, Verdict
 from approvals.verdicts import Decision
 from catalog.access.roles import NotAllowed

@@ -9,8 +9,8 @@ from rest_framework.response import Response
 
 from approvals.desk_serializers import BatchResultSerializer, ItemBody
 from approvals.models import ApprovalRequest
-from approvals.private import hidden_from
-from approvals.selectors import requests_for, whole, with_snooze
+from approvals.requests.privacy import hidden_from
+from approvals.requests.queries import requests_for, whole, with_snooze
 from approvals.serializers import ApprovalSerializer
 from catalog.calls.privacy import WORDS
 from catalog.rest.idempotency import answer_once

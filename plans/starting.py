@@ -12,11 +12,11 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError
 
-from approvals import refusals, starts
 from approvals.edits import edited_by_people
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
+from approvals.requests import consumption, resolution
 from catalog.calls import vault
 from catalog.calls.vault import Place
 from catalog.core.transactions import log_unexpected
@@ -304,7 +304,7 @@ def _was_refused(start: Start, order: Order) -> bool:
 def refused_before(plan_ref: str, order: Order) -> ApprovalRequest | None:
     """Return the first request about the same tool and arguments that people rejected in the plan; None for none."""
     tool = order.target.tool
-    return refusals.refused_before(plan_ref, tool.name, tool.input_schema, order.text, order.secrets)
+    return resolution.refused_before(plan_ref, tool.name, tool.input_schema, order.text, order.secrets)
 
 
 def refuse_again(start: Start, order: Order, first: ApprovalRequest) -> Call:
@@ -313,7 +313,7 @@ def refuse_again(start: Start, order: Order, first: ApprovalRequest) -> Call:
     call.created_at = start.batch.now
     if not claims.give_new_call(start.batch.cursor, start.step, call):
         raise Conflict("The step was taken over before its call could be refused.")
-    refusals.refuse_again(call, first)
+    resolution.refuse_again(call, first)
     return call
 
 
@@ -398,6 +398,6 @@ def _judge_again(start: Start, call: Call, order: Order) -> Hold | None:
 def _compare_again(call: Call, order: Order) -> None:
     """Compare a call that was handed back unbegun with its approval. Raises ToolError where it may not start now."""
     try:
-        starts.compare_used(call, order.target.fingerprint, order.target.implementation_digest)
+        consumption.compare_used(call, order.target.fingerprint, order.target.implementation_digest)
     except (ApprovalExpired, Invalidated) as change:
         raise ToolError(f"{change} It was approved, and has not run; ask for it again.") from None

@@ -13,9 +13,10 @@ from time import monotonic
 from django.conf import settings
 from django.db import connection
 
-from approvals import decisions, expiry, outdated, reminders
+from approvals import decisions
 from approvals.audit.restore_guard import Watch
 from approvals.deliveries import Sender, clear_deliveries
+from approvals.requests import deadlines, lifecycle
 from catalog.access.sign_in import clear_sign_in_counts
 from catalog.core import clock
 from catalog.core.rate_limits import MOST_CLEARED, clear_buckets
@@ -108,7 +109,7 @@ class Ticker:
         if self._done:
             return SHORTEST_SECONDS
         try:
-            due = expiry.next_due(self._began)
+            due = deadlines.next_due(self._began)
         except Exception as error:  # noqa: BLE001 - without it the next look is simply later
             log_unexpected(error)
             return TICK_SECONDS
@@ -158,13 +159,13 @@ class Ticker:
         self._done += decisions.apply_due(clock.now())
 
     def _void(self) -> None:
-        outdated.void_outdated()
+        lifecycle.void_outdated()
 
     def _expire(self) -> None:
-        self._done += expiry.expire_due(clock.now())
+        self._done += deadlines.expire_due(clock.now())
 
     def _remind(self) -> None:
-        self._done += reminders.remind_due(clock.now())
+        self._done += deadlines.remind_due(clock.now())
 
     def _overdue(self) -> None:
         end_overdue_plans(clock.now())

@@ -5,7 +5,7 @@ from datetime import datetime
 from django import template
 
 from approvals.models import ApprovalRequest
-from approvals.selectors import current_round
+from approvals.requests.queries import current_round
 
 register = template.Library()
 

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from approvals.expiry import expire_due
+from approvals.requests.deadlines import expire_due
 from catalog.core import clock
 from catalog.models import ApiToken
 from plans.executing import executing

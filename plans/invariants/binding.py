@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from django.db.models import F
 
-from approvals.digests import Binding, Origin, action_digest, this_origin
 from approvals.models import Round
 from approvals.policies.rulebook import Rule, rule_of
+from approvals.requests.digests import Binding, Origin, action_digest, this_origin
 from catalog.definitions.levels import SafetyLevel
 from catalog.inventory.versions import COVERED, fingerprint_of
 from catalog.models import ToolVersion

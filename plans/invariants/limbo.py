@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from approvals.outcomes import SENT_BACK
+from approvals.requests.resolution import SENT_BACK
 from catalog.states import CallStatus
 from plans.dialect import stamp
 from plans.invariants.base import Finding, World, each, invariant, rows, steps

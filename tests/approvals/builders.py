@@ -7,10 +7,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.decisions import Decision
-from approvals.digests import Binding
 from approvals.models import ApprovalRequest, Delegation, Policy, PolicyRevision
 from approvals.policies.rulebook import rule_of
-from approvals.requests import open_request
+from approvals.requests.digests import Binding
+from approvals.requests.lifecycle import open_request
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text

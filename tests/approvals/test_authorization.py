@@ -19,7 +19,7 @@ from django.db import transaction
 from approvals.decisions import decide
 from approvals.grants import Terms, make
 from approvals.models import ApprovalRequest, Comment, Delegation, Grant, Review, Snooze
-from approvals.requests import withdraw
+from approvals.requests.lifecycle import withdraw
 from catalog.core import clock
 from catalog.models import CallRequester, Tool
 from plans import slices

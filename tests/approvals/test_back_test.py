@@ -13,7 +13,7 @@ from approvals.policies import services
 from approvals.policies.backtest import BackTest, Rulebooks, back_test, draft_of, rulebooks_for
 from approvals.policies.rulebook import rule_of
 from approvals.policies.terms import columns_of
-from approvals.requests import open_request
+from approvals.requests.lifecycle import open_request
 from catalog.core import clock
 from catalog.models import Call
 from tests.approvals.builders import approval, held_call, make_tool, rejection, set_rule

@@ -6,7 +6,7 @@ import pytest
 
 from approvals.decisions import apply_due, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
-from approvals.selectors import request_for
+from approvals.requests.queries import request_for
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict

@@ -9,11 +9,11 @@ from approvals.bar import Bar
 from approvals.briefing import brief
 from approvals.decisions import decide
 from approvals.desk import CLAIM_SECONDS, MOST_EXTENSIONS, claim, comment, delegate, extend, release, snooze, wake
-from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry, Comment, Delegation, Snooze
 from approvals.policies.eligibility import decided_for, may_decide
-from approvals.requests import MAX_COMMENT
-from approvals.selectors import request_for
+from approvals.requests.deadlines import expire_due
+from approvals.requests.lifecycle import MAX_COMMENT
+from approvals.requests.queries import request_for
 from catalog.access.roles import NotAllowed, act_through, name_of
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError

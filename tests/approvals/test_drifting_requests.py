@@ -3,7 +3,7 @@
 import pytest
 
 from approvals.errors import Drift
-from approvals.requests import change_before
+from approvals.requests.lifecycle import change_before
 from catalog.results import Preview
 from plans.feed import _standing_in
 from plans.models import Plan

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import Group
 
 from approvals.decisions import decide, revoke
-from approvals.expiry import became_ready, expire_if_due, window_end
 from approvals.models import ApprovalRequest, AuditEntry
+from approvals.requests.deadlines import became_ready, expire_if_due, window_end
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
 from plans.models import Plan

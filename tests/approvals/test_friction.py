@@ -10,7 +10,7 @@ from django.test import Client
 
 from approvals.models import ApprovalRequest
 from approvals.policies.rulebook import rule_of
-from approvals.requests import open_request
+from approvals.requests.lifecycle import open_request
 from catalog.access.roles import SIGNED_IN
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text

@@ -17,8 +17,8 @@ from approvals.decisions import decide
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.models import ApprovalRequest, Delegation, Grant, Instance, PolicyRevision, Review, Round
 from approvals.policies.rulebook import rule_of
-from approvals.selectors import request_for
-from approvals.starts import consume
+from approvals.requests.consumption import consume
+from approvals.requests.queries import request_for
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Implementation, Tool, ToolVersion

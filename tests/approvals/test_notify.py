@@ -6,10 +6,10 @@ import pytest
 from django.db import transaction
 
 from approvals.decisions import Decision, decide, undo
-from approvals.expiry import expire_due
 from approvals.messaging.addresses import read_address
 from approvals.models import Delivery, NotificationChoice
 from approvals.notify import after_quiet_hours
+from approvals.requests.deadlines import expire_due
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.signals import record

@@ -6,7 +6,7 @@ import pytest
 
 from approvals.decisions import apply_due, revoke, undo
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.selectors import status_sentence
+from approvals.requests.queries import status_sentence
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

@@ -4,7 +4,7 @@ import pytest
 
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.outdated import void_outdated
+from approvals.requests.lifecycle import void_outdated
 from catalog.inventory.overrides import change_tool
 from catalog.inventory.sync import sync_tools
 from catalog.models import Tool

@@ -2,7 +2,7 @@
 
 import pytest
 
-from approvals.selectors import current_round
+from approvals.requests.queries import current_round
 from catalog.dispatch import pipeline
 from catalog.results import Preview
 from catalog.testing import clean_registry, make_context

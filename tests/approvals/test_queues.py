@@ -15,8 +15,8 @@ from approvals.listing import RequestFilters, listed_for, page_for
 from approvals.models import ApprovalRequest, Snooze
 from approvals.policies.eligibility import may_decide
 from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins, needed_count
-from approvals.requests import withdraw
-from approvals.selectors import pending_for, queue_for, waiting_count, whole
+from approvals.requests.lifecycle import withdraw
+from approvals.requests.queries import pending_for, queue_for, waiting_count, whole
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import ToolgateError

@@ -9,9 +9,9 @@ from django.db import transaction
 from approvals.audit.log import Line, append
 from approvals.audit.verification import verify
 from approvals.decisions import apply_due, decide, undo
-from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, Review, Round
-from approvals.starts import consume
+from approvals.requests.consumption import consume
+from approvals.requests.deadlines import expire_due
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call

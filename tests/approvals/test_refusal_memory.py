@@ -6,9 +6,9 @@ import pytest
 from cryptography.fernet import Fernet
 
 from approvals.decisions import Decision, decide
-from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.refusals import refused_before
+from approvals.requests.deadlines import expire_due
+from approvals.requests.resolution import refused_before
 from approvals.states import Verdict
 from catalog.core import clock
 from plans import slices

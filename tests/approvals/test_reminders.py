@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from approvals.decisions import decide
-from approvals.expiry import expire_due
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.reminders import remind_due
-from approvals.reminding import next_reminder
+from approvals.requests.deadlines import expire_due, remind_due
+from approvals.requests.lifecycle import next_reminder
 from catalog.core import clock
 from catalog.signals import Fact, fact
 from tests import counts

@@ -5,8 +5,8 @@ from django.contrib.auth.models import User
 
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest
-from approvals.requests import supersede, withdraw
-from approvals.selectors import (
+from approvals.requests.lifecycle import supersede, withdraw
+from approvals.requests.queries import (
     current_round,
     queue_for,
     request_for,

@@ -7,11 +7,11 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from approvals.decisions import decide
-from approvals.digests import action_digest, intent_digest
 from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision
 from approvals.policies.rulebook import rule_of
-from approvals.starts import consume
+from approvals.requests.consumption import consume
+from approvals.requests.digests import action_digest, intent_digest
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Tool, ToolVersion

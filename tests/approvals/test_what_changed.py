@@ -8,7 +8,7 @@ from approvals.decisions import decide, revoke
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
 from approvals.policy_language.sentences import after_expiry
-from approvals.requests import invalidate, supersede
+from approvals.requests.lifecycle import invalidate, supersede
 from catalog.core import clock
 from catalog.results import Preview
 from plans.models import Plan

@@ -3,7 +3,7 @@
 import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.requests import withdraw
+from approvals.requests.lifecycle import withdraw
 from catalog.access.roles import NotAllowed
 from catalog.models import Call
 from plans import engine

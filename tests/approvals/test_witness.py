@@ -16,7 +16,7 @@ from approvals.audit.verification import verify
 from approvals.decisions import decide
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
-from approvals.starts import consume
+from approvals.requests.consumption import consume
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.signals import record

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from approvals import desk
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest
-from approvals.selectors import request_for
+from approvals.requests.queries import request_for
 from tests.approvals.builders import rejection
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import becomes

@@ -4,7 +4,7 @@ import pytest
 
 from approvals.models import ApprovalRequest, Policy, PolicyRevision
 from approvals.policies import gate
-from approvals.requests import withdraw
+from approvals.requests.lifecycle import withdraw
 from catalog.inventory.snapshot import forget
 from catalog.models import Call, Tool
 from plans.models import Plan

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from approvals import caps
 from approvals.decisions import decide
 from approvals.models import Grant, GrantUse
+from approvals.requests import limits
 from catalog.core import clock
 from plans import slices
 from plans.models import Plan
@@ -96,7 +96,7 @@ def test_a_grant_is_used_after_it_was_made(stage, ada, admin, settings, monkeypa
 def test_a_grant_that_is_made_while_a_start_waits_is_used_no_earlier(stage, ada, admin, settings, monkeypatch):
     """Whoever starts a call has read the time before it waited for its requester's room."""
     let_be_granted(admin, settings, monkeypatch)
-    monkeypatch.setattr(caps, "lock_room", lambda asking: grant(admin))
+    monkeypatch.setattr(limits, "lock_room", lambda asking: grant(admin))
     assert run(ada).status == "completed"
     assert GrantUse.objects.get().at >= Grant.objects.get().created_at
     assert_invariants()

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from approvals import expiry
+from approvals.requests import deadlines
 from catalog.core import clock
 from catalog.errors import Conflict
 from plans import engine, looks
@@ -123,7 +123,7 @@ def test_an_approval_runs_out_while_the_plan_is_paused(stage, ada, rosa):
     approve(plan, rosa)
     pause(plan)
     request = request_of(plan)
-    assert request.not_after is not None and expiry.expire_if_due(request, request.not_after)
+    assert request.not_after is not None and deadlines.expire_if_due(request, request.not_after)
     assert (step_of(plan).status, carry_on(plan).status) == ("failed", "in_progress")
     reject(plan, rosa, 2)
     plan.refresh_from_db()

@@ -9,9 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
 
-from approvals import decisions, expiry, requests
+from approvals import decisions
 from approvals.audit import log
 from approvals.models import AuditEntry
+from approvals.requests import deadlines, lifecycle
 from catalog.core import clock
 from catalog.models import Call
 from plans import claims, engine, events, finishing, recovery
@@ -144,9 +145,9 @@ def claimed(plan: Plan) -> Any:
         (going, lambda plan, by: cancel_plan(plan, by=by)),
         (going, lambda plan, by: recovery.hand_back(claimed(plan))),
         (paused, lambda plan, by: resume_plan(plan, by=by)),
-        (held, lambda plan, by: requests.withdraw(request_of(plan), by=by.user, reason="")),
+        (held, lambda plan, by: lifecycle.withdraw(request_of(plan), by=by.user, reason="")),
         (held, lambda plan, by: cancel_plan(plan, by=by)),
-        (held, lambda plan, by: expiry.expire_if_due(request_of(plan), clock.now() + timedelta(days=9))),
+        (held, lambda plan, by: deadlines.expire_if_due(request_of(plan), clock.now() + timedelta(days=9))),
         (failed, lambda plan, by: retry_plan(plan, by=by)),
         (unknown, lambda plan, by: settle_outcome(plan, 1, settlement=Settlement("happened", "x"), by=by)),
     ],

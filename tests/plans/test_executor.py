@@ -12,8 +12,9 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection
 
-from approvals import decisions, expiry
+from approvals import decisions
 from approvals.models import ApprovalRequest
+from approvals.requests import deadlines
 from catalog.core import clock
 from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call, IdempotencyKey
@@ -65,7 +66,7 @@ def test_what_goes_wrong_is_logged_without_its_message(stage, ada, monkeypatch, 
 
     monkeypatch.setattr(engine, "claim", fail)
     monkeypatch.setattr(decisions, "apply_due", fail)
-    monkeypatch.setattr(expiry, "next_due", fail)
+    monkeypatch.setattr(deadlines, "next_due", fail)
     pool = Executor(threads=1)
     with caplog.at_level(logging.INFO, "toolgate"):
         pool._add_thread()
@@ -291,7 +292,7 @@ def test_what_cannot_be_done_is_tried_each_second(stage, ada, monkeypatch):
     now = clock.now()
     ApprovalRequest.objects.update(expires_at=now - timedelta(seconds=5))
     with monkeypatch.context() as patch:
-        patch.setattr(expiry, "_expire", lambda request, moment: 1 / 0)
+        patch.setattr(deadlines, "_expire", lambda request, moment: 1 / 0)
         ticker = Ticker(None)
         ticker.tick()
         assert ticker._pause() == 1.0

@@ -11,7 +11,7 @@ from django.test.signals import template_rendered
 
 from approvals.desk import comment
 from approvals.models import ApprovalRequest
-from approvals.selectors import request_for
+from approvals.requests.queries import request_for
 from plans.boards import Board, Drawn, Subject, View
 from plans.executor import Executor
 from plans.feed import Feed, feed_here

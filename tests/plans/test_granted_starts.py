@@ -12,7 +12,7 @@ from approvals import epochs
 from approvals.grants import revoke
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.policies.eligibility import may_decide
-from approvals.selectors import request_for
+from approvals.requests.queries import request_for
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.inventory import snapshot

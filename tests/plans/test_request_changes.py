@@ -12,7 +12,7 @@ from django.db import connection
 from approvals.decisions import decide, undo
 from approvals.desk import claim, comment, delegate, release, snooze
 from approvals.models import ApprovalRequest
-from approvals.selectors import waiting_count
+from approvals.requests.queries import waiting_count
 from catalog.core import clock
 from plans import request_changes
 from plans.feed import Feed

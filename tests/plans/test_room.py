@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from approvals.caps import Asking, TooManyWaiting, look_for_room
 from approvals.models import ApprovalRequest
+from approvals.requests.limits import Asking, TooManyWaiting, look_for_room
 from catalog.core import clock
 from catalog.models import Call
 from plans.calls import CallOrder, create_call

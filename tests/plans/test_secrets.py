@@ -7,8 +7,8 @@ from cryptography.fernet import Fernet
 from django.apps import apps
 from django.db import models
 
-from approvals.expiry import expire_if_due
 from approvals.models import Round
+from approvals.requests.deadlines import expire_if_due
 from catalog.models import Call, CallSecret
 from catalog.testing import clean_registry
 from catalog.tools import registry, tool

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals import expiry
 from approvals.decisions import Decision, decide, revoke, undo
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.requests import withdraw
-from approvals.selectors import pending_for, waiting_count
+from approvals.requests import deadlines
+from approvals.requests.lifecycle import withdraw
+from approvals.requests.queries import pending_for, waiting_count
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
@@ -251,7 +251,7 @@ def test_what_lapses_before_its_step_is_ready_is_asked_again(answered, plan, ros
         say(early, rosa)
     past = clock.now() - timedelta(hours=9)
     ApprovalRequest.objects.filter(pk=early.pk).update(expires_at=past, not_after=past if answered else None)
-    assert expiry.expire_due(clock.now()) == 1
+    assert deadlines.expire_due(clock.now()) == 1
     early.refresh_from_db()
     assert (early.status, early.call.status, step_of(plan, 2).status) == ("expired", "cancelled", "pending")
     again = prepared(plan, 1)[0]

@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals import expiry, requests
 from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.requests import deadlines, lifecycle
 from catalog.core import clock
 from catalog.inventory.sync import sync_tools
 from catalog.models import Call, CatalogState, Tool
@@ -95,7 +95,7 @@ def test_a_file_that_changed_after_the_approval_asks_again(catalog, workspace, a
 def test_asking_again_is_one_transaction(approved, stage, monkeypatch):
     """If the new request cannot be stored, the old one stands."""
     stage.previews["dangerous"] = lambda value, context: Preview("Do x", "text", state_token="another")
-    monkeypatch.setattr(requests, "supersede", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(lifecycle, "supersede", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         work_off(approved)
     request = request_of(approved)
@@ -192,7 +192,7 @@ def test_an_approval_that_was_not_used_in_time_expires(approved, stage, ticked):
     late = clock.now()
     ApprovalRequest.objects.update(effective_at=late - timedelta(minutes=15), not_after=late)
     if ticked:
-        assert expiry.expire_due(clock.now()) == 1
+        assert deadlines.expire_due(clock.now()) == 1
     assert work_off(approved).status == "failed"
     assert (request_of(approved).status, call_of(approved).status) == ("expired", "failed")
     assert "15 min" in step_of(approved).error
@@ -204,7 +204,7 @@ def test_an_expired_step_is_let_go_of(approved, stage):
     """Also when a worker had just claimed it: nothing of its lease is left."""
     assert isinstance(engine.claim(approved.pk, owner="tests"), Resume)
     ApprovalRequest.objects.update(not_after=clock.now())
-    assert expiry.expire_due(clock.now()) == 1
+    assert deadlines.expire_due(clock.now()) == 1
     step = step_of(approved)
     assert (step.status, step.lease_until, step.claimed_by, step.ready_at) == ("failed", None, "", None)
 

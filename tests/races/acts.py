@@ -4,9 +4,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from approvals import decisions, expiry
+from approvals import decisions
 from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, AuditEntry
+from approvals.requests import deadlines
 from approvals.states import Verdict
 from plans import engine
 from plans.controls import cancel_plan
@@ -41,7 +42,7 @@ def apply_decision(request: ApprovalRequest) -> int:
 def expire(request: ApprovalRequest) -> bool:
     """Do what the ticker does when a request, or its approval, expires."""
     end = request.not_after or request.expires_at
-    return expiry.expire_if_due(request, end)
+    return deadlines.expire_if_due(request, end)
 
 
 def drive(plan: Plan, worker: int) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals import expiry
 from approvals.decisions import Decision, decide, revoke
 from approvals.models import ApprovalRequest, Review
-from approvals.requests import withdraw
+from approvals.requests import deadlines
+from approvals.requests.lifecycle import withdraw
 from approvals.states import Verdict
 from catalog.errors import Conflict
 from plans.models import Plan
@@ -128,7 +128,7 @@ def test_an_approval_against_its_expiry(plans, rosa, stage, settings, report_rac
 def test_two_ends_by_the_clock(plans, stage):
     """A request expires once, however many tickers see that it is due."""
     races: list[list[Act]] = [
-        [partial(expiry.expire_if_due, request, request.expires_at)] * 2 for request in map(request_of, plans)
+        [partial(deadlines.expire_if_due, request, request.expires_at)] * 2 for request in map(request_of, plans)
     ]
     assert all(sorted(results) == [False, True] for results in rounds_at_once(races))
     assert {call_of(plan).status for plan in plans} == {"failed"}

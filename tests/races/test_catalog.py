@@ -7,7 +7,7 @@ import pytest
 from approvals.audit.verification import verify
 from approvals.decisions import decide
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.outdated import void_outdated
+from approvals.requests.lifecycle import void_outdated
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import change_tool
 from catalog.inventory.sync import sync_registered_tools

@@ -9,7 +9,7 @@ from approvals.audit.verification import verify
 from approvals.decisions import decide
 from approvals.desk import claim, delegate, release, snooze
 from approvals.models import ApprovalRequest, AuditEntry, Delegation, Review, Snooze
-from approvals.requests import withdraw
+from approvals.requests.lifecycle import withdraw
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict

@@ -11,10 +11,10 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals import expiry
 from approvals.decisions import Decision, decide, revoke, undo
 from approvals.models import Policy
-from approvals.requests import withdraw
+from approvals.requests import deadlines
+from approvals.requests.lifecycle import withdraw
 from approvals.states import Verdict
 from catalog.access.tokens import SCOPES, create_token
 from catalog.core import clock
@@ -169,7 +169,7 @@ def expired(ada: User) -> Plan:
     """A plan whose request nobody answered."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     request = request_of(plan)
-    expiry.expire_if_due(request, request.expires_at)
+    deadlines.expire_if_due(request, request.expires_at)
     return work_off(plan)
 
 

@@ -1,6 +1,8 @@
 """Approval requests from their opening to their ends other than a decision: withdrawn, invalidated, superseded.
 
-Lock order: `announce` lets the plan be locked first, then the request, then the call.
+Lock order: `announce` lets the plan be locked first, then the request, then the call. Requests about a tool that has
+changed since are invalidated after the change, each in its own transaction, so that a change of the catalog never waits
+for a plan.
 """
 
 import json
@@ -10,23 +12,22 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.db.models import Model, prefetch_related_objects
+from django.db.models import F, Model, prefetch_related_objects
 from pydantic_core import to_jsonable_python
 
 from approvals.audit.log import NOBODY
 from approvals.audit.restore_guard import refuse_to_begin
-from approvals.digests import Binding, action_digest, intent_digest, likeness
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
 from approvals.policies.eligibility import is_own
 from approvals.policies.rulebook import Rule, rule_of
-from approvals.reminding import first_reminder
-from approvals.selectors import status_sentence
-from approvals.states import RequestStatus
+from approvals.requests.digests import Binding, action_digest, intent_digest, likeness
+from approvals.requests.queries import status_sentence
+from approvals.states import OPEN, RequestStatus
 from catalog.access.roles import NotAllowed, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
-from catalog.core.transactions import move, retried, try_move
+from catalog.core.transactions import do_each, move, retried, try_move
 from catalog.errors import Conflict, field_error
 from catalog.models import Call
 from catalog.results import Preview
@@ -285,3 +286,38 @@ def change_before(request: ApprovalRequest) -> Change | None:
 def _cancel(request: ApprovalRequest, message: str, *, kind: str = "") -> None:
     calls = Call.objects.filter(pk=request.call_id)
     move(calls, to=CallStatus.CANCELLED, message=message, error_kind=kind, finished_at=clock.now())
+
+
+MOST_VOIDED_BY_TICKER = 100
+
+
+def void_outdated(most: int = MOST_VOIDED_BY_TICKER) -> int:
+    """End open requests about earlier versions of their tools; return how many were. Their calls are asked for anew."""
+    requests = ApprovalRequest.objects.filter(status__in=OPEN)
+    outdated = requests.exclude(tool_version=F("tool_version__tool__current_version")).order_by("pk")
+    found = outdated.select_related("call", "tool_version__tool__current_version")[:most]
+    return do_each(lambda request: void(request, reason=_reason_of_void(request), what=Drift.DEFINITION), found)
+
+
+def _reason_of_void(request: ApprovalRequest) -> str:
+    before, tool = request.tool_version, request.tool_version.tool
+    now = tool.current_version.number if tool.current_version else before.number
+    return f"The definition of {tool.name} changed from version {before.number} to {now} while this waited."
+
+
+REMINDED_AT_PARTS = (0.5, 0.9)
+"""Which parts of the time to answer have passed."""
+
+
+def first_reminder(opened: datetime, rule: Rule) -> datetime | None:
+    """Return when a request opened now is first to be spoken of again; None for never."""
+    return next_reminder(opened, opened + timedelta(seconds=rule.expires_seconds), opened) if rule.remind else None
+
+
+def next_reminder(opened: datetime, expires: datetime, after: datetime) -> datetime | None:
+    """Return the first moment to remind that is later than `after`; None when there is none left.
+
+    `opened`: when the time to answer began, which is anew where a request was escalated.
+    """
+    moments = (opened + (expires - opened) * part for part in REMINDED_AT_PARTS)
+    return next((moment for moment in moments if moment > after), None)

@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from approvals.models import ApprovalRequest
-from approvals.selectors import NOT_ASKED_YET
+from approvals.requests.queries import NOT_ASKED_YET
 from approvals.states import RequestStatus
 from catalog.errors import RateLimited
 

@@ -1,4 +1,4 @@
-"""Approval requests as someone may see them: the right to see is part of every query. Never writes."""
+"""Approval requests as a user may see them: access is part of every query. Never writes."""
 
 from typing import TYPE_CHECKING
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from approvals.audit.restore_guard import refuse_to_start
-from approvals.digests import Binding, action_digest
 from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, Round
 from approvals.policies.eligibility import is_enough, may_decide
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule, facts_of, rule_for, rule_of
-from approvals.requests import locked
-from approvals.selectors import counted_approvals, current_round, status_sentence
+from approvals.requests.digests import Binding, action_digest
+from approvals.requests.lifecycle import locked
+from approvals.requests.queries import counted_approvals, current_round, status_sentence
 from approvals.states import RequestStatus
 from catalog.access.roles import name_of
 from catalog.core import clock

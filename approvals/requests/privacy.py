@@ -1,10 +1,12 @@
-"""Revealing: one secret of a call at a time, to whoever may decide its request, or administers; the audit log says who.
+"""Private data and secrets of requests: what is hidden from a viewer, and revealing one secret at a time.
 
-Who asked is not among them: they gave the value, and an agent's token could otherwise read what a person entrusted to
-a plan. A secret can be seen as long as it is kept: until its call has ended.
+Private arguments, and the preview and reason that may repeat them, are hidden from viewers who are neither reviewers,
+administrators, requesters nor delegates. A secret is revealed to users who may decide the request or administer, not to
+its requesters; each is an audit entry, and possible only until the call has ended.
 """
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +14,10 @@ from django.db import transaction
 
 from approvals.models import ApprovalRequest
 from approvals.policies.eligibility import may_decide
-from approvals.selectors import current_round
+from approvals.requests.queries import current_round
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.calls import vault
-from catalog.calls.privacy import value_at
+from catalog.calls.privacy import Hidden, asked_for, mask, private_in, sees_private, value_at
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
 from catalog.secrets.placeholders import placeholders
@@ -23,6 +25,7 @@ from catalog.signals import announce, record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 GONE = "The secrets of this call are not kept any more: they were deleted when it ended."
 
@@ -82,3 +85,28 @@ def _no_secret(known: list[str]) -> ParameterError:
     where = f"The secrets are at {', '.join(known[:20])}." if known else "Nothing of this call is secret."
     error = {"path": "path", "code": "not_a_secret", "message": f"There is no secret at this path. {where}"}
     return ParameterError(error["message"], {"field": "path", "errors": [error]})
+
+
+def hidden_from(viewer: "User", requests: Iterable[ApprovalRequest]) -> Mapping[int, Hidden]:
+    """Return what the viewer must not see of these requests, by their calls' keys."""
+    if sees_private(viewer):
+        return {}
+    calls = [request.call for request in requests if not _is_own(viewer, request)]
+    return private_in(calls) if calls else {}
+
+
+def _is_own(viewer: "User", request: ApprovalRequest) -> bool:
+    in_set = agent_token_of(viewer) is None and viewer.pk in {each.user_id for each in request.call.requesters.all()}
+    return in_set or asked_for(viewer, request.call) or _may_answer(viewer, request)
+
+
+def _may_answer(viewer: "User", request: ApprovalRequest) -> bool:
+    """Say whether the viewer was asked to answer it in someone's place."""
+    return agent_token_of(viewer) is None and viewer.pk in {each.to_id for each in request.delegations.all()}
+
+
+def mask_preview(preview: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a preview that says no more than its kind."""
+    if preview is None:
+        return None
+    return {name: value if name == "kind" else mask(value) for name, value in preview.items()}

@@ -1,7 +1,8 @@
-"""Time: requests nobody answered, and approvals whose run window passed. Expiry never approves anything.
+"""Deadlines of requests: reminders, expiry, escalation, and the end of an approval's run window.
 
-What a rule lets become of an unanswered request: its step fails, is skipped, takes its plan with it, or another group
-is asked too, once.
+Expiry never approves anything. The policy says what happens to an unanswered request: its step fails, is skipped or
+cancels the plan, or another group is asked once. Reminders at half and at nine tenths of the time are recorded as
+facts, each once, also after a restart; sending them is the notifications' part.
 """
 
 from datetime import datetime, timedelta
@@ -9,22 +10,22 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from approvals.models import ApprovalRequest, PolicyRevision
-from approvals.outcomes import EXPIRED, Refusal, refuse
 from approvals.policies.rulebook import rule_of
-from approvals.reminding import first_reminder
-from approvals.requests import lapse, locked
-from approvals.selectors import request_for
+from approvals.requests.lifecycle import first_reminder, lapse, locked, next_reminder
+from approvals.requests.queries import NOT_ASKED_YET, request_for
+from approvals.requests.resolution import EXPIRED, Refusal, refuse
 from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import do_each, retried, try_move
-from catalog.signals import record
+from catalog.signals import announce, record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 OnExpiry = PolicyRevision.OnExpiry
 EARLY_AT_MOST = timedelta(hours=8)
@@ -171,3 +172,35 @@ def _span(duration: timedelta) -> str:
     whole = ((size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds and seconds % size == 0)
     size, unit = next(whole, (1, "s"))
     return f"{seconds // size} {unit}"
+
+
+def remind_due(now: datetime, limit: int = 100) -> int:
+    """Remind of what is due, each request in its own transaction; return how many were spoken of.
+
+    Where both times passed unseen, it is spoken of once.
+    """
+    waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, remind_at__lte=now, expires_at__gt=now)
+    due = waiting.exclude(NOT_ASKED_YET).select_related("call").order_by("remind_at")
+    return do_each(lambda request: _remind(request, now), due[:limit])
+
+
+@retried
+def _remind(request: ApprovalRequest, now: datetime) -> bool:
+    """Take the reminder that is due, unless someone else has, and say so."""
+    began = request.escalated_at or request.opened_at
+    following = next_reminder(began, request.expires_at, now)
+    with transaction.atomic():
+        announce(request.call)
+        unspoken = ApprovalRequest.objects.filter(
+            pk=request.pk, status=RequestStatus.PENDING, remind_at=request.remind_at, expires_at__gt=now
+        )
+        if not unspoken.update(reminders=F("reminders") + 1, remind_at=following):
+            return False
+        record(
+            "approval.reminded",
+            call=request.call,
+            approval=request.public_id,
+            number=request.reminders + 1,
+            expires_at=time_text(request.expires_at),
+        )
+        return True
