@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
-from approvals import decisions, desk
 from approvals.models import ApprovalRequest
 from approvals.requests import lifecycle
+from approvals.reviews import coordination, decisions
 from catalog.access.roles import name_of, person_named
 from catalog.errors import field_error
 
@@ -30,23 +30,23 @@ def act(action: str, request: ApprovalRequest, by: "User", form: QueryDict) -> s
 
 
 def _claim(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
-    desk.claim(request, by=by)
+    coordination.claim(request, by=by)
     return "Claimed: others see that you look after it. They may decide it all the same."
 
 
 def _release(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
-    desk.release(request, by=by)
+    coordination.release(request, by=by)
     return "Released."
 
 
 def _extend(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
-    until = desk.extend(request, by=by).expires_at
+    until = coordination.extend(request, by=by).expires_at
     return f"Extended: it can be answered until {until:%-d %b %H:%M} UTC."
 
 
 def _snooze(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
     until = _moment(form.get("until", ""))
-    desk.snooze(request, by=by, until=until)
+    coordination.snooze(request, by=by, until=until)
     return f"Snoozed until {until:%-d %b %H:%M} UTC, for you alone."
 
 
@@ -61,7 +61,7 @@ def _moment(text: str) -> datetime:
 
 
 def _wake(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
-    desk.wake(request, by=by)
+    coordination.wake(request, by=by)
     return "It is back in your list."
 
 
@@ -72,12 +72,12 @@ def _delegate(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
         raise field_error("to", "invalid", "There is nobody of this name with an account in use.")
     if person is None and by.pk not in {each.by_id for each in request.delegations.all()}:
         raise field_error("to", "required", "Choose who is to answer in your place.")
-    desk.delegate(request, by=by, to=person)
+    coordination.delegate(request, by=by, to=person)
     return f"{name_of(person)} may answer in your place now." if person else "Nobody answers in your place any more."
 
 
 def _comment(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
-    desk.comment(request, by=by, text=form.get("comment", "").replace("\r\n", "\n"))
+    coordination.comment(request, by=by, text=form.get("comment", "").replace("\r\n", "\n"))
     return "Added to the thread. It decides nothing."
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.conf import settings
 from django.http import QueryDict
 
-from approvals import decisions
 from approvals.briefing import Briefing
-from approvals.friction import Given, Matter, see_that_it_counts
 from approvals.models import ApprovalRequest
+from approvals.reviews import decisions
+from approvals.reviews.confirmation import Given, Matter, see_that_it_counts
+from approvals.reviews.decisions import UNSET, Decision
 from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict
-from approvals.verdicts import UNSET, Decision
 from catalog.access.roles import NotAllowed
 from catalog.core.canonical_json import parse_json
 from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError, field_error, nested_errors

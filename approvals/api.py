@@ -11,13 +11,13 @@ from rest_framework.response import Response
 
 from approvals.audit.queries import AuditFilters, entries_for
 from approvals.audit.verification import verify
-from approvals.decisions import Decision, decide, revoke, undo
 from approvals.listing import RequestFilters, page_for
 from approvals.models import ApprovalRequest
 from approvals.requests import queries
 from approvals.requests.deadlines import seen_by
 from approvals.requests.lifecycle import withdraw
 from approvals.requests.privacy import hidden_from
+from approvals.reviews.decisions import Decision, decide, revoke, undo
 from approvals.serializers import (
     ApprovalDetailSerializer,
     ApprovalQuery,

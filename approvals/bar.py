@@ -4,12 +4,12 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from approvals.desk import holder_of, why_not_extended
 from approvals.grants import GRANTED_FROM, may_make_from
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke, others_who_may
+from approvals.reviews.coordination import holder_of, why_not_extended
+from approvals.reviews.decisions import needs_reason
 from approvals.states import RequestStatus, Verdict
-from approvals.verdicts import needs_reason
 from catalog.access.roles import agent_token_of, name_of
 from catalog.core import clock
 from catalog.core.canonical_json import time_text

@@ -9,10 +9,10 @@ from approvals.answers import Answer, Setback, status_of, told
 from approvals.briefing import Briefing, brief, matter_of
 from approvals.drifting import seen_before
 from approvals.editing import Editing, written
-from approvals.edits import narrowing_of
-from approvals.friction import Given, Matter
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
+from approvals.reviews.confirmation import Given, Matter
+from approvals.reviews.edits import narrowing_of
 from approvals.states import Verdict
 from catalog.errors import ToolgateError
 

@@ -8,11 +8,11 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals import desk
 from approvals.api import ApprovalEndpoint
-from approvals.batch import SNOOZE, Item, ItemResult, decide_many, snooze_many, standing
 from approvals.desk_serializers import BatchBody, BatchResultSerializer, CommentBody, DelegateBody, SnoozeBody
 from approvals.models import ApprovalRequest
+from approvals.reviews import coordination
+from approvals.reviews.batch import SNOOZE, Item, ItemResult, decide_many, snooze_many, standing
 from approvals.serializers import ApprovalDetailSerializer, RemarkBody
 from catalog.access.roles import person_named
 from catalog.rest.idempotency import answer_once
@@ -51,7 +51,7 @@ class ApprovalClaim(DeskEndpoint):
     @extend_schema("approvals_claim", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Claim a request for a quarter of an hour; others are told, and may decide it all the same."""
-        return self.act(request, public_id, RemarkBody, lambda held, _: desk.claim(held, by=self.user))
+        return self.act(request, public_id, RemarkBody, lambda held, _: coordination.claim(held, by=self.user))
 
 
 class ApprovalRelease(DeskEndpoint):
@@ -60,7 +60,7 @@ class ApprovalRelease(DeskEndpoint):
     @extend_schema("approvals_release", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Give one's claim back."""
-        return self.act(request, public_id, RemarkBody, lambda held, _: desk.release(held, by=self.user))
+        return self.act(request, public_id, RemarkBody, lambda held, _: coordination.release(held, by=self.user))
 
 
 class ApprovalExtend(DeskEndpoint):
@@ -69,7 +69,7 @@ class ApprovalExtend(DeskEndpoint):
     @extend_schema("approvals_extend", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Give a request half an hour more in its last hour, at most ten times; 409 before that and afterwards."""
-        return self.act(request, public_id, RemarkBody, lambda held, _: desk.extend(held, by=self.user))
+        return self.act(request, public_id, RemarkBody, lambda held, _: coordination.extend(held, by=self.user))
 
 
 class ApprovalSnooze(DeskEndpoint):
@@ -82,9 +82,9 @@ class ApprovalSnooze(DeskEndpoint):
 
     def _snooze(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
         if body["until"] is None:
-            desk.wake(held, by=self.user)
+            coordination.wake(held, by=self.user)
         else:
-            desk.snooze(held, by=self.user, until=body["until"])
+            coordination.snooze(held, by=self.user, until=body["until"])
 
 
 class ApprovalDelegate(DeskEndpoint):
@@ -96,7 +96,7 @@ class ApprovalDelegate(DeskEndpoint):
         return self.act(request, public_id, DelegateBody, self._delegate)
 
     def _delegate(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
-        desk.delegate(held, by=self.user, to=None if body["to"] is None else _person(body["to"]))
+        coordination.delegate(held, by=self.user, to=None if body["to"] is None else _person(body["to"]))
 
 
 class ApprovalComments(DeskEndpoint):
@@ -110,7 +110,7 @@ class ApprovalComments(DeskEndpoint):
         return self.act(request, public_id, CommentBody, self._comment)
 
     def _comment(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
-        desk.comment(held, by=self.user, text=body["text"])
+        coordination.comment(held, by=self.user, text=body["text"])
 
 
 class ApprovalBatch(Endpoint):

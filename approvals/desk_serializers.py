@@ -7,8 +7,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from approvals.batch import MOST_ITEMS, SNOOZE, VERDICTS, ItemResult
 from approvals.models import ApprovalRequest
+from approvals.reviews.batch import MOST_ITEMS, SNOOZE, VERDICTS, ItemResult
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.rest.serializers import MAX_ID, Choice, MomentField, StrictSerializer, Text

@@ -1,6 +1,6 @@
 """Edit and approve: what the page shows while a reviewer writes other arguments, as a form or as JSON.
 
-The check is that of `approvals.edits`; nothing is stored before the answer is sent.
+The check is that of `approvals.reviews.edits`; nothing is stored before the answer is sent.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from django.http import QueryDict
 
 from approvals.arguments import as_lines
 from approvals.drifting import effect_lines
-from approvals.edits import Edit, check_edit
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import current_round
+from approvals.reviews.edits import Edit, check_edit
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 from catalog.text.diff import Change, diff_texts

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from django.http import QueryDict
 
 from approvals.arguments import Argument, argument
-from approvals.batch import MOST_ITEMS, Item, ItemResult, decide_many, obstacle
 from approvals.briefing import Briefing, brief_all
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import requests_for, whole
+from approvals.reviews.batch import MOST_ITEMS, Item, ItemResult, decide_many, obstacle
 from approvals.states import RequestStatus, Verdict
 from catalog.errors import ToolgateError
 
@@ -95,7 +95,7 @@ def _argument(arguments: Mapping[str, Any], name: str) -> Argument | None:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one request: its title and the answer of `approvals.batch`."""
+    """What became of one request: its title and the answer of `approvals.reviews.batch`."""
 
     title: str
     item: ItemResult

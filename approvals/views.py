@@ -7,7 +7,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from approvals import decisions
 from approvals.acting import ACTIONS, LEAVES, act
 from approvals.answers import Answer, Setback, status_of
 from approvals.briefing import brief
@@ -17,6 +16,7 @@ from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, sum
 from approvals.models import ApprovalRequest
 from approvals.queues import OPEN_VIEWS, WAITING
 from approvals.requests.queries import request_for
+from approvals.reviews import decisions
 from catalog.errors import ToolgateError
 from catalog.ui.requests import PageRequest, signed_in, wants_part
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
 
-from approvals.edits import changed_fields
 from approvals.errors import Drift
 from approvals.requests import deadlines, lifecycle, resolution
 from approvals.requests.lifecycle import ASKED_AGAIN, CHANGED
 from approvals.requests.queries import last_review
 from approvals.requests.resolution import SENT_BACK
+from approvals.reviews.edits import changed_fields
 from approvals.states import FAIL, OPEN, RequestStatus
 from catalog.calls import vault
 from catalog.core.canonical_json import canonical_text

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 
-from approvals import edits
 from approvals.audit import restore_guard
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.requests import consumption, deadlines, lifecycle
 from approvals.requests.digests import Binding
 from approvals.requests.lifecycle import Background
+from approvals.reviews import edits
 from catalog.core.transactions import retried, retried_patiently
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline

@@ -12,9 +12,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from approvals.edits import Edited
 from approvals.models import ApprovalRequest
 from approvals.requests import lifecycle
+from approvals.reviews.edits import Edited
 from approvals.states import OPEN
 from catalog import signals
 from catalog.calls import vault

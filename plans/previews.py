@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from approvals import edits
+from approvals.reviews import edits
 from catalog.dispatch import pipeline
 from catalog.models import Call
 from catalog.results import Preview

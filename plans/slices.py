@@ -10,14 +10,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from approvals.audit.restore_guard import refuse_to_begin
-from approvals.batch import NOT_THERE, Item, ItemResult, told
-from approvals.decisions import decide
-from approvals.friction import CLOSER_LOOK, needs_a_closer_look
 from approvals.models import ApprovalRequest
 from approvals.policies.eligibility import may_prepare
 from approvals.requests.queries import last_review, request_for
+from approvals.reviews.batch import NOT_THERE, Item, ItemResult, told
+from approvals.reviews.confirmation import CLOSER_LOOK, needs_a_closer_look
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, Verdict
-from approvals.verdicts import Decision
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ToolError

@@ -12,11 +12,11 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError
 
-from approvals.edits import edited_by_people
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
 from approvals.requests import consumption, resolution
+from approvals.reviews.edits import edited_by_people
 from catalog.calls import vault
 from catalog.calls.vault import Place
 from catalog.core.transactions import log_unexpected

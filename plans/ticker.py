@@ -13,10 +13,10 @@ from time import monotonic
 from django.conf import settings
 from django.db import connection
 
-from approvals import decisions
 from approvals.audit.restore_guard import Watch
 from approvals.deliveries import Sender, clear_deliveries
 from approvals.requests import deadlines, lifecycle
+from approvals.reviews import decisions
 from catalog.access.sign_in import clear_sign_in_counts
 from catalog.core import clock
 from catalog.core.rate_limits import MOST_CLEARED, clear_buckets

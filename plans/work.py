@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db import connection
 
-from approvals.edits import Edited
 from approvals.errors import Drift
 from approvals.policies.rulebook import Rule
+from approvals.reviews.edits import Edited
 from catalog.context import Budget, Stop
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call

@@ -7,8 +7,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import F
 
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.models import Call, ToolVersion
 from plans import engine

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from approvals.batch import Item, decide_many
+from approvals.reviews.batch import Item, decide_many
 from plans.models import Plan
 from tests.builders import act, make_draft, make_plan, reject, request_of, step, work_off, write_step
 from tests.conftest import forget_what_was_read, person

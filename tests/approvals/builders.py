@@ -6,11 +6,11 @@ from contextlib import contextmanager
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.decisions import Decision
 from approvals.models import ApprovalRequest, Delegation, Policy, PolicyRevision
 from approvals.policies.rulebook import rule_of
 from approvals.requests.digests import Binding
 from approvals.requests.lifecycle import open_request
+from approvals.reviews.decisions import Decision
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from plans.models import Plan
 from tests.builders import request_of

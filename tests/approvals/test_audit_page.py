@@ -9,8 +9,8 @@ from approvals import audit_page
 from approvals.audit.log import Line, append
 from approvals.audit.restore_guard import note
 from approvals.audit_words import action_word
-from approvals.decisions import decide
 from approvals.models import AuditEntry
+from approvals.reviews.decisions import decide
 from approvals.states import Verdict
 from tests.approvals.builders import approval, ask, rejection
 from tests.pages import Pages

@@ -7,9 +7,9 @@ import pytest
 
 from approvals.audit.log import Line, append
 from approvals.audit.queries import AuditFilters, entries_for
-from approvals.desk import comment
 from approvals.requests.lifecycle import supersede
 from approvals.requests.queries import request_for, requests_told_of_since
+from approvals.reviews.coordination import comment
 from catalog.access.roles import NotAllowed, act_through
 from catalog.core import clock
 from catalog.models import ApiToken

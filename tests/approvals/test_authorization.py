@@ -16,10 +16,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.decisions import decide
 from approvals.grants import Terms, make
 from approvals.models import ApprovalRequest, Comment, Delegation, Grant, Review, Snooze
 from approvals.requests.lifecycle import withdraw
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.models import CallRequester, Tool
 from plans import slices

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Policy
 from approvals.policies import backtest as module
 from approvals.policies import services
@@ -14,6 +13,7 @@ from approvals.policies.backtest import BackTest, Rulebooks, back_test, draft_of
 from approvals.policies.rulebook import rule_of
 from approvals.policies.terms import columns_of
 from approvals.requests.lifecycle import open_request
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.models import Call
 from tests.approvals.builders import approval, held_call, make_tool, rejection, set_rule

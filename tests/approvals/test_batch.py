@@ -6,9 +6,9 @@ import pytest
 from django.contrib.auth.models import Group
 
 from approvals.audit import restore_guard
-from approvals.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
-from approvals.decisions import undo
 from approvals.models import ApprovalRequest, AuditEntry, Review, Snooze
+from approvals.reviews.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
+from approvals.reviews.decisions import undo
 from catalog.core import clock
 from catalog.models import Call
 from catalog.signals import Fact, fact

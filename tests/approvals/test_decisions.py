@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from approvals.decisions import apply_due, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.requests.queries import request_for
+from approvals.reviews.decisions import apply_due, decide, undo
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict

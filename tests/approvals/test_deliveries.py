@@ -23,11 +23,11 @@ from django.core.mail.backends.locmem import EmailBackend as Backend
 from django.db import connection
 
 from approvals import deliveries
-from approvals.decisions import decide
 from approvals.deliveries import Sender, clear_deliveries, send_due
 from approvals.messaging.addresses import read_address
 from approvals.models import Delivery
 from approvals.notices import notice_of, plain
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from plans.ticker import Ticker
 from tests.approvals.builders import approval, ask, refusal_at, rejection

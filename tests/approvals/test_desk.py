@@ -7,13 +7,23 @@ from django.contrib.auth.models import Group, User
 
 from approvals.bar import Bar
 from approvals.briefing import brief
-from approvals.decisions import decide
-from approvals.desk import CLAIM_SECONDS, MOST_EXTENSIONS, claim, comment, delegate, extend, release, snooze, wake
 from approvals.models import ApprovalRequest, AuditEntry, Comment, Delegation, Snooze
 from approvals.policies.eligibility import decided_for, may_decide
 from approvals.requests.deadlines import expire_due
 from approvals.requests.lifecycle import MAX_COMMENT
 from approvals.requests.queries import request_for
+from approvals.reviews.coordination import (
+    CLAIM_SECONDS,
+    MOST_EXTENSIONS,
+    claim,
+    comment,
+    delegate,
+    extend,
+    release,
+    snooze,
+    wake,
+)
+from approvals.reviews.decisions import decide
 from catalog.access.roles import NotAllowed, act_through, name_of
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError

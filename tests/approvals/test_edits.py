@@ -5,9 +5,9 @@ import json
 import pytest
 
 from approvals.audit.verification import verify
-from approvals.decisions import Decision, decide, revoke, undo
-from approvals.edits import changed_fields, check_edit
 from approvals.models import ApprovalRequest, AuditEntry, Review
+from approvals.reviews.decisions import Decision, decide, revoke, undo
+from approvals.reviews.edits import changed_fields, check_edit
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolError

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals.decisions import decide
 from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.policies.eligibility import decided_for, may_decide, missing
 from approvals.requests.consumption import consume
 from approvals.requests.queries import request_for
+from approvals.reviews.decisions import decide
 from catalog.access.roles import NotAllowed, act_through
 from catalog.core import clock
 from catalog.errors import Conflict

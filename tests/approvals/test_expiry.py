@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.deadlines import expire_due, expire_if_due, next_due
 from approvals.requests.lifecycle import invalidate, withdraw
 from approvals.requests.queries import waiting_count
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group
 
-from approvals.decisions import decide, revoke
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.deadlines import became_ready, expire_if_due, window_end
+from approvals.reviews.decisions import decide, revoke
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
 from plans.models import Plan

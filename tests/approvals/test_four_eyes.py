@@ -3,12 +3,12 @@
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals.decisions import decide
 from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.policies.eligibility import ONE_MORE, may_decide, why_one_more
 from approvals.requests.consumption import consume
 from approvals.requests.queries import request_for
+from approvals.reviews.decisions import decide
 from catalog.access.roles import NotAllowed, act_through
 from catalog.core import clock
 from catalog.models import ApiToken, CallRequester

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.decisions import Decision, decide
 from approvals.errors import GrantRefused
 from approvals.grants import Terms, grants_for, make, revoke, standing_of
 from approvals.models import AuditEntry, Grant, GrantUse
 from approvals.policies import gate
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

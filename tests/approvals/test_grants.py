@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from approvals import epochs
-from approvals.decisions import revoke as revoke_approval
 from approvals.errors import GrantRefused
 from approvals.grant_rows import covers
 from approvals.grants import Terms, make, revoke
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
 from approvals.policies import gate
 from approvals.proposals import propose
+from approvals.reviews.decisions import revoke as revoke_approval
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError

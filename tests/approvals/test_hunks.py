@@ -9,9 +9,9 @@ import pytest
 from django.db import connection
 
 from approvals.audit.verification import verify
-from approvals.decisions import Decision, decide, undo
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.policies import gate
+from approvals.reviews.decisions import Decision, decide, undo
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError

@@ -13,12 +13,12 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, models, transaction
 
 from approvals import grant_uses
-from approvals.decisions import decide
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.models import ApprovalRequest, Delegation, Grant, Instance, PolicyRevision, Review, Round
 from approvals.policies.rulebook import rule_of
 from approvals.requests.consumption import consume
 from approvals.requests.queries import request_for
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Implementation, Tool, ToolVersion

@@ -5,11 +5,11 @@ from datetime import UTC, date, datetime, time, timedelta
 import pytest
 from django.db import transaction
 
-from approvals.decisions import Decision, decide, undo
 from approvals.messaging.addresses import read_address
 from approvals.models import Delivery, NotificationChoice
 from approvals.notify import after_quiet_hours
 from approvals.requests.deadlines import expire_due
+from approvals.reviews.decisions import Decision, decide, undo
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.signals import record

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from approvals.decisions import apply_due, revoke, undo
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.queries import status_sentence
+from approvals.reviews.decisions import apply_due, revoke, undo
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

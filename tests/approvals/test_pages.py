@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review, Round
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.models import Call
 from catalog.results import Preview

@@ -2,9 +2,9 @@
 
 import pytest
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest
 from approvals.precedent import MOST_COMPARED, precedents_for, shape_of
+from approvals.reviews.decisions import decide
 from catalog.core.canonical_json import canonical_text
 from catalog.models import Call
 from catalog.states import CallStatus

@@ -2,9 +2,9 @@
 
 import pytest
 
-from approvals.decisions import Decision, decide
 from approvals.grants import Terms, make
 from approvals.queues import WAITING
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.calls.privacy import MARK, WORDS
 from catalog.inventory.overrides import change_tool

@@ -5,8 +5,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from approvals.decisions import decide
 from approvals.queues import SAVED_VIEWS
+from approvals.reviews.decisions import decide
 from tests.approvals.builders import ask, rejection
 
 

@@ -8,8 +8,6 @@ from django.db import connection
 from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 
-from approvals.decisions import decide, undo
-from approvals.desk import claim, delegate, release, snooze, wake
 from approvals.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
 from approvals.listing import RequestFilters, listed_for, page_for
 from approvals.models import ApprovalRequest, Snooze
@@ -17,6 +15,8 @@ from approvals.policies.eligibility import may_decide
 from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins, needed_count
 from approvals.requests.lifecycle import withdraw
 from approvals.requests.queries import pending_for, queue_for, waiting_count, whole
+from approvals.reviews.coordination import claim, delegate, release, snooze, wake
+from approvals.reviews.decisions import decide, undo
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import ToolgateError

@@ -8,10 +8,10 @@ from django.db import transaction
 
 from approvals.audit.log import Line, append
 from approvals.audit.verification import verify
-from approvals.decisions import apply_due, decide, undo
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.requests.consumption import consume
 from approvals.requests.deadlines import expire_due
+from approvals.reviews.decisions import apply_due, decide, undo
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call

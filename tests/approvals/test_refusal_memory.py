@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from cryptography.fernet import Fernet
 
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.deadlines import expire_due
 from approvals.requests.resolution import refused_before
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.core import clock
 from plans import slices

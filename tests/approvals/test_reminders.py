@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.deadlines import expire_due, remind_due
 from approvals.requests.lifecycle import next_reminder
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.signals import Fact, fact
 from tests import counts

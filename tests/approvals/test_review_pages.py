@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
+from approvals.reviews.decisions import decide
 from approvals.several import several_of
 from catalog.access.roles import sees_all
 from catalog.core import clock

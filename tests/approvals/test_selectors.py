@@ -3,7 +3,6 @@
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest
 from approvals.requests.lifecycle import supersede, withdraw
 from approvals.requests.queries import (
@@ -14,6 +13,7 @@ from approvals.requests.queries import (
     status_sentence,
     waiting_count,
 )
+from approvals.reviews.decisions import decide
 from catalog.access.roles import act_through, has_role, name_of, roles_of, sees_all
 from catalog.core import clock
 from catalog.errors import Conflict

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals.decisions import decide
 from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision
 from approvals.policies.rulebook import rule_of
 from approvals.requests.consumption import consume
 from approvals.requests.digests import action_digest, intent_digest
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Tool, ToolVersion

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from approvals.decisions import decide, revoke
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
 from approvals.policy_language.sentences import after_expiry
 from approvals.requests.lifecycle import invalidate, supersede
+from approvals.reviews.decisions import decide, revoke
 from catalog.core import clock
 from catalog.results import Preview
 from plans.models import Plan

@@ -13,10 +13,10 @@ from approvals.audit.checkpoints import newest
 from approvals.audit.log import Line, append
 from approvals.audit.restore_guard import Watch, note, refuse_to_start, restored, unwritable
 from approvals.audit.verification import verify
-from approvals.decisions import decide
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
 from approvals.requests.consumption import consume
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.signals import record

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Review
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from tests.approvals.builders import approval, ask, make_tool, rejection
 from tests.browser.conftest import PageAs, press_approve

@@ -7,10 +7,10 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from approvals import desk
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
+from approvals.reviews import coordination
+from approvals.reviews.decisions import decide
 from tests.approvals.builders import rejection
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import becomes
@@ -138,7 +138,7 @@ def test_what_changed_while_the_page_was_not_live_is_shown(ada, rosa, tomas, win
     said: list[object] = []
     page.route_web_socket("**/ws/**", lambda socket: socket.connect_to_server() if said else close(socket))
     page.goto(f"/approvals/?item={request.public_id}")
-    said.append(desk.comment(request, by=tomas, text="Is this the right file?"))
+    said.append(coordination.comment(request, by=tomas, text="Is this the right file?"))
     expect(page.locator("#pane")).to_contain_text("Is this the right file?")
 
 
@@ -155,7 +155,7 @@ def test_who_reconnects_is_told_what_came_after_the_open_request_was_drawn(ada, 
 
     page.route_web_socket("**/ws/**", noted)
     watch(page, f"?item={first.public_id}")
-    desk.comment(second, by=tomas, text="Is this the right file?")
+    coordination.comment(second, by=tomas, text="Is this the right file?")
     page.locator(f"#q-{second.public_id} a").click()
     expect(page.locator("#pane")).to_contain_text("Is this the right file?")
     sockets[0].close(code=1011)
@@ -172,8 +172,8 @@ def test_a_look_that_came_to_nothing_is_made_again(ada, rosa, tomas, window_of: 
     page.route("**/approvals/?item=*", lambda route: route.abort(), times=1)
     watch(page, f"?status=needs_me&item={request.public_id}")
     with page.expect_event("requestfailed"):
-        desk.comment(request, by=tomas, text="Is this the right file?")
-    desk.comment(request, by=tomas, text="Or the other?")
+        coordination.comment(request, by=tomas, text="Is this the right file?")
+    coordination.comment(request, by=tomas, text="Or the other?")
     expect(page.locator("#pane")).to_contain_text("Or the other?")
     expect(page.locator("form.decide [name=status]")).to_have_value("needs_me")
     complaints.clear()
@@ -184,7 +184,7 @@ def test_what_someone_writes_is_not_taken_from_them(ada, rosa, tomas, window_of:
     request = asked(ada, "one.txt")
     page = watch(window_of(rosa), f"?item={request.public_id}")
     page.locator("#note").fill("As agreed with")
-    desk.comment(request, by=tomas, text="Is this the right file?")
+    coordination.comment(request, by=tomas, text="Is this the right file?")
     expect(page.locator("[data-newer]")).to_contain_text("has changed while you were writing")
     expect(page.locator("#note")).to_have_value("As agreed with")
     expect(page.locator("html[data-busy]")).to_have_count(0)  # nothing was asked, so nothing is on its way

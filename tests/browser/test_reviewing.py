@@ -6,10 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
-from approvals.verdicts import Decision
 from catalog.results import Preview
 from plans.models import Plan
 from tests.approvals.builders import ask, make_tool, rejection, set_rule

@@ -6,8 +6,8 @@ import pytest
 from django.conf import settings
 from django.db.models import Q
 
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, Verdict
 from plans.states import WaitingFor
 from tests import counts

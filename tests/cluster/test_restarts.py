@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.audit.verification import verify
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, Verdict
 from plans import executors
 from plans.models import Event, Plan, Step

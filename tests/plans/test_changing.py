@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals.decisions import Decision, decide
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from approvals.decisions import decide
 from approvals.models import Grant, GrantUse
 from approvals.requests import limits
+from approvals.reviews.decisions import decide
 from catalog.core import clock
 from plans import slices
 from plans.models import Plan

@@ -9,10 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
 
-from approvals import decisions
 from approvals.audit import log
 from approvals.models import AuditEntry
 from approvals.requests import deadlines, lifecycle
+from approvals.reviews import decisions
 from catalog.core import clock
 from catalog.models import Call
 from plans import claims, engine, events, finishing, recovery

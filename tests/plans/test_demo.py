@@ -13,9 +13,9 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, Policy
 from approvals.policies.services import end
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, Verdict
 from catalog.access.roles import roles_of
 from catalog.access.tokens import authenticate

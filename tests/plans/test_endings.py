@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from approvals.decisions import Decision, decide, undo
+from approvals.reviews.decisions import Decision, decide, undo
 from approvals.states import Verdict
 from catalog.core import clock, transactions
 from catalog.errors import Conflict

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection
 
-from approvals import decisions
 from approvals.models import ApprovalRequest
 from approvals.requests import deadlines
+from approvals.reviews import decisions
 from catalog.core import clock
 from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call, IdempotencyKey

@@ -9,9 +9,9 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import User
 from django.test.signals import template_rendered
 
-from approvals.desk import comment
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
+from approvals.reviews.coordination import comment
 from plans.boards import Board, Drawn, Subject, View
 from plans.executor import Executor
 from plans.feed import Feed, feed_here

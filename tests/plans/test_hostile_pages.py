@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from approvals import desk
 from approvals.models import ApprovalRequest
+from approvals.reviews import coordination
 from catalog.text.safety import is_hidden
 from plans import slices
 from plans.models import Plan
@@ -30,7 +30,7 @@ def plan(stage, ada, rosa, tomas) -> Plan:
     work_off(old)
     plan = work_off(make_plan(ada, *steps(), goal=HIDES))
     slices.prepare(plan, 1, by=rosa)
-    desk.comment(request_of(plan), by=tomas, text=HIDES)
+    coordination.comment(request_of(plan), by=tomas, text=HIDES)
     type(request_of(plan).call).objects.update(reason=HIDES)
     return plan
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from approvals.decisions import decide, undo
-from approvals.desk import claim, comment, delegate, release, snooze
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import waiting_count
+from approvals.reviews.coordination import claim, comment, delegate, release, snooze
+from approvals.reviews.decisions import decide, undo
 from catalog.core import clock
 from plans import request_changes
 from plans.feed import Feed

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.core import clock
 from plans import engine

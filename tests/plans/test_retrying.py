@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group
 
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, AuditEntry
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.decisions import Decision, decide, revoke, undo
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import deadlines
 from approvals.requests.lifecycle import withdraw
 from approvals.requests.queries import pending_for, waiting_count
+from approvals.reviews.decisions import Decision, decide, revoke, undo
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.decisions import Decision, decide, undo
 from approvals.models import ApprovalRequest
+from approvals.reviews.decisions import Decision, decide, undo
 from approvals.states import Verdict
 from catalog.access.tokens import create_token
 from plans.calls import CallOrder, create_call

@@ -4,10 +4,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from approvals import decisions
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import deadlines
+from approvals.reviews import decisions
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from plans import engine
 from plans.controls import cancel_plan

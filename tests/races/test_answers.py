@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.decisions import Decision, decide, revoke
 from approvals.models import ApprovalRequest, Review
 from approvals.requests import deadlines
 from approvals.requests.lifecycle import withdraw
+from approvals.reviews.decisions import Decision, decide, revoke
 from approvals.states import Verdict
 from catalog.errors import Conflict
 from plans.models import Plan

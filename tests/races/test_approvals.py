@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, Review
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.errors import Conflict
 from plans.changing import change_plan, read_change

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 
 from approvals.audit.verification import verify
-from approvals.decisions import decide
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.lifecycle import void_outdated
+from approvals.reviews.decisions import decide
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import change_tool
 from catalog.inventory.sync import sync_registered_tools

@@ -6,10 +6,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.audit.verification import verify
-from approvals.decisions import decide
-from approvals.desk import claim, delegate, release, snooze
 from approvals.models import ApprovalRequest, AuditEntry, Delegation, Review, Snooze
 from approvals.requests.lifecycle import withdraw
+from approvals.reviews.coordination import claim, delegate, release, snooze
+from approvals.reviews.decisions import decide
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict

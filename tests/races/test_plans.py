@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from approvals import decisions
 from approvals.models import ApprovalRequest
+from approvals.reviews import decisions
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from approvals.audit.verification import verify
-from approvals.decisions import Decision, decide
 from approvals.models import ApprovalRequest, AuditEntry, Review
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.errors import Conflict
 from catalog.models import Call

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from approvals.decisions import Decision, decide
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.core import clock
 from catalog.errors import ToolError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from approvals.decisions import Decision, decide
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

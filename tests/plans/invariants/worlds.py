@@ -11,10 +11,10 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals.decisions import Decision, decide, revoke, undo
 from approvals.models import Policy
 from approvals.requests import deadlines
 from approvals.requests.lifecycle import withdraw
+from approvals.reviews.decisions import Decision, decide, revoke, undo
 from approvals.states import Verdict
 from catalog.access.tokens import SCOPES, create_token
 from catalog.core import clock

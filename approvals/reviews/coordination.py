@@ -1,7 +1,7 @@
-"""The desk over a request: who looks after it, who wants it later, who answers in whose place, and what is said of it.
+"""Coordination of reviewers around a request: claims, snoozes, delegations and comments.
 
-Nothing here decides anything. A claim is a lease that others are shown: it stops nobody from deciding. On a database
-that was set back all of it raises RestoredDatabase: it would be said of requests that may have been answered since.
+Nothing here decides a request. A claim is a lease shown to others; it prevents nobody from deciding. On a restored
+database each change raises RestoredDatabase, since the requests may have been answered since.
 """
 
 from datetime import datetime, timedelta
@@ -30,6 +30,7 @@ from catalog.ui.labels import say_left
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
     from django.db.models import QuerySet
+
 
 CLAIM_SECONDS = 15 * 60
 EXTENSION = timedelta(minutes=30)

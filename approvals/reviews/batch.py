@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from django.db.models import Prefetch
 
-from approvals import desk
 from approvals.audit.restore_guard import refuse_to_begin
-from approvals.decisions import decide
-from approvals.friction import needs_a_closer_look
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.requests.queries import requests_for
+from approvals.reviews import coordination
+from approvals.reviews.confirmation import needs_a_closer_look
+from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, Verdict
-from approvals.verdicts import Decision
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, ParameterError, RestoredDatabase, ToolgateError, field_error
@@ -86,7 +85,7 @@ def snooze_many(by: "User", until: datetime, items: Sequence[Item]) -> list[Item
     """Put many requests off for oneself; raises what `decide_many` raises."""
     refuse_to_begin()
     held = _held(by, items)
-    return [_result(item, held, lambda each: desk.snooze(held[each.id], by=by, until=until)) for item in items]
+    return [_result(item, held, lambda each: coordination.snooze(held[each.id], by=by, until=until)) for item in items]
 
 
 def obstacle(requests: Iterable[ApprovalRequest], by: "User", verdict: str) -> str | None:

@@ -2,7 +2,7 @@
 
 An edit keeps call and request, whose ids clients follow; it changes what the call would run with and the digest, and
 leaves earlier reviews behind. What it would make is worked out before anything is locked: schema, policy, preview.
-Reviews themselves are kept by `approvals.decisions`, in whose transaction the new round is opened.
+Reviews themselves are kept by `approvals.reviews.decisions`, in whose transaction the new round is opened.
 """
 
 import json
