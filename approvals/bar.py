@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from approvals.grants import GRANTED_FROM, may_make_from
+from approvals.grants.services import GRANTED_FROM, may_make_from
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke, others_who_may
 from approvals.reviews.coordination import holder_of, why_not_extended

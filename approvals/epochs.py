@@ -10,7 +10,7 @@ from django.db import transaction
 
 from approvals.audit import checkpoints, restore_guard
 from approvals.audit.log import Line, append
-from approvals.grants import end_all, in_force
+from approvals.grants.services import end_all, in_force
 from approvals.models import ApprovalRequest, AuditEntry, Grant, Instance
 from approvals.requests.lifecycle import void
 from approvals.states import OPEN

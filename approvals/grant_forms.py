@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from approvals.errors import GrantRefused
-from approvals.grant_rows import check_grant_rows, in_words
-from approvals.grants import Terms, make, may_make_from
+from approvals.grants.conditions import check_grant_rows, in_words
+from approvals.grants.proposals import History, Part, Proposal, Row, held_against_history, propose
+from approvals.grants.services import Terms, make, may_make_from
 from approvals.models import ApprovalRequest, Grant
-from approvals.proposals import History, Part, Proposal, Row, held_against_history, propose
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Prefetch, QuerySet
 
-from approvals.grant_rows import conditions_for, in_words
-from approvals.grants import Standing, grants_for, may_revoke, standing_of
+from approvals.grants.conditions import conditions_for, in_words
+from approvals.grants.services import Standing, grants_for, may_revoke, standing_of
 from approvals.models import Grant, GrantUse
 from catalog.access.roles import name_of
 

@@ -7,7 +7,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from approvals.grant_forms import entered, make_from, proposed
 from approvals.grant_page import grants_page
-from approvals.grants import grants_for, revoke
+from approvals.grants.services import grants_for, revoke
 from approvals.models import ApprovalRequest, Grant
 from approvals.requests.queries import request_for
 from catalog.errors import Conflict

@@ -1,4 +1,4 @@
-"""The paths of grants: list, make, read, revoke. Who may is for `approvals.grants` to say."""
+"""The paths of grants: list, make, read, revoke. Who may is for `approvals.grants.services` to say."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -9,10 +9,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals import grants
 from approvals.errors import GrantRefused
-from approvals.grant_rows import conditions_for, in_words
-from approvals.grants import Terms, grants_for, standing_of
+from approvals.grants import services
+from approvals.grants.conditions import conditions_for, in_words
+from approvals.grants.services import Terms, grants_for, standing_of
 from approvals.models import ApprovalRequest, Grant
 from approvals.requests.queries import request_for
 from catalog.access.roles import ADMINISTRATOR, has_role
@@ -126,7 +126,7 @@ class GrantList(GrantEndpoint):
         body = self.body(GrantBody)
         source = self._source(body.pop("created_from"))
         terms = Terms(rows=body.pop("arguments"), **body)
-        made = grants.make(terms, by=self.user, created_from=source, as_administrator=self._administers)
+        made = services.make(terms, by=self.user, created_from=source, as_administrator=self._administers)
         return self.shown(made.public_id, 201)
 
     @property
@@ -154,5 +154,5 @@ class GrantDetail(GrantEndpoint):
     @extend_schema("grants_revoke", responses={200: GrantSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End a grant now; 409 when it has ended already. It is kept."""
-        grants.revoke(self.grant(public_id), by=self.user)
+        services.revoke(self.grant(public_id), by=self.user)
         return self.shown(public_id)

@@ -5,8 +5,8 @@ The start itself is in `plans.granted_starts`.
 
 from datetime import datetime
 
-from approvals import grant_uses, proposals
-from approvals.grant_uses import Wanted
+from approvals.grants import proposals, usage
+from approvals.grants.usage import Wanted
 from approvals.policies.rulebook import Rule
 from catalog.models import Call
 from plans.askers import askers_of
@@ -26,7 +26,7 @@ def may_start(plan: PlanFacts, order: Order, rule: Rule, step_pk: int | None = N
     """Say whether a grant covers a call that the rule would hold, as things are; without a query where none may."""
     if order.target.grant_limits is None:
         return False
-    return grant_uses.covering(wanted(plan, order, people_of(plan, order, step_pk)), rule) is not None
+    return usage.covering(wanted(plan, order, people_of(plan, order, step_pk)), rule) is not None
 
 
 def still_lets_start(hold: Hold, call: Call, *, now: datetime) -> bool:
@@ -35,12 +35,12 @@ def still_lets_start(hold: Hold, call: Call, *, now: datetime) -> bool:
     `now` is the time of the transaction that would start it. Raises RestoredDatabase and AuditUnavailable.
     """
     people = people_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
-    return grant_uses.still_holds(call, wanted(hold.plan, hold.order, people), hold.rule, now=now)
+    return usage.still_holds(call, wanted(hold.plan, hold.order, people), hold.rule, now=now)
 
 
 def end_denied(plan: PlanFacts, order: Order) -> None:
     """End the grants that would cover a call that a policy has just refused."""
-    grant_uses.end_denied(wanted(plan, order, set()))
+    usage.end_denied(wanted(plan, order, set()))
 
 
 def people_of(plan: PlanFacts, order: Order, step_pk: int | None) -> set[int]:

@@ -5,7 +5,7 @@ that was started by a grant is from then on like one that was approved: it is no
 lost, and asking for it again takes a person.
 """
 
-from approvals import grant_uses
+from approvals.grants import usage
 from approvals.requests import limits
 from catalog.core.transactions import move
 from catalog.errors import Conflict
@@ -41,12 +41,12 @@ def start(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
     else:
         people = people_of(hold.plan, hold.order, hold.step.pk)
         barred = people | input_authors_of(hold.step)
-        grant = grant_uses.spend(wanted(hold.plan, hold.order, barred), hold.rule, now=batch.now)
+        grant = usage.spend(wanted(hold.plan, hold.order, barred), hold.rule, now=batch.now)
         if grant is None:
             return None
         call = _running(batch, hold)
         CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
-        grant_uses.keep(grant, call, now=batch.now)
+        usage.keep(grant, call, now=batch.now)
     tell(batch, "call.started", call, level=hold.order.level, attempt=call.attempt)
     state = (shown.state_token or None) if shown else None
     budget = budgets.spend_call(batch.cursor, hold.plan)

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from approvals.grants import Terms, make, standing_of
+from approvals.grants.services import Terms, make, standing_of
 from approvals.models import ApprovalRequest, Grant
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import change_tool

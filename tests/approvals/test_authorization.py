@@ -16,7 +16,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.grants import Terms, make
+from approvals.grants.services import Terms, make
 from approvals.models import ApprovalRequest, Comment, Delegation, Grant, Review, Snooze
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import decide

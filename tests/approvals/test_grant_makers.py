@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.errors import GrantRefused
-from approvals.grants import Terms, grants_for, make, revoke, standing_of
+from approvals.grants.services import Terms, grants_for, make, revoke, standing_of
 from approvals.models import AuditEntry, Grant, GrantUse
 from approvals.policies import gate
 from approvals.reviews.decisions import Decision, decide

@@ -2,9 +2,9 @@
 
 import pytest
 
-from approvals.grants import standing_of
+from approvals.grants.proposals import propose
+from approvals.grants.services import standing_of
 from approvals.models import Grant
-from approvals.proposals import propose
 from catalog.inventory.overrides import change_tool
 from catalog.models import Tool
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off

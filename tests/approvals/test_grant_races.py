@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from approvals.grants import Terms, make, revoke, standing_of
+from approvals.grants.services import Terms, make, revoke, standing_of
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from catalog.core import clock
 from catalog.errors import Conflict

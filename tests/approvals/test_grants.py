@@ -9,11 +9,11 @@ import pytest
 
 from approvals import epochs
 from approvals.errors import GrantRefused
-from approvals.grant_rows import covers
-from approvals.grants import Terms, make, revoke
+from approvals.grants.conditions import covers
+from approvals.grants.proposals import propose
+from approvals.grants.services import Terms, make, revoke
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
 from approvals.policies import gate
-from approvals.proposals import propose
 from approvals.reviews.decisions import revoke as revoke_approval
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

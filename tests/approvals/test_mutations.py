@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, models, transaction
 
-from approvals import grant_uses
 from approvals.errors import ApprovalExpired, Invalidated
+from approvals.grants import usage
 from approvals.models import ApprovalRequest, Delegation, Grant, Instance, PolicyRevision, Review, Round
 from approvals.policies.rulebook import rule_of
 from approvals.requests.consumption import consume
@@ -160,7 +160,7 @@ def test_no_grant_lets_start_what_it_did_not_cover_when_it_was_made(ada, admin):
 
     def is_let_start() -> bool:
         with transaction.atomic():
-            used = grant_uses.spend(call, rule, now=clock.now())
+            used = usage.spend(call, rule, now=clock.now())
             transaction.set_rollback(True)
         return used is not None
 

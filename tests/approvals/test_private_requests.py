@@ -2,7 +2,7 @@
 
 import pytest
 
-from approvals.grants import Terms, make
+from approvals.grants.services import Terms, make
 from approvals.queues import WAITING
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from approvals import epochs
-from approvals.grants import revoke
+from approvals.grants.services import revoke
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.policies.eligibility import may_decide
 from approvals.requests.queries import request_for

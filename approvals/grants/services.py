@@ -16,7 +16,7 @@ from django.db.models import F, Q, QuerySet
 
 from approvals.audit.restore_guard import refuse_to_begin
 from approvals.errors import GrantRefused
-from approvals.grant_rows import check_grant_rows
+from approvals.grants.conditions import check_grant_rows
 from approvals.models import ApprovalRequest, Grant, Instance, Review
 from approvals.policies.eligibility import may_decide
 from approvals.states import RequestStatus, Verdict

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q
 
-from approvals.grant_rows import Path, check_grant_rows, covers, leads_out, leaf_at, leaves
-from approvals.grants import by_scope, scopes_of
+from approvals.grants.conditions import Path, check_grant_rows, covers, leads_out, leaf_at, leaves
+from approvals.grants.services import by_scope, scopes_of
 from approvals.models import ApprovalRequest, Grant
 from approvals.policy_language.conditions import MAX_ROWS
 from approvals.states import RequestStatus

@@ -14,8 +14,8 @@ from django.contrib.auth.models import User
 from django.db.models import F, QuerySet
 
 from approvals.audit.restore_guard import refuse_to_start
-from approvals.grant_rows import covers
-from approvals.grants import by_scope, digests_in_use, end_all, in_force, matching_scope, scopes_of
+from approvals.grants.conditions import covers
+from approvals.grants.services import by_scope, digests_in_use, end_all, in_force, matching_scope, scopes_of
 from approvals.models import Grant, GrantUse, Instance
 from approvals.policies import eligibility
 from approvals.policies.rulebook import Rule
