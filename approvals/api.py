@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from approvals.audit.queries import AuditFilters, entries_for
 from approvals.audit.verification import verify
-from approvals.listing import RequestFilters, page_for
 from approvals.models import ApprovalRequest
+from approvals.queue.saved_views import RequestFilters, page_for
 from approvals.requests import queries
 from approvals.requests.deadlines import seen_by
 from approvals.requests.lifecycle import withdraw

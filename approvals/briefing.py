@@ -17,14 +17,14 @@ from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import is_input_author, may_answer, may_decide, why_one_more
 from approvals.policies.rulebook import Rule, rule_for
 from approvals.policy_language.sentences import after_expiry
-from approvals.precedent import precedents_for
+from approvals.queue.precedents import precedents_for
+from approvals.queue.saved_views import twins_of
 from approvals.requests.privacy import SecretField, hidden_from, may_reveal, secret_fields
 from approvals.requests.queries import answered_by, current_round, last_review, status_sentence
 from approvals.results import CallResult, result_of
 from approvals.reviews.confirmation import Friction, Given, Matter, Terms, friction_of
 from approvals.reviews.edits import Edit, part_of, progress_of
 from approvals.timeline import Moment, Standing, standing_of, timeline_of
-from approvals.twins import twins_of
 from catalog.access.roles import name_of, sees_all
 from catalog.calls.privacy import Hidden
 from catalog.core import clock

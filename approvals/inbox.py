@@ -16,7 +16,7 @@ from rest_framework.exceptions import ValidationError
 from approvals.answers import told
 from approvals.briefing import Briefing, brief
 from approvals.models import ApprovalRequest, Review, Round
-from approvals.queues import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
+from approvals.queue.saved_views import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
 from approvals.requests.deadlines import seen_by
 from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import answered_by, last_review, requests_for

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Decisions, insights_for
+from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Decisions, insights_for
 from approvals.states import RequestStatus, Verdict
 from catalog.rest.serializers import QuerySerializer
 from catalog.rest.views import Endpoint

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
-from approvals.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day
+from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day
 from catalog.ui.labels import say_span
 
 CHOICES = (7, USUAL_DAYS, MOST_DAYS)

@@ -4,8 +4,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from approvals.insights import insights_for
 from approvals.insights_page import CHOICES, age_bars, day_bars, days_of
+from approvals.queue.insights import insights_for
 from catalog.ui.requests import PageRequest, signed_in
 
 

@@ -8,10 +8,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from approvals.desk_serializers import OverlaySerializer
-from approvals.listing import ORDERS, STATUSES
 from approvals.models import ApprovalRequest, PolicyRevision, Round
 from approvals.policies import eligibility
-from approvals.precedent import precedents_for
+from approvals.queue.precedents import precedents_for
+from approvals.queue.saved_views import ORDERS, STATUSES
 from approvals.requests.privacy import mask_preview
 from approvals.requests.queries import current_round
 from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict

@@ -14,7 +14,7 @@ from approvals.deciding import Outcome, attempt, checked, rebriefed
 from approvals.editing import resume
 from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, summary_of
 from approvals.models import ApprovalRequest
-from approvals.queues import OPEN_VIEWS, WAITING
+from approvals.queue.saved_views import OPEN_VIEWS, WAITING
 from approvals.requests.queries import request_for
 from approvals.reviews import decisions
 from catalog.errors import ToolgateError

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from approvals.audit.restore_guard import last_fault
-from approvals.queues import needed_count
+from approvals.queue.saved_views import needed_count
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, name_of, roles_of
 from catalog.core import clock
 from catalog.ui.labels import say_initials

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 
 from approvals.inbox import queue_of
-from approvals.queues import WAITING, Queues, needed_count
+from approvals.queue.saved_views import WAITING, Queues, needed_count
 from catalog.calls.privacy import sees_private
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from approvals.queues import OPEN_VIEWS, WAITING
+from approvals.queue.saved_views import OPEN_VIEWS, WAITING
 from approvals.requests.queries import requests_told_of_since
 from catalog.calls.privacy import sees_private
 from plans import door

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from django.http import QueryDict
 
-from approvals.insights import REFLEX_LEAST, insights_for
 from approvals.insights_page import age_bars, day_bars, days_of
 from approvals.models import ApprovalRequest, Review
+from approvals.queue.insights import REFLEX_LEAST, insights_for
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import decide, undo
 from approvals.templatetags.approval_insights import NOTHING, percent, seconds

@@ -3,7 +3,7 @@
 import pytest
 
 from approvals.models import ApprovalRequest
-from approvals.precedent import MOST_COMPARED, precedents_for, shape_of
+from approvals.queue.precedents import MOST_COMPARED, precedents_for, shape_of
 from approvals.reviews.decisions import decide
 from catalog.core.canonical_json import canonical_text
 from catalog.models import Call

@@ -3,7 +3,7 @@
 import pytest
 
 from approvals.grants.services import Terms, make
-from approvals.queues import WAITING
+from approvals.queue.saved_views import WAITING
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.calls.privacy import MARK, WORDS

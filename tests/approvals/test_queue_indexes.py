@@ -5,7 +5,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from approvals.queues import SAVED_VIEWS
+from approvals.queue.saved_views import SAVED_VIEWS
 from approvals.reviews.decisions import decide
 from tests.approvals.builders import ask, rejection
 

@@ -9,10 +9,18 @@ from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 
 from approvals.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
-from approvals.listing import RequestFilters, listed_for, page_for
 from approvals.models import ApprovalRequest, Snooze
 from approvals.policies.eligibility import may_decide
-from approvals.queues import OPEN_VIEWS, SAVED_VIEWS, Queues, count_twins, needed_count
+from approvals.queue.saved_views import (
+    OPEN_VIEWS,
+    SAVED_VIEWS,
+    Queues,
+    RequestFilters,
+    count_twins,
+    listed_for,
+    needed_count,
+    page_for,
+)
 from approvals.requests.lifecycle import withdraw
 from approvals.requests.queries import pending_for, queue_for, waiting_count, whole
 from approvals.reviews.coordination import claim, delegate, release, snooze, wake

@@ -14,7 +14,7 @@ from django.core import mail
 from django.db import connection
 from django.test import Client
 
-from approvals.queues import WAITING
+from approvals.queue.saved_views import WAITING
 from catalog.core.canonical_json import canonical_text
 from plans import starting
 from plans.browse import PlanQuery

@@ -1,7 +1,8 @@
-"""The saved views of the queue: which requests wait for whom. The lists, their counts and the API ask here.
+"""Saved views of the queue: lists of requests that wait for a user, their counts and pages, and duplicates.
 
-Who may decide is said in full by `approvals.policies.eligibility`; here it is said of thousands of requests in one query: by the
-rules that hold them, and one by one only where someone delegated or edited. Never writes.
+The pages, the badge and the API all read from here. Eligibility is defined in `approvals.policies.eligibility`; here it
+is one query over thousands of requests: by the rules that hold them, and one by one only where someone delegated or
+edited. Never writes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,15 +16,25 @@ from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review
 from approvals.policies import eligibility
 from approvals.policies.eligibility import may_decide
 from approvals.policies.rulebook import Rule, rule_of
-from approvals.requests.queries import NOT_ASKED_YET, pending_for, requests_for, waiting_count, whole
+from approvals.requests.queries import (
+    NOT_ASKED_YET,
+    pending_for,
+    requests_for,
+    waiting_count,
+    whole,
+    whole_list,
+    with_snooze,
+)
 from approvals.states import RequestStatus
 from catalog.access.roles import agent_token_of
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility, SafetyLevel
-from catalog.models import CallRequester
+from catalog.models import CallRequester, ToolVersion
+from catalog.rest.pagination import Page, PageAt, page_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS = (
     "waiting",
@@ -183,3 +194,75 @@ def count_twins(viewer: "User", requests: Iterable[ApprovalRequest]) -> None:
 
 def _is_as_asked(request: ApprovalRequest) -> bool:
     return bool(request.likeness) and request.round_number == 1 and request.status == RequestStatus.PENDING
+
+
+STATUSES = (*RequestStatus.values, *SAVED_VIEWS)
+"""What a list can be narrowed to: a status, or a saved view."""
+ORDERS = ("opened", "-opened", "risk")
+FIRST_IN_LINE = frozenset(SAVED_VIEWS) - {DECIDED} | {RequestStatus.PENDING}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFilters:
+    """What a list is narrowed to, and its order; what is empty does not narrow."""
+
+    status: str = ""
+    tool: str = ""
+    plan: str = ""
+    mine: bool = False
+    order: str = ""
+
+    @property
+    def sorted_by(self) -> str:
+        """The field that the list is sorted by: what waits stands oldest first, all else newest first."""
+        waits = self.status in FIRST_IN_LINE
+        order = self.order or ("opened" if waits else "-opened")
+        # Of what waits there is an index by time; of all requests by their keys, which are given in the same order.
+        return order if order == "risk" else order.replace("opened", "opened_at" if waits else "id")
+
+
+def page_for(viewer: "User", filters: RequestFilters, at: PageAt) -> Page[ApprovalRequest]:
+    """Return one page of the requests that fit, of those the viewer may see, with all that a list shows of them."""
+    found = listed_for(viewer, filters).only("pk", "opened_at")  # what is sorted is narrow
+    page = page_of(by_risk(found) if filters.sorted_by == "risk" else found, order=filters.sorted_by, at=at)
+    keys = [row.pk for row in page.rows]
+    rows = with_snooze(whole_list(ApprovalRequest.objects.filter(pk__in=keys)), viewer).in_bulk() if keys else {}
+    page = replace(page, rows=[rows[key] for key in keys if key in rows])
+    count_twins(viewer, page.rows)
+    return page
+
+
+def listed_for(viewer: "User", filters: RequestFilters) -> QuerySet[ApprovalRequest]:
+    """Return the requests that fit, of those the viewer may see, in no order yet."""
+    wanted = {
+        "plan_ref": filters.plan,
+        "call__requested_by": viewer.pk if filters.mine else "",
+    }
+    found = _in_status(viewer, filters.status).filter(**{name: value for name, value in wanted.items() if value})
+    if not filters.tool:
+        return found
+    # By keys: only with them, and not by a name beyond a join, is the order of the requests to be had for nothing.
+    versions = ToolVersion.objects.filter(tool__name=filters.tool).values_list("pk", flat=True)
+    return found.filter(tool_version__in=list(versions))
+
+
+def _in_status(viewer: "User", status: str) -> QuerySet[ApprovalRequest]:
+    if status in (*SAVED_VIEWS, RequestStatus.PENDING):
+        return Queues(viewer).of(WAITING if status == RequestStatus.PENDING else status)
+    found = requests_for(viewer).exclude(NOT_ASKED_YET)
+    return found.filter(status=status) if status else found
+
+
+MOST_DUPLICATES = 20
+"""How many a page names; the queue counts all of them."""
+
+
+def twins_of(viewer: "User", request: ApprovalRequest) -> list[ApprovalRequest]:
+    """Return the others that wait for the same call, oldest first, as far as the viewer may see them.
+
+    What a reviewer changed is nobody's twin: its arguments are no longer those that were asked for.
+    """
+    if request.status != RequestStatus.PENDING or request.round_number != 1 or not request.likeness:
+        return []
+    same = pending_for(viewer).filter(likeness=request.likeness, round_number=1).exclude(pk=request.pk)
+    return list(same.select_related("call__token__user", "call__requested_by").order_by("pk")[:MOST_DUPLICATES])
