@@ -5,9 +5,9 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from approvals.deliveries import send_again
 from approvals.models import Delivery
-from approvals.notification_choices import change_choice, choice_page, deliveries_for
+from approvals.notifications.delivery import send_again
+from approvals.notifications.preferences import change_choice, choice_page, deliveries_for
 from catalog.errors import Conflict, ParameterError
 from catalog.ui.requests import PageRequest, signed_in
 

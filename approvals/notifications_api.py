@@ -8,9 +8,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.deliveries import send_again
 from approvals.models import Delivery
-from approvals.notification_choices import (
+from approvals.notifications.delivery import send_again
+from approvals.notifications.preferences import (
     MOST_ADDRESSES,
     choice_for,
     deliveries_for,

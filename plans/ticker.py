@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from approvals.audit.restore_guard import Watch
-from approvals.deliveries import Sender, clear_deliveries
+from approvals.notifications.delivery import Sender, clear_deliveries
 from approvals.requests import deadlines, lifecycle
 from approvals.reviews import decisions
 from catalog.access.sign_in import clear_sign_in_counts

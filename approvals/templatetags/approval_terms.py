@@ -2,7 +2,7 @@
 
 from django import template
 
-from approvals.notices import KINDS
+from approvals.notifications.messages import KINDS
 from approvals.policies.rulebook import Rule, answers_about
 from approvals.policy_language.stages import people_in_words
 from catalog.definitions.levels import SafetyLevel

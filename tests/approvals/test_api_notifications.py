@@ -2,9 +2,9 @@
 
 import pytest
 
-from approvals import deliveries
 from approvals.messaging.addresses import decrypted
 from approvals.models import AuditEntry, Delivery, NotificationChoice
+from approvals.notifications import delivery as notifications_delivery
 from tests.approvals.builders import ask
 from tests.approvals.test_notification_pages import HOOK, sent_to
 from tests.rest import Rest, agent, wrong_paths
@@ -100,8 +100,8 @@ def test_an_administrator_has_what_failed_sent_once_more(ada, rosa, admin, monke
     def send(address, notice, delivery):
         sent.append((address.text, notice.facts["Request"]))
 
-    monkeypatch.setitem(deliveries.SENDERS, "webhook", send)
-    assert (deliveries.send_due(), sent) == (1, [(HOOK, request.public_id)])
+    monkeypatch.setitem(notifications_delivery.SENDERS, "webhook", send)
+    assert (notifications_delivery.send_due(), sent) == (1, [(HOOK, request.public_id)])
     failed.refresh_from_db()
     assert failed.status == "sent"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from approvals import deliveries
-from approvals.deliveries import send_due
 from approvals.messaging import senders
 from approvals.messaging.addresses import read_address
 from approvals.models import Delivery
+from approvals.notifications import delivery as notifications_delivery
+from approvals.notifications.delivery import send_due
 from catalog.core import clock
 from catalog.core.egress import NotSent
 from catalog.errors import ParameterError
@@ -72,7 +72,7 @@ def test_chats_are_sent_to_through_apprise(ada, settings, monkeypatch, takes, be
     send_due()
     delivery = chat()
     assert (delivery.status, delivery.shown_address, redirects) == (becomes, "slack://…", [False])
-    assert takes or deliveries.UNSURE in delivery.last_error
+    assert takes or notifications_delivery.UNSURE in delivery.last_error
     assert said[0]["title"] == "Toolgate: write_note waits for your answer" and "hello" not in said[0]["body"]
 
 

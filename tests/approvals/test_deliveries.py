@@ -22,11 +22,11 @@ from django.core.mail import EmailMessage
 from django.core.mail.backends.locmem import EmailBackend as Backend
 from django.db import connection
 
-from approvals import deliveries
-from approvals.deliveries import Sender, clear_deliveries, send_due
 from approvals.messaging.addresses import read_address
 from approvals.models import Delivery
-from approvals.notices import notice_of, plain
+from approvals.notifications import delivery as notifications_delivery
+from approvals.notifications.delivery import Sender, clear_deliveries, send_due
+from approvals.notifications.messages import notice_of, plain
 from approvals.reviews.decisions import decide
 from catalog.core import clock
 from plans.ticker import Ticker
@@ -139,13 +139,13 @@ def test_it_is_given_up_in_the_end(ada, settings):
 
 def test_one_that_fails_stands_in_nobodys_way(ada, settings, monkeypatch):
     """Nor does what nobody expected; that may have happened after the mail had left."""
-    monkeypatch.setitem(deliveries.SENDERS, "mail", lambda *_: 1 / 0)
+    monkeypatch.setitem(notifications_delivery.SENDERS, "mail", lambda *_: 1 / 0)
     with taking() as server:
         hook(settings, server)
         ask(ada)
         send_due()
     assert (only("mail").status, only().status) == ("failed", "sent")
-    assert all(part in only("mail").last_error for part in ("ZeroDivisionError", deliveries.UNSURE))
+    assert all(part in only("mail").last_error for part in ("ZeroDivisionError", notifications_delivery.UNSURE))
 
 
 def test_addresses_within_are_not_sent_to(ada, settings):
@@ -174,7 +174,7 @@ def test_a_process_that_ends_while_it_sends_leaves_no_second_notice(ada):
     assert send_due() == 0 and only("mail").status == "sending"
     Delivery.objects.update(due_at=clock.now() - timedelta(seconds=1))
     assert send_due() == 0
-    assert (only("mail").status, only("mail").last_error) == ("failed", deliveries.LOST)
+    assert (only("mail").status, only("mail").last_error) == ("failed", notifications_delivery.LOST)
     assert mail.outbox == []
 
 
@@ -253,7 +253,7 @@ def test_a_mail_that_may_have_been_taken_is_not_sent_again(ada, settings, monkey
         send_due()
         Delivery.objects.update(due_at=clock.now() - timedelta(seconds=1))
     assert only("mail").status == becomes and len(mail.outbox) == is_handed_over
-    assert (deliveries.UNSURE in only("mail").last_error) is is_handed_over
+    assert (notifications_delivery.UNSURE in only("mail").last_error) is is_handed_over
 
 
 def test_what_ended_long_ago_is_forgotten(ada):

@@ -9,8 +9,8 @@ from django.core.management.base import SystemCheckError
 
 from approvals.messaging.addresses import decrypted
 from approvals.models import AuditEntry, Delivery, NotificationChoice
-from approvals.notices import KINDS, TITLES
-from approvals.notification_choices import MOST_ADDRESSES, change_choice
+from approvals.notifications.messages import KINDS, TITLES
+from approvals.notifications.preferences import MOST_ADDRESSES, change_choice
 from catalog.core import clock
 from tests.approvals.builders import ask
 from tests.pages import Pages

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from approvals.messaging.addresses import read_address
 from approvals.models import Delivery, NotificationChoice
-from approvals.notify import after_quiet_hours
+from approvals.notifications.outbox import after_quiet_hours
 from approvals.requests.deadlines import expire_due
 from approvals.reviews.decisions import Decision, decide, undo
 from approvals.states import Verdict

@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from approvals.messaging.addresses import MAIL, Address, decrypted, read_address
 from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice
-from approvals.notification_choices import mail_reaches
+from approvals.notifications.preferences import mail_reaches
 from approvals.policies.eligibility import may_answer
 from catalog.access.roles import ADMINISTRATOR
 from catalog.core import clock

@@ -22,8 +22,8 @@ from django.db.models import QuerySet
 from approvals.messaging import senders
 from approvals.messaging.addresses import CHAT, MAIL, WEBHOOK, Address, decrypted
 from approvals.models import Delivery
-from approvals.notices import Notice, notice_of
-from approvals.notify import is_still_due
+from approvals.notifications.messages import Notice, notice_of
+from approvals.notifications.outbox import is_still_due
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core import clock
 from catalog.core.egress import NotSent
