@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from approvals import epochs
+from approvals import recovery
 from approvals.errors import GrantRefused
 from approvals.grants.conditions import covers
 from approvals.grants.proposals import propose
@@ -273,7 +273,7 @@ def test_other_code_ends_it(grantable, ada, admin):
 def test_a_new_epoch_ends_it(grantable, ada, admin):
     """What was granted before a restore is not known any more."""
     made = grant(admin)
-    epochs.begin_epoch("The disk died.")
+    recovery.begin_epoch("The disk died.")
     assert standing(made) == "ended"
     assert run(ada).status == "in_progress"
 

@@ -177,7 +177,7 @@ def test_a_new_epoch_has_a_reason(world, reason):
 def test_a_new_epoch_that_was_cut_off_is_begun_again(world, stage, monkeypatch):
     """What was ended stays ended, what was not is."""
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr("approvals.epochs._raise", lambda *_, **__: 1 / 0)
+        patch.setattr("approvals.recovery._raise", lambda *_, **__: 1 / 0)
         begin()
     assert restored() != ""
     begin()

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from approvals import epochs
+from approvals import recovery as approvals_recovery
 from approvals.grants.services import revoke
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.policies.eligibility import may_decide
@@ -168,7 +168,7 @@ def too_late(request: ApprovalRequest) -> None:
 
 def restored(request: ApprovalRequest) -> None:
     """A new epoch has begun."""
-    epochs.begin_epoch("The disk died.")
+    approvals_recovery.begin_epoch("The disk died.")
 
 
 def other_code(request: ApprovalRequest) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from approvals.epochs import Begun, begin_epoch
+from approvals.recovery import Begun, begin_epoch
 from catalog.core import clock
 from catalog.errors import ParameterError
 from plans.management.commands.serve import refuse_without_migrations

@@ -1,7 +1,7 @@
-"""Epochs: after a restore nothing that was approved before may run, for some of it may have run since.
+"""Recovery after a restore: a new epoch, in which nothing that was approved before may run.
 
-A new epoch is begun by hand (`manage.py new_epoch`). It ends every open request and every grant, and says in the log
-why, and which entries were lost.
+A new epoch is begun by hand (`manage.py new_epoch`), because approved calls may have run since the backup. It ends
+every open request and every grant, and records the reason and the lost entries in the audit log.
 """
 
 from dataclasses import dataclass
