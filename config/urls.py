@@ -37,7 +37,7 @@ urlpatterns = [
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("tools/", include("catalog.web.urls")),
     path("tools/", include("plans.trying_urls")),
-    path("", include("approvals.urls")),
+    path("", include("approvals.web.urls")),
     path("ask/", include("plans.ask_urls")),
     path("plans/", include("plans.urls")),
     path("agents/", include("plans.agents.urls")),

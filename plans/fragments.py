@@ -7,8 +7,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 
-from approvals.inbox import queue_of
 from approvals.queue.saved_views import WAITING, Queues, needed_count
+from approvals.web.review.inbox import queue_of
 from catalog.calls.privacy import sees_private
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows

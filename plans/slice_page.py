@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from django.http import QueryDict
 
-from approvals.briefing import Briefing, brief
 from approvals.models import ApprovalRequest
 from approvals.policies.eligibility import may_prepare
 from approvals.requests.queries import requests_for, whole, with_snooze
 from approvals.reviews.batch import ItemResult
 from approvals.reviews.confirmation import CLOSER_LOOK, needs_a_closer_look
 from approvals.states import RequestStatus
+from approvals.web.review.detail import Briefing, brief
 from catalog.access.roles import NotAllowed
 from catalog.calls.privacy import WORDS
 from catalog.errors import ToolgateError

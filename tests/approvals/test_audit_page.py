@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from approvals import audit_page
 from approvals.audit.log import Line, append
 from approvals.audit.restore_guard import note
-from approvals.audit_words import action_word
 from approvals.models import AuditEntry
 from approvals.reviews.decisions import decide
 from approvals.states import Verdict
+from approvals.web import audit
+from approvals.web.audit import action_word
 from tests.approvals.builders import approval, ask, rejection
 from tests.pages import Pages
 
@@ -106,7 +106,7 @@ def test_long_logs_go_on(admin, db):
 
 def test_pages_go_both_ways(admin, db, monkeypatch):
     """Newer ones too, by the number of the first entry, with the filters."""
-    monkeypatch.setattr("approvals.audit_page.PAGE_SIZE", 3)
+    monkeypatch.setattr("approvals.web.audit.PAGE_SIZE", 3)
     for _ in range(8):
         append(Line(action="tool.tested", by=admin, tool_name="x"))
     newest, middle, oldest = (listed(admin, f"?tool=x{place}") for place in ("", "&before=6", "&before=3"))
@@ -191,8 +191,8 @@ def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
     """Who looks at a long log does not wait for all of it to be counted."""
     for number in range(6):
         append(Line(action="tool.changed", object_ref=f"tool_{number}", tool_name=f"tool_{number}"))
-    monkeypatch.setattr(audit_page, "PAGE_SIZE", 2)
-    monkeypatch.setattr(audit_page, "MOST_COUNTED", 5)
+    monkeypatch.setattr(audit, "PAGE_SIZE", 2)
+    monkeypatch.setattr(audit, "MOST_COUNTED", 5)
     pages = Pages(admin)
 
     def counted(query: str) -> tuple[int, bool]:
@@ -202,7 +202,7 @@ def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
         return log.count, log.has_more
 
     assert counted("action=tool.changed") == (5, True)
-    monkeypatch.setattr(audit_page, "MOST_COUNTED", 6)
+    monkeypatch.setattr(audit, "MOST_COUNTED", 6)
     assert counted("action=tool.changed") == (6, False)
     assert counted("q=tool_3") == (1, False)
 
@@ -213,7 +213,7 @@ def test_filters_offer_what_the_newest_entries_name(admin, told, monkeypatch):
     append(Line(action="tool.changed", object_ref="newest", tool_name="newest"))
     pages.open("/audit/")
     assert '<option value="write_note">' in pages.html
-    monkeypatch.setattr(audit_page, "RECENT", 1)
+    monkeypatch.setattr(audit, "RECENT", 1)
     pages.open("/audit/")
     assert '<option value="write_note">' not in pages.html and '<option value="newest">' in pages.html
 

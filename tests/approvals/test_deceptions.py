@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from approvals.arguments import warnings_about
 from approvals.models import ApprovalRequest, Round
+from approvals.web.review.rendering import warnings_about
 from catalog.core.canonical_json import canonical_text
 from catalog.text.safety import is_hidden
 from tests import counts

@@ -5,8 +5,6 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals.bar import Bar
-from approvals.briefing import brief
 from approvals.models import ApprovalRequest, AuditEntry, Comment, Delegation, Snooze
 from approvals.policies.eligibility import decided_for, may_decide
 from approvals.requests.deadlines import expire_due
@@ -24,6 +22,8 @@ from approvals.reviews.coordination import (
     wake,
 )
 from approvals.reviews.decisions import decide
+from approvals.web.review.actions import Bar
+from approvals.web.review.detail import brief
 from catalog.access.roles import NotAllowed, act_through, name_of
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError

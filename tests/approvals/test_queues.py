@@ -8,7 +8,6 @@ from django.db import connection
 from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 
-from approvals.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
 from approvals.models import ApprovalRequest, Snooze
 from approvals.policies.eligibility import may_decide
 from approvals.queue.saved_views import (
@@ -25,6 +24,7 @@ from approvals.requests.lifecycle import withdraw
 from approvals.requests.queries import pending_for, queue_for, waiting_count, whole
 from approvals.reviews.coordination import claim, delegate, release, snooze, wake
 from approvals.reviews.decisions import decide, undo
+from approvals.web.review.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import ToolgateError
@@ -125,7 +125,7 @@ def test_pages_go_on_where_the_last_one_ended(ada, rosa):
 
 def test_the_inbox_goes_on_too(ada, rosa, monkeypatch):
     """What waits by its moment, what was decided by its key; a cursor for the other list is not read."""
-    monkeypatch.setattr("approvals.inbox.MOST_LISTED", 2)
+    monkeypatch.setattr("approvals.web.review.inbox.MOST_LISTED", 2)
     asked = [ask(ada) for _ in range(3)]
     first = inbox_for(rosa, Asked("needs_me"))
     assert (list(first.requests), first.counts.needs_me) == (asked[:2], 3)
@@ -137,7 +137,7 @@ def test_the_inbox_goes_on_too(ada, rosa, monkeypatch):
 
 def test_there_is_one_order_the_lists(ada, rosa, monkeypatch):
     """Those of a plan stand together on their page; places, numbers and what opens next follow that, page by page."""
-    monkeypatch.setattr("approvals.inbox.MOST_LISTED", 4)
+    monkeypatch.setattr("approvals.web.review.inbox.MOST_LISTED", 4)
     asked = [ask(ada) for _ in range(7)]
     for place in (0, 2, 5):
         ApprovalRequest.objects.filter(pk=asked[place].pk).update(plan_ref="plan_x")

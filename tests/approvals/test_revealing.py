@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from approvals.arguments import argument
 from approvals.models import AuditEntry
+from approvals.web.review.rendering import argument
 from catalog.secrets.placeholders import in_words
 from tests.builders import make_plan, reject, request_of, step, work_off
 from tests.pages import Pages, words

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
 from approvals.reviews.decisions import decide
-from approvals.several import several_of
+from approvals.web.review.batch import several_of
 from catalog.access.roles import sees_all
 from catalog.core import clock
 from plans.models import Plan

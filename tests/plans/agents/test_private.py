@@ -2,7 +2,7 @@
 
 import pytest
 
-from approvals.inbox import queue_of
+from approvals.web.review.inbox import queue_of
 from catalog.calls.privacy import MARK, WORDS
 from catalog.context import ToolContext
 from plans.agents.limits import LOOPING

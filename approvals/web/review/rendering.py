@@ -1,19 +1,28 @@
-"""The arguments of a call as people judge them: each in full, with its size, and with what nobody can read named.
+"""Arguments of a call as reviewers read them, and the changes since the request was opened.
 
-Texts are those of the agent, passed on unchanged; templates escape them and spell out what does not show.
+Each argument is shown in full, with its size, and with a warning for each part that cannot be read. Changes are those
+from the request that this one replaces, and those that reviewers made. Texts of agents are passed on unchanged; the
+templates escape them and spell out hidden characters.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from approvals.models import ApprovalRequest, Round
+from approvals.requests.lifecycle import Change, change_before
+from catalog.access.roles import name_of
+from catalog.secrets.placeholders import in_words
+from catalog.text import diff
 from catalog.text.safety import Opaque, claims_in, count_hidden, odd_words, opaque_in, truth_of
 
 if TYPE_CHECKING:
     from approvals.requests.privacy import SecretField
+
 
 LONG = 1024
 """From this size on (bytes) a value is shown with its size and lines, so that nobody takes a part for the whole."""
@@ -128,3 +137,66 @@ def _texts_in(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for inner in value for text in _texts_in(inner)]
     return [value] if isinstance(value, str) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """Why a request was opened anew; `rows` compares what was asked and shown before with what is now."""
+
+    change: Change
+
+    @property
+    def rows(self) -> diff.Change | None:
+        """Both sides, line by line; None where both read the same."""
+        rows = diff.diff_texts(_as_lines(self.change.before), _as_lines(self.change.after))
+        return rows if rows.added or rows.removed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Revised:
+    """Arguments as reviewers left them: by whom, when last, and `rows` that compare them with what was asked for."""
+
+    who: str
+    at: datetime
+    rows: diff.Change
+
+
+def drifted(request: ApprovalRequest) -> Drifted | None:
+    """Return what changed since the request that this one replaces was open; None where nothing did; two queries."""
+    change = change_before(request)
+    return Drifted(change) if change else None
+
+
+def seen_before(request: ApprovalRequest, seen_digest: str) -> diff.Change | None:
+    """Return what changed since somebody looked at a request, by the digest that they saw; None when it was not its."""
+    rounds = {each.digest: each for each in request.rounds.all()}
+    seen, now = rounds.get(seen_digest), rounds.get(request.digest)
+    return diff.diff_texts(_as_lines(seen), _as_lines(now)) if seen and now and seen != now else None
+
+
+def revised(request: ApprovalRequest) -> Revised | None:
+    """Return what reviewers changed of the arguments since they were asked for; None where nobody did; no query."""
+    rounds = sorted(request.rounds.all(), key=lambda each: each.number)
+    first, now = rounds[0], next(each for each in rounds if each.number == request.round_number)
+    if first.arguments == now.arguments:
+        return None
+    editors = dict.fromkeys(name_of(each.editor) for each in rounds if each.editor and each.number <= now.number)
+    rows = diff.diff_texts(as_lines(first.arguments_json), as_lines(now.arguments_json))
+    return Revised(" and ".join(editors), now.created_at, rows)
+
+
+def effect_lines(preview: Mapping[str, Any] | None) -> str:
+    """Return what a tool shows of its effect as lines to compare: what it says, what is there, what it makes of it."""
+    shown = preview or {}
+    rows = shown.get("rows") or () if shown.get("kind") == "rows" else ()
+    told = {
+        "(what the tool says)": shown.get("summary"),
+        "(what is there)": shown.get("before"),
+        "(what it makes of it)": shown.get("after"),
+    }
+    lines = [f"{name}: {in_words(as_text(text))}\n" for name, text in told.items() if text]
+    return "".join([*lines, *(f"(row) {in_words(json.dumps(row, ensure_ascii=False))}\n" for row in rows)])
+
+
+def _as_lines(round_: Round) -> str:
+    return as_lines(round_.arguments_json) + effect_lines(round_.preview_json)

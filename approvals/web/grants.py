@@ -1,18 +1,27 @@
-"""The list of grants as its page shows it: those in force, then the last that ended. Never writes."""
+"""Pages of grants: the list of active and ended grants, revoking one, and making one from an approved request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django.contrib import messages
 from django.db.models import Prefetch, QuerySet
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.grants.conditions import conditions_for, in_words
-from approvals.grants.services import Standing, grants_for, may_revoke, standing_of
-from approvals.models import Grant, GrantUse
+from approvals.grants.services import Standing, grants_for, may_revoke, revoke, standing_of
+from approvals.models import ApprovalRequest, Grant, GrantUse
+from approvals.requests.queries import request_for
+from approvals.web.grant_form import entered, make_from, proposed
 from catalog.access.roles import name_of
+from catalog.errors import Conflict
+from catalog.ui.requests import PageRequest, signed_in
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 MOST_ACTIVE = 200
 MOST_ENDED = 50
@@ -79,3 +88,46 @@ def _lines(viewer: "User", grants: QuerySet[Grant]) -> list[GrantLine]:
     found = list(grants.prefetch_related(Prefetch("used", calls.order_by("-pk")[:MOST_USES], "last_used")))
     rows = conditions_for(viewer, found)
     return [GrantLine(grant, standing_of(grant), rows[grant.pk]) for grant in found]
+
+
+@require_safe
+@signed_in
+def grants(request: PageRequest) -> HttpResponse:
+    """Show the grants in force and those that have ended."""
+    page = grants_page(request.user, request.GET)
+    return render(request, "approvals/grants.html", {"section": "approvals", "page": page})
+
+
+@require_POST
+@signed_in
+def revoke_grant(request: PageRequest, public_id: str) -> HttpResponse:
+    """End a grant."""
+    try:
+        revoke(grants_for(request.user).get(public_id=public_id), by=request.user)
+        messages.success(request, "Revoked. Calls like these wait for people again.")
+    except Grant.DoesNotExist:
+        raise Http404 from None
+    except Conflict as error:
+        messages.warning(request, error.message)
+    return redirect("grants")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def grant_from(request: PageRequest, public_id: str) -> HttpResponse:
+    """Propose a grant out of an approved request; a POST holds what was entered against history, or makes it."""
+    held = _held(request, public_id)
+    form = (
+        entered(held, request.user, request.POST.dict()) if request.method == "POST" else proposed(held, request.user)
+    )
+    if request.method == "POST" and request.POST.get("do") == "make" and make_from(form, request.user) is not None:
+        messages.success(request, "Remembered. Calls like this run without asking until it ends.")
+        return redirect("grants")
+    return render(request, "approvals/grant.html", {"section": "approvals", "form": form}, status=form.answered_with)
+
+
+def _held(request: PageRequest, public_id: str) -> ApprovalRequest:
+    try:
+        return request_for(request.user, public_id)
+    except ApprovalRequest.DoesNotExist:
+        raise Http404 from None

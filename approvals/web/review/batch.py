@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import QueryDict
 
-from approvals.arguments import Argument, argument
-from approvals.briefing import Briefing, brief_all
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import requests_for, whole
 from approvals.reviews.batch import MOST_ITEMS, Item, ItemResult, decide_many, obstacle
 from approvals.states import RequestStatus, Verdict
+from approvals.web.review.detail import Briefing, brief_all
+from approvals.web.review.rendering import Argument, argument
 from catalog.errors import ToolgateError
 
 if TYPE_CHECKING:

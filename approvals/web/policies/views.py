@@ -1,16 +1,19 @@
-"""The pages of policies. Administrators change them; everyone with a role reads them and asks the simulator."""
+"""Views of policies. Administrators change them; every user with a role reads them and uses the simulator."""
+
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from approvals.models import Policy
 from approvals.policies import services
-from approvals.policy_acts import act, make, save
-from approvals.policy_forms import PolicyForm, read_form
-from approvals.policy_page import (
+from approvals.web.policies.forms import PolicyForm, document_in, read_form, refused
+from approvals.web.policies.pages import (
     list_page,
     new_page,
+    order_in,
     policy_or_404,
     policy_page,
     said_of,
@@ -19,8 +22,11 @@ from approvals.policy_page import (
     tried_before,
 )
 from catalog.access.roles import NotAllowed
-from catalog.errors import ToolgateError
+from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest, signed_in
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 @require_safe
@@ -38,7 +44,7 @@ def new(request: PageRequest) -> HttpResponse:
         return render(request, "policies/policy.html", new_page(request.user))
     form = read_form(request.POST)
     if form.fields.get("do") == "save":
-        made = make(form, by=request.user)
+        made = create_from_form(form, by=request.user)
         if not isinstance(made, PolicyForm):
             messages.success(request, f"Made: {made.name}. It counts from now on.")
             return redirect("policies")
@@ -55,7 +61,7 @@ def policy(request: PageRequest, public_id: str) -> HttpResponse:
         return render(request, "policies/policy.html", policy_page(request.user, public_id))
     form = read_form(request.POST)
     if form.fields.get("do") == "save":
-        saved = save(policy_or_404(request.user, public_id), form, by=request.user)
+        saved = save_from_form(policy_or_404(request.user, public_id), form, by=request.user)
         if not isinstance(saved, PolicyForm):
             messages.success(request, f"Saved: {saved.name}.")
             return redirect("policy", public_id)
@@ -69,7 +75,7 @@ def policy(request: PageRequest, public_id: str) -> HttpResponse:
 def policy_act(request: PageRequest, public_id: str) -> HttpResponse:
     """Move a policy, switch it on or off, or end it."""
     try:
-        told = act(policy_or_404(request.user, public_id), request.POST.get("do", ""), by=request.user)
+        told = carry_out(policy_or_404(request.user, public_id), request.POST.get("do", ""), by=request.user)
     except NotAllowed:
         raise
     except ToolgateError as error:
@@ -113,3 +119,47 @@ def _tested(request: PageRequest, form: PolicyForm, public_id: str = "") -> dict
         return {}
     row = policy_or_404(request.user, public_id) if public_id else None
     return {"tested": tested(request.user, form, row), "tried_before": tried_before(form)}
+
+
+def create_from_form(form: PolicyForm, *, by: "User") -> Policy | PolicyForm:
+    """Make the policy that the form says; return it, or the form with what is wrong. Raises NotAllowed."""
+    try:
+        return services.create(_document_in(form), by=by)
+    except ParameterError as error:
+        return refused(form, error)
+    except Conflict as error:
+        form.problems = {"": error.message}
+        return form
+
+
+def save_from_form(policy: Policy, form: PolicyForm, *, by: "User") -> Policy | PolicyForm:
+    """Change the policy to what the form says, unless someone else did meanwhile. Returns and raises as `make`."""
+    revision = form.fields.get("revision", "")
+    known = {"revision": int(revision) if revision.isascii() and revision.isdecimal() and len(revision) < 9 else 0}
+    try:
+        return services.change(policy, _document_in(form) | known, by=by)
+    except ParameterError as error:
+        return refused(form, error)
+    except Conflict as error:
+        form.problems = {"": error.message}
+        return form
+
+
+def _document_in(form: PolicyForm) -> dict[str, Any]:
+    """Return what the form says, its order only where one was typed."""
+    order = order_in(form)
+    return document_in(form) | ({} if order is None else {"order": order})
+
+
+def carry_out(policy: Policy, do: str, *, by: "User") -> str:
+    """Do what a button of the list says; return it in words. Raises as `policies` does; Conflict for none such."""
+    if do in ("up", "down"):
+        moved = services.move(policy, up=do == "up", by=by)
+        return f"Moved {do}: {policy.name}." if moved else f"{policy.name} is the {'first' if do == 'up' else 'last'}."
+    if do in ("on", "off"):
+        services.change(policy, {"enabled": do == "on"}, by=by)
+        return f"Switched {do}: {policy.name}."
+    if do == "end":
+        services.end(policy, by=by)
+        return f"Ended: {policy.name}. It is kept for the calls it held."
+    raise Conflict("The form does not say what to do; reload the page.")

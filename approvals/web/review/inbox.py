@@ -13,14 +13,14 @@ from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 from rest_framework.exceptions import ValidationError
 
-from approvals.answers import told
-from approvals.briefing import Briefing, brief
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.queue.saved_views import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
 from approvals.requests.deadlines import seen_by
 from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import answered_by, last_review, requests_for
 from approvals.states import UNDOABLE, RequestStatus
+from approvals.web.review.decision_form import told
+from approvals.web.review.detail import Briefing, brief
 from catalog.calls.privacy import sees_private
 from catalog.core import clock
 from catalog.rest.pagination import Cursor, Page, PageAt, page_of

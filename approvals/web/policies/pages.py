@@ -16,8 +16,8 @@ from approvals.policies import services
 from approvals.policies.backtest import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
 from approvals.policies.lint import levels_of, warnings_about
 from approvals.policies.simulator import RefusedArguments, Simulation, simulate
-from approvals.policy_forms import OPERATOR_WORDS, PolicyForm, checked, form_of, policy_in
 from approvals.policy_language.sentences import frictions_of, sentence_of
+from approvals.web.policies.forms import OPERATOR_WORDS, PolicyForm, checked, form_of, policy_in
 from catalog.access.roles import NotAllowed, sees_all
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError

@@ -1,22 +1,26 @@
-"""The inbox: what waits, one request beside it, decisions over plain forms. htmx is sent the parts that change."""
+"""Views of the review desk: inbox, request, decision and edit forms, batch, revealing a secret.
+
+Everything works with plain forms; htmx gets the parts that change.
+"""
 
 from dataclasses import replace
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from approvals.acting import ACTIONS, LEAVES, act
-from approvals.answers import Answer, Setback, status_of
-from approvals.briefing import brief
-from approvals.deciding import Outcome, attempt, checked, rebriefed
-from approvals.editing import resume
-from approvals.inbox import Asked, Inbox, address_of, inbox_for, next_after, summary_of
 from approvals.models import ApprovalRequest
 from approvals.queue.saved_views import OPEN_VIEWS, WAITING
+from approvals.requests.privacy import reveal_field
 from approvals.requests.queries import request_for
 from approvals.reviews import decisions
+from approvals.web.review.actions import ACTIONS, LEAVES, act
+from approvals.web.review.batch import Several, answer, several_of
+from approvals.web.review.decision_form import Answer, Outcome, Setback, attempt, checked, rebriefed, status_of
+from approvals.web.review.detail import brief
+from approvals.web.review.edit_form import resume
+from approvals.web.review.inbox import Asked, Inbox, address_of, inbox_for, next_after, queue_of, summary_of
 from catalog.errors import ToolgateError
 from catalog.ui.requests import PageRequest, signed_in, wants_part
 
@@ -159,3 +163,35 @@ def _context(shown: Inbox, outcome: Outcome | None = None) -> dict[str, object]:
     if shown.view == "edit" and about is not None and about.bar.may_answer and context.get("editing") is None:
         context["editing"] = about.editing
     return context
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def several(request: PageRequest) -> HttpResponse:
+    """Show what differs between the selected requests; answer them when the form was sent."""
+    if request.method == "POST":
+        shown = answer(request.user, request.POST)
+        return _shown_batch(request, shown, 422 if shown.setback else 200)
+    return _shown_batch(request, several_of(request.user, request.GET.getlist("item")), 200)
+
+
+def _shown_batch(request: PageRequest, shown: Several, status: int) -> HttpResponse:
+    context = {"section": "approvals", "several": shown, "inbox": queue_of(request.user)}
+    template = "approvals/several.html"
+    if wants_part(request, "pane"):
+        template = "approvals/_several_answer.html" if request.method == "POST" else "approvals/_several.html"
+    return render(request, template, context, status=status)
+
+
+@require_POST
+@signed_in
+def reveal(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show one secret in its place, to who may see it."""
+    held = held_or_404(request, public_id)
+    try:
+        field = reveal_field(held, request.POST.get("path", ""), by=request.user)
+    except ToolgateError as error:
+        return answered(request, public_id, Outcome(setback=Setback.from_error(error), status=status_of(error)))
+    if wants_part(request, f"secret-{field.number}"):
+        return render(request, "approvals/_secret.html", {"held": held, "field": field, "may_reveal": True})
+    return render(request, "approvals/inbox.html", page_context(request, public_id) | {"revealed": field})

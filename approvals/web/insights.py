@@ -1,12 +1,15 @@
-"""The insights as their page draws them: what was asked for, bars as numbers for SVG attributes. Pure."""
+"""Page of the insights: how people decide, over some days, with bars as numbers for SVG attributes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.http import QueryDict
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
 
-from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day
+from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day, insights_for
 from catalog.ui.labels import say_span
+from catalog.ui.requests import PageRequest, signed_in
 
 CHOICES = (7, USUAL_DAYS, MOST_DAYS)
 WIDTH, HEIGHT, FLOOR = 600, 90, 2
@@ -76,3 +79,12 @@ def _age_label(under: int | None, since: int | None) -> str:
     if under is None:
         return f"Over {say_span(since or 0)}"
     return f"{say_span(since)} to {say_span(under)}" if since else f"Under {say_span(under)}"
+
+
+@require_safe
+@signed_in
+def insights(request: PageRequest) -> HttpResponse:
+    """Show how people decided."""
+    found = insights_for(request.user, days_of(request.GET))
+    shown = {"found": found, "bars": day_bars(found.per_day), "ages": age_bars(found.ages), "choices": CHOICES}
+    return render(request, "approvals/insights.html", {"section": "approvals", **shown})

@@ -1,4 +1,7 @@
-"""A decision as a page sends it: the fields of the form, and what the person is told about what became of it."""
+"""Decision form of a request: its fields, the decision made from them, and the page after success or failure.
+
+After a failure everything is still filled in, and the message stands at its field.
+"""
 
 import json
 from collections.abc import Mapping
@@ -8,12 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.conf import settings
 from django.http import QueryDict
 
-from approvals.briefing import Briefing
 from approvals.models import ApprovalRequest
+from approvals.requests.queries import request_for
 from approvals.reviews import decisions
 from approvals.reviews.confirmation import Given, Matter, see_that_it_counts
 from approvals.reviews.decisions import UNSET, Decision
+from approvals.reviews.edits import narrowing_of
 from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict
+from approvals.web.review.detail import Briefing, brief, matter_of
+from approvals.web.review.edit_form import Editing, written
+from approvals.web.review.rendering import seen_before
 from catalog.access.roles import NotAllowed
 from catalog.core.canonical_json import parse_json
 from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError, field_error, nested_errors
@@ -21,6 +28,7 @@ from catalog.text.diff import Change
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
 
 SentFrom = Literal["bar", "respond", "thread"]
 STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
@@ -187,3 +195,73 @@ def told(verdict: str, request: ApprovalRequest | None = None) -> str:
         return "Your answer is recorded. It waits for the others who must agree."
     now = not settings.TOOLGATE_UNDO_SECONDS or verdict == Verdict.REQUEST_CHANGES
     return f"{SAID.get(Verdict(verdict), 'Done')} {'now.' if now else 'in'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of an answer: the sentence that says so, or the setback and its HTTP status."""
+
+    said: str = ""
+    setback: Setback | None = None
+    status: int = 200
+    editing: Editing | None = None
+    matter: Matter | None = None
+    given: Given | None = None
+
+
+def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
+    """Record an answer as a form sent it."""
+    answer, editing = Answer.read(form), None
+    if _is_edit(answer, form):
+        editing, error = written(held, by, form)
+        if error is not None:
+            return _failed(held, by, error, answer, form)
+        if editing.changes and editing.edit is not None:
+            answer = answer.with_arguments(editing.arguments())
+    matter = None
+    try:
+        matter = _edited(held, answer, editing)
+        briefing = brief(held, by)
+        if answer.needs_confirming(briefing):
+            again = Setback("again", answer=answer)
+            return Outcome(setback=again, editing=editing, matter=matter, given=answer.given)
+        request = answer.send(held, by, matter or briefing.matter)
+    except ToolgateError as error:
+        return replace(_failed(held, by, error, answer, form), matter=matter)
+    return Outcome(said=told(answer.verdict, request))
+
+
+def checked(editing: Editing, form: QueryDict) -> Outcome:
+    """Return what a check of edited arguments leads to: nothing is recorded, what was typed stays."""
+    matter = matter_of(editing.request, editing.edit) if editing.edit else None
+    return Outcome(editing=editing, status=editing.answered_with, matter=matter, given=Answer.read(form).given)
+
+
+def rebriefed(briefing: Briefing, outcome: Outcome) -> Briefing:
+    """Let a briefing say what the rule asks of what was made of the request, with what was typed already."""
+    if outcome.given is not None:
+        briefing.given, briefing.edited = outcome.given, outcome.matter
+    return briefing
+
+
+def _edited(held: ApprovalRequest, answer: Answer, editing: Editing | None) -> Matter | None:
+    """Return what an answer makes of what was asked; None when it leaves that as it is. Raises what `decide` does."""
+    if answer.arguments is not None and editing is not None and editing.edit is not None:
+        return matter_of(held, editing.edit)
+    made = narrowing_of(held, answer.hunks) if answer.hunks and answer.seen_digest == held.digest else None
+    return matter_of(held, made) if made else None
+
+
+def _failed(held: ApprovalRequest, by: "User", error: ToolgateError, answer: Answer, form: QueryDict) -> Outcome:
+    now = request_for(by, held.public_id)
+    setback = Setback.from_error(error, answer).of(now)
+    if setback.kind == "changed":
+        setback = replace(setback, change=seen_before(now, answer.seen_digest))
+    editing = None
+    if _is_edit(answer, form) and setback.kind in ("field", "changed") and brief(now, by).may_answer:
+        editing, _ = written(now, by, form)  # compared with what is asked now
+    return Outcome(setback=setback, status=status_of(error), editing=editing, given=answer.given)
+
+
+def _is_edit(answer: Answer, form: QueryDict) -> bool:
+    return "mode" in form and answer.verdict == Verdict.APPROVE

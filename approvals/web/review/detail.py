@@ -1,6 +1,6 @@
-"""One request as a reviewer is briefed on it: what will change, what it touches, who asks, who may answer.
+"""Detail of one request for its reviewers: effect, targets, requester, and users who may decide it.
 
-Texts of agents are passed on whole and unchanged; the templates escape them and spell out what does not show.
+Texts of agents are passed on complete and unchanged; the templates escape them and spell out hidden characters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
 
-from approvals.arguments import Argument, Warnings, argument, warnings_about
-from approvals.bar import Bar
-from approvals.drifting import Drifted, Revised, drifted, revised
-from approvals.editing import Editing, begin
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import is_input_author, may_answer, may_decide, why_one_more
 from approvals.policies.rulebook import Rule, rule_for
@@ -21,10 +17,22 @@ from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import twins_of
 from approvals.requests.privacy import SecretField, hidden_from, may_reveal, secret_fields
 from approvals.requests.queries import answered_by, current_round, last_review, status_sentence
-from approvals.results import CallResult, result_of
 from approvals.reviews.confirmation import Friction, Given, Matter, Terms, friction_of
 from approvals.reviews.edits import Edit, part_of, progress_of
-from approvals.timeline import Moment, Standing, standing_of, timeline_of
+from approvals.web.review.actions import Bar
+from approvals.web.review.call_result import CallResult, result_of
+from approvals.web.review.edit_form import Editing, begin
+from approvals.web.review.rendering import (
+    Argument,
+    Drifted,
+    Revised,
+    Warnings,
+    argument,
+    drifted,
+    revised,
+    warnings_about,
+)
+from approvals.web.review.timeline import Moment, Standing, standing_of, timeline_of
 from catalog.access.roles import name_of, sees_all
 from catalog.calls.privacy import Hidden
 from catalog.core import clock

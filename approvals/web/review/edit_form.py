@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import QueryDict
 
-from approvals.arguments import as_lines
-from approvals.drifting import effect_lines
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import current_round
 from approvals.reviews.edits import Edit, check_edit
+from approvals.web.review.rendering import as_lines, effect_lines
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 from catalog.text.diff import Change, diff_texts

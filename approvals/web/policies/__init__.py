@@ -1,0 +1,1 @@
+"""Pages of policies: the list, the editor and its history, the simulator."""

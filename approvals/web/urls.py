@@ -1,0 +1,34 @@
+"""Where the pages of approvals and of the audit log are."""
+
+from django.urls import path
+
+from approvals.web import audit, grants, insights, notifications
+from approvals.web.policies import views as policies_views
+from approvals.web.review import views
+from approvals.web.review import views as review_views
+
+urlpatterns = [
+    path("approvals/", views.inbox, name="approvals"),
+    path("approvals/insights/", insights.insights, name="insights"),
+    path("approvals/several/", review_views.several, name="several"),
+    path("approvals/grants/", grants.grants, name="grants"),
+    path("approvals/grants/<slug:public_id>/revoke/", grants.revoke_grant, name="grant-revoke"),
+    path("approvals/<slug:public_id>/grant/", grants.grant_from, name="grant-from"),
+    path("approvals/<slug:public_id>/decision/", views.decision, name="decision"),
+    path("approvals/<slug:public_id>/edit/", views.edit, name="edit"),
+    path("approvals/<slug:public_id>/undo/", views.undo, name="undo"),
+    path("approvals/<slug:public_id>/result/", views.result, name="approval-result"),
+    path("approvals/<slug:public_id>/reveal/", review_views.reveal, name="approval-reveal"),
+    path("approvals/<slug:public_id>/<slug:name>/", views.action, name="act"),
+    path("policies/", policies_views.policies_list, name="policies"),
+    path("policies/new/", policies_views.new, name="policy-new"),
+    path("policies/sentence/", policies_views.sentence, name="policy-sentence"),
+    path("policies/simulator/", policies_views.simulator, name="policy-simulator"),
+    path("policies/<slug:public_id>/", policies_views.policy, name="policy"),
+    path("policies/<slug:public_id>/act/", policies_views.policy_act, name="policy-act"),
+    path("audit/", audit.log, name="audit"),
+    path("audit/export/", audit.export, name="audit-export"),
+    path("audit/deliveries/", notifications.deliveries, name="deliveries"),
+    path("audit/deliveries/<int:number>/retry/", notifications.retry, name="delivery-retry"),
+    path("profile/notifications/", notifications.choice, name="notifications"),
+]
