@@ -251,7 +251,7 @@ SPECTACULAR_SETTINGS = {
         "RequestStatus": "approvals.states.RequestStatus.values",
         "Verdict": "approvals.states.Verdict.values",
         "OutcomeVerdict": "plans.serializers.OUTCOMES",
-        "PolicyEffect": "approvals.policies_serializers.EFFECTS",
+        "PolicyEffect": "approvals.api.policies.EFFECTS",
         "RejectionEffect": "approvals.states.REJECTION_EFFECTS",
     },
 }

@@ -19,7 +19,7 @@ api_page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSp
 api_urlpatterns = [
     path("approvals/slice/", include("plans.slices_urls")),  # before the requests: it would be the name of one
     path("", include("catalog.api.urls")),
-    path("", include("approvals.api_urls")),
+    path("", include("approvals.api.urls")),
     path("", include("plans.api_urls")),
     path("schema/", api_document, name="api-schema"),
     path("docs/", api_page, name="api-docs"),

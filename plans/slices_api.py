@@ -7,11 +7,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.desk_serializers import BatchResultSerializer, ItemBody
+from approvals.api.request_serializers import ApprovalSerializer, BatchResultSerializer, ItemBody
 from approvals.models import ApprovalRequest
 from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import requests_for, whole, with_snooze
-from approvals.serializers import ApprovalSerializer
 from catalog.calls.privacy import WORDS
 from catalog.rest.idempotency import answer_once
 from catalog.rest.problems import refusals

@@ -8,6 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from approvals.api.request_serializers import RemarkBody
 from approvals.models import Delivery
 from approvals.notifications.delivery import send_again
 from approvals.notifications.preferences import (
@@ -18,7 +19,6 @@ from approvals.notifications.preferences import (
     own_deliveries,
     set_choice,
 )
-from approvals.serializers import RemarkBody
 from catalog.rest.idempotency import answer_once
 from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.serializers import Choice, PageQuery, StrictSerializer, Text

@@ -1,23 +1,180 @@
-"""Approval requests and audit entries as the API shows them, and what its approval paths take."""
+"""Serializers of approval requests: query and bodies of their paths, and requests as the API shows them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from approvals.desk_serializers import OverlaySerializer
 from approvals.models import ApprovalRequest, PolicyRevision, Round
 from approvals.policies import eligibility
 from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import ORDERS, STATUSES
 from approvals.requests.privacy import mask_preview
 from approvals.requests.queries import current_round
+from approvals.reviews.batch import MOST_ITEMS, SNOOZE, VERDICTS, ItemResult
 from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict
 from catalog.access.roles import name_of, sees_all
 from catalog.calls.privacy import WORDS, Hidden
-from catalog.rest.serializers import MAX_ID, BlankIsNull, Choice, JsonObject, PageQuery, StrictSerializer, Text, Whole
+from catalog.core import clock
+from catalog.rest.serializers import (
+    MAX_ID,
+    BlankIsNull,
+    Choice,
+    JsonObject,
+    MomentField,
+    PageQuery,
+    StrictSerializer,
+    Text,
+    Whole,
+)
+
+
+class SnoozeBody(StrictSerializer):
+    """Until when one does not want to see a request; null takes it back into one's lists."""
+
+    until = MomentField(allow_null=True)
+
+
+class DelegateBody(StrictSerializer):
+    """Who may answer in one's place; null takes that back."""
+
+    to = Text(max_length=150, allow_null=True, help_text="A username.")
+
+
+class CommentBody(StrictSerializer):
+    """Something to say."""
+
+    text = Text(max_length=None, trim_whitespace=False, help_text="At most 4,000 characters.")
+
+
+class ItemBody(StrictSerializer):
+    """One request of a batch, and what was seen of it."""
+
+    id = Text(max_length=MAX_ID)
+    seen_digest = Text(max_length=64, required=False, allow_blank=True, default="")
+
+
+class BatchBody(StrictSerializer):
+    """One answer to many requests; `until` goes with snooze alone."""
+
+    verdict = Choice(choices=VERDICTS)
+    comment = Text(required=False, allow_blank=True, default="")
+    until = MomentField(required=False)
+    items = serializers.ListField(child=ItemBody(), min_length=1, max_length=MOST_ITEMS)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Ask for the time that a snooze needs, and for nothing that it does not."""
+        snoozes = attrs["verdict"] == SNOOZE
+        if snoozes and "until" not in attrs:
+            raise serializers.ValidationError({"until": ["Say until when."]}, code="required")
+        if not snoozes and "until" in attrs:
+            raise serializers.ValidationError({"until": ["A time goes with snooze alone. Leave it out."]})
+        return attrs
+
+
+class ItemResultSerializer(serializers.Serializer[Any]):
+    """What became of an item: the request's status, or `conflict`, `forbidden`, `invalid`, `not_found`, `restored`."""
+
+    id = serializers.CharField()
+    status = serializers.CharField()
+    detail = serializers.CharField(required=False, help_text="Why nothing was recorded; absent when it was.")
+
+    def to_representation(self, instance: ItemResult) -> dict[str, Any]:
+        """Leave the detail out where there is none."""
+        return {name: value for name, value in asdict(instance).items() if name != "detail" or value}
+
+
+class BatchResultSerializer(serializers.Serializer[Any]):
+    """What became of each item, in their order."""
+
+    results = ItemResultSerializer(many=True)
+
+
+class RemarkSerializer(serializers.Serializer[Any]):
+    """One thing somebody said about a request: with a review, which then names its verdict, or beside any."""
+
+    by = serializers.CharField()
+    text = serializers.CharField()
+    at = serializers.DateTimeField()
+    verdict = serializers.ChoiceField(choices=Verdict.values, allow_null=True)
+    is_agent = serializers.BooleanField(help_text="Said through an agent's token: not verified.")
+
+
+class DelegationSerializer(serializers.Serializer[Any]):
+    """Who may answer in whose place."""
+
+    by = serializers.CharField(source="by.username")
+    to = serializers.CharField(source="to.username")
+    at = serializers.DateTimeField()
+
+
+class OverlaySerializer(serializers.Serializer[Any]):
+    """What is laid over a request; the context names the `viewer`, whose own `snoozed_until` it is."""
+
+    claimed_by = serializers.SerializerMethodField()
+    claimed_until = serializers.SerializerMethodField()
+    snoozed_until = serializers.SerializerMethodField()
+    delegated_to = serializers.SerializerMethodField(help_text="Who may answer in the viewer's place.")
+    delegations = DelegationSerializer(many=True)
+    escalated_to = serializers.SerializerMethodField(help_text="The group asked because nobody answered.")
+    twins = serializers.SerializerMethodField(help_text="Other waiting requests for the same call; null: not counted.")
+    thread = serializers.SerializerMethodField()
+
+    def get_claimed_by(self, request: ApprovalRequest) -> str | None:
+        """Return who looks after it now."""
+        return request.claimed_by.get_username() if request.claimed_by and _is_ahead(request.claimed_until) else None
+
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_claimed_until(self, request: ApprovalRequest) -> Any:
+        """Return until when."""
+        return _ahead(request.claimed_until)
+
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_snoozed_until(self, request: ApprovalRequest) -> Any:
+        """Return until when the viewer does not want to see it."""
+        return _ahead(getattr(request, "snoozed_until", None))
+
+    def get_delegated_to(self, request: ApprovalRequest) -> str | None:
+        """Return whom the viewer asked to answer in their place."""
+        viewer = self.context["viewer"].pk
+        given = (each.to.get_username() for each in request.delegations.all() if each.by_id == viewer)
+        return next(given, None)
+
+    def get_escalated_to(self, request: ApprovalRequest) -> str | None:
+        """Return the group."""
+        return request.escalated_to or None
+
+    def get_twins(self, request: ApprovalRequest) -> int | None:
+        """Return how many others ask for the same."""
+        twins: int | None = getattr(request, "twins", None)
+        return twins
+
+    @extend_schema_field(RemarkSerializer(many=True))
+    def get_thread(self, request: ApprovalRequest) -> Any:
+        """Return all that was said, oldest first."""
+        return RemarkSerializer(sorted(_said(request), key=lambda each: each["at"]), many=True).data
+
+
+def _said(request: ApprovalRequest) -> Iterator[dict[str, Any]]:
+    for review in request.reviews.all():
+        if review.comment:
+            said = {"by": review.person.get_username(), "text": review.comment, "at": review.at}
+            yield said | {"verdict": review.verdict, "is_agent": False}
+    for comment in request.comments.all():
+        said = {"by": comment.person.get_username(), "text": comment.text, "at": comment.at}
+        yield said | {"verdict": None, "is_agent": comment.is_agent}
+
+
+def _is_ahead(moment: Any) -> bool:
+    return moment is not None and bool(moment > clock.now())
+
+
+def _ahead(moment: Any) -> Any:
+    return serializers.DateTimeField().to_representation(moment) if _is_ahead(moment) else None
+
 
 MOST_HUNKS = 10_000
 
@@ -219,42 +376,3 @@ class ApprovalDetailSerializer(ApprovalSerializer):
         """Return the last answers about the same tool, for who may see them."""
         earlier = precedents_for(request) if sees_all(self.context["viewer"]) else []
         return PrecedentSerializer(earlier, many=True).data
-
-
-class AuditQuery(PageQuery):
-    """How the audit log is narrowed."""
-
-    q = serializers.CharField(required=False, allow_blank=True, max_length=200)
-    who = serializers.CharField(required=False, max_length=150)
-    action = serializers.CharField(required=False, max_length=64)
-    tool = serializers.CharField(required=False, max_length=MAX_ID)
-    plan = serializers.CharField(required=False, max_length=MAX_ID)
-    object = serializers.CharField(required=False, max_length=MAX_ID)
-    since = serializers.DateTimeField(required=False)
-    until = serializers.DateTimeField(required=False)
-
-
-class AuditEntrySerializer(serializers.Serializer[Any]):
-    """One line of the tamper-evident log."""
-
-    seq = serializers.IntegerField()
-    at = serializers.DateTimeField()
-    actor = serializers.CharField(source="actor_name")
-    action = serializers.CharField()
-    object = BlankIsNull(source="object_ref")
-    tool = BlankIsNull(source="tool_name")
-    plan = BlankIsNull(source="plan_ref")
-    digest = BlankIsNull()
-    details = serializers.JSONField(source="details_json")
-    prev_hash = serializers.CharField()
-    hash = serializers.CharField()
-
-
-class VerificationSerializer(serializers.Serializer[Any]):
-    """The verdict on the log: `reason` is there when it is not intact, `first_bad` when an entry is wrong."""
-
-    intact = serializers.BooleanField()
-    entries = serializers.IntegerField()
-    checkpoints = serializers.IntegerField()
-    first_bad = serializers.IntegerField(required=False)
-    reason = serializers.CharField(required=False)

@@ -1,0 +1,79 @@
+"""The audit log over REST: its entries, and the verification of its chain."""
+
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals.audit.queries import AuditFilters, entries_for
+from approvals.audit.verification import verify
+from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.serializers import MAX_ID, BlankIsNull, PageQuery
+from catalog.rest.views import Endpoint
+
+
+class AuditQuery(PageQuery):
+    """How the audit log is narrowed."""
+
+    q = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    who = serializers.CharField(required=False, max_length=150)
+    action = serializers.CharField(required=False, max_length=64)
+    tool = serializers.CharField(required=False, max_length=MAX_ID)
+    plan = serializers.CharField(required=False, max_length=MAX_ID)
+    object = serializers.CharField(required=False, max_length=MAX_ID)
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
+
+
+class AuditEntrySerializer(serializers.Serializer[Any]):
+    """One line of the tamper-evident log."""
+
+    seq = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    actor = serializers.CharField(source="actor_name")
+    action = serializers.CharField()
+    object = BlankIsNull(source="object_ref")
+    tool = BlankIsNull(source="tool_name")
+    plan = BlankIsNull(source="plan_ref")
+    digest = BlankIsNull()
+    details = serializers.JSONField(source="details_json")
+    prev_hash = serializers.CharField()
+    hash = serializers.CharField()
+
+
+class VerificationSerializer(serializers.Serializer[Any]):
+    """The verdict on the log: `reason` is there when it is not intact, `first_bad` when an entry is wrong."""
+
+    intact = serializers.BooleanField()
+    entries = serializers.IntegerField()
+    checkpoints = serializers.IntegerField()
+    first_bad = serializers.IntegerField(required=False)
+    reason = serializers.CharField(required=False)
+
+
+class AuditList(Endpoint):
+    """The audit log."""
+
+    required_scopes: ClassVar = {"GET": ["audit:read"]}
+
+    @extend_schema("audit_list", parameters=[AuditQuery], responses=page_schema(AuditEntrySerializer))
+    def get(self, request: Request) -> Response:
+        """List the entries, newest first."""
+        query, at = self.page_query(AuditQuery)
+        page = page_of(entries_for(self.user, AuditFilters(**query)), order="-seq", at=at)
+        return paged(request, page, lambda entry: AuditEntrySerializer(entry).data)
+
+
+class AuditVerify(Endpoint):
+    """The audit log, checked."""
+
+    required_scopes: ClassVar = {"POST": ["audit:read"]}
+
+    @extend_schema("audit_verify", request=None, responses=VerificationSerializer)
+    def post(self, request: Request) -> Response:
+        """Recompute the chain; `first_bad` names the first entry that is wrong or missing."""
+        found = asdict(verify())
+        return Response({name: value for name, value in found.items() if value is not None})
