@@ -9,7 +9,7 @@ from approvals.models import ApprovalRequest, Review
 from approvals.queue.insights import REFLEX_LEAST, insights_for
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import decide, undo
-from approvals.templatetags.approval_insights import NOTHING, percent, seconds
+from approvals.templatetags.approvals import NOTHING, percent, seconds
 from approvals.web.insights import age_bars, day_bars, days_of
 from catalog.access.roles import NotAllowed, act_through
 from catalog.core import clock

@@ -1,14 +1,21 @@
-"""What the rules in force mean for people who read about a tool. Nothing is decided here."""
+"""Template tags of approvals: what policies mean for a tool, ages of previews, figures of the insights.
+
+Nothing is decided here.
+"""
+
+from datetime import datetime
 
 from django import template
 
+from approvals.models import ApprovalRequest
 from approvals.notifications.messages import KINDS
 from approvals.policies.rulebook import Rule, answers_about
 from approvals.policy_language.stages import people_in_words
+from approvals.requests.queries import current_round
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Deny, Hold, Verdict
 from catalog.models import Tool, ToolVersion
-from catalog.ui.labels import say_span
+from catalog.ui.labels import say_duration, say_span
 
 register = template.Library()
 BY_ITSELF = {
@@ -54,3 +61,26 @@ def _terms(rule: Rule) -> str:
         f"{people_in_words(rule.stages)}{others}, within {say_span(rule.expires_seconds)}. "
         "If nobody answers, the call does not run and the agent is told so."
     )
+
+
+NOTHING = "\N{EN DASH}"
+
+
+@register.filter
+def percent(share: float | None) -> str:
+    """Say a share: 96 %; an en dash of nothing. All is said only of all, nothing only of nothing."""
+    if share is None:
+        return NOTHING
+    return f"{share if share in (0, 1) else min(0.99, max(0.01, share)):.0%}".replace("%", " %")
+
+
+@register.filter
+def seconds(span: float | None) -> str:
+    """Say a span: 12 s, 4 min 09 s; an en dash of nothing."""
+    return NOTHING if span is None else say_duration(span * 1000)
+
+
+@register.filter
+def previewed_at(held: ApprovalRequest) -> datetime:
+    """Return when the tool said what the call would do: its target may have changed since, and is looked at again."""
+    return current_round(held).created_at
