@@ -1,1 +1,1 @@
-"""Who must say yes: policies, requests, reviews and the audit log."""
+"""Approvals by people: policies, requests, reviews, grants and the audit log."""

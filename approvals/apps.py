@@ -6,7 +6,7 @@ from catalog.signals import fact
 
 
 class ApprovalsConfig(AppConfig):
-    """Who must say yes."""
+    """The application of policies, requests and the audit log."""
 
     name = "approvals"
 
@@ -18,8 +18,8 @@ class ApprovalsConfig(AppConfig):
 
         from approvals.audit import accounts, restore_guard  # noqa: PLC0415 (as above)
         from approvals.audit.log import on_fact  # noqa: PLC0415 (as above)
-        from approvals.grants import usage
-        from approvals.notifications import outbox
+        from approvals.grants import usage  # noqa: PLC0415 (as above)
+        from approvals.notifications import outbox  # noqa: PLC0415 (as above)
         from catalog.access import sign_in  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="approvals.audit.log")

@@ -15,7 +15,7 @@ from approvals.audit.accounts import held_long_enough
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policies.rulebook import Rule, rule_for
 from approvals.policy_language import stages
-from approvals.policy_language.stages import Stage, missing_among, stages_of
+from approvals.policy_language.stages import Stage, missing_among
 from approvals.states import Verdict
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, groups_of, name_of, read_groups, roles_of
 from catalog.models import CallRequester
@@ -23,9 +23,6 @@ from catalog.models import CallRequester
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
     from django.db.models import QuerySet
-
-
-__all__ = ["Stage", "groups_counting", "is_satisfied", "missing_of", "stages_of"]
 
 
 class StageTerms(Protocol):

@@ -166,8 +166,6 @@ _OBJECTIONS: dict[str, Callable[[Any], str]] = {
 }
 
 
-__all__ = ["Predicate", "Row", "check_rows", "compile_rows"]
-
 Schema = dict[str, Any]
 _SHOWN = 80
 

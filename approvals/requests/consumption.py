@@ -24,8 +24,6 @@ from catalog.errors import Conflict
 from catalog.models import Call, Tool
 from catalog.signals import record
 
-__all__ = ["Binding", "consume"]
-
 TOO_FEW = "Too few approvals count any more."
 Objection = tuple[Drift, str]
 """What differs, and why the call may not start, for people."""

@@ -1,7 +1,7 @@
 """What a policy asks of a person before an approval on a page counts: to look long enough, to type, to sign in anew.
 
-It is about reflexes, not about rights: who may decide is judged by `approvals.policies.eligibility` on every channel. A fresh
-sign-in is asked of every session, over REST too; tokens have none.
+It is about reflexes, not about rights: who may decide is judged by `approvals.policies.eligibility` on every channel. A
+fresh sign-in is asked of every session, over REST too; tokens have none.
 """
 
 from dataclasses import dataclass

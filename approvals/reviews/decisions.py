@@ -144,8 +144,6 @@ def without_secrets(response: Any) -> str:
     return "" if response is UNSET else shown_text(vault.sealed(None, response).text)
 
 
-__all__ = ["UNSET", "Decision", "apply_due", "decide", "revoke", "undo"]
-
 NOT_RECORDED = "Your answer was not recorded."
 UNDONE = "undone"
 LEADS_TO = {

@@ -46,7 +46,7 @@ def test_only_administrators_read_it(ada, rosa, vera):
 
 
 def test_entries_name_who_what_and_when(admin, told):
-    """With the words of `audit_words` for what was done, and the reason."""
+    """With the label of the kind of entry, and the reason."""
     page = Pages(admin).open("/audit/")
     asked, rejected = action_word("approval.opened").label, action_word("approval.reviewed", "reject").label
     for said in (f"ada {asked}", f"rosa {rejected}", "Wrong folder", "write_note"):

@@ -1,9 +1,9 @@
 """Authorization matrix: which role may do what to a request in which state, over REST and on pages.
 
 What the matrix does not allow changes nothing: neither the request, nor its call, nor anything that hangs on it.
-The code judges role (`approvals.policies.eligibility`) and state (the conditional updates) independently, so the fast tier
-checks a row and a column of each action: every role in a state where the action is open, and every state for one role
-that may and one that may not. `make nightly` checks the full product.
+The code judges role (`approvals.policies.eligibility`) and state (the conditional updates) independently, so the fast
+tier checks a row and a column of each action: every role in a state where the action is open, and every state for one
+role that may and one that may not. `make nightly` checks the full product.
 """
 
 from collections.abc import Callable, Iterator, Mapping
