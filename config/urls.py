@@ -17,10 +17,9 @@ api_document = SpectacularAPIView.as_view(renderer_classes=[OpenApiJsonRenderer2
 api_page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSplitView.as_view(url_name="api-schema"))
 
 api_urlpatterns = [
-    path("approvals/slice/", include("plans.slices_urls")),  # before the requests: it would be the name of one
     path("", include("catalog.api.urls")),
+    path("", include("plans.api_urls")),  # before the requests: approvals/slice/ would be one of them
     path("", include("approvals.api.urls")),
-    path("", include("plans.api_urls")),
     path("schema/", api_document, name="api-schema"),
     path("docs/", api_page, name="api-docs"),
 ]
@@ -36,12 +35,8 @@ urlpatterns = [
     path("sign-in/", SignIn.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("tools/", include("catalog.web.urls")),
-    path("tools/", include("plans.trying_urls")),
     path("", include("approvals.web.urls")),
-    path("ask/", include("plans.ask_urls")),
-    path("plans/", include("plans.urls")),
-    path("agents/", include("plans.agents.urls")),
-    path("sessions/", include("plans.session_urls")),
+    path("", include("plans.urls")),
     path("api/v1/", include(api_urlpatterns)),
     path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),

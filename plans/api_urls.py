@@ -1,12 +1,14 @@
-"""The plan and call paths of the REST API."""
+"""The paths of the REST API for plans and their slices, sessions, agents and calls."""
 
 from django.urls import path
 
-from plans import api, calls_api, changes_api, drafts_api, prompts_api, sessions_api
+from plans import api, calls_api, changes_api, drafts_api, prompts_api, sessions_api, slices_api
 from plans.agents import api as agents_api
 
 PLAN = "plans/<slug:public_id>/"
 urlpatterns = [
+    path("approvals/slice/", slices_api.SliceApproval.as_view(), name="api-slice"),
+    path("approvals/slice/preview/", slices_api.SlicePreview.as_view(), name="api-slice-preview"),
     path("plans/", api.PlanList.as_view(), name="api-plans"),
     path("plans/check/", api.PlanCheck.as_view(), name="api-plan-check"),
     path("plans/draft/", drafts_api.DraftList.as_view(), name="api-plan-drafts"),
