@@ -223,7 +223,8 @@ def _count(limited: Limited, turn: Turn) -> Work | None:
 def _store_counted(limited: Limited, counted: datetime | RateLimited, turn: Turn) -> Work | None:
     with recording(limited.plan.pk, limited.plan.ref) as batch:
         if isinstance(counted, RateLimited):
-            limits.put_off(batch, limited.step, counted)
+            if not limits.put_off(batch, limited.step, counted):
+                finishing.refuse(batch, limited.step, counted)
             return _next(batch, limited.plan, turn)
         if _is_set_aside(batch, limited, turn):
             transaction.on_commit(lambda: limits.give_back(limited.order, limited.plan, counted), robust=True)

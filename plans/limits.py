@@ -11,14 +11,14 @@ from catalog.core.rate_limits import Ration, count_use, give_back_use
 from catalog.errors import RateLimited
 from catalog.models import ApiToken
 from catalog.tools.registry import rates_for
-from plans import claims, finishing
+from plans import claims
 from plans.claims import Claimed, Parking
 from plans.events import Recording
 from plans.states import WaitingFor
 from plans.work import Asker, Order, PlanFacts
 
 WAITS_AT_MOST = 60
-"""Seconds a step waits for its turn by itself; it fails when that is longer away."""
+"""Seconds a step waits for its turn by itself; it is to fail when that is longer away."""
 
 
 def is_limited(order: Order) -> bool:
@@ -51,11 +51,11 @@ def _owner(asker: Asker) -> str:
     return f"token:{asker.token_id}" if is_agent else f"user:{asker.user_id}"
 
 
-def put_off(batch: Recording, step: Claimed, refusal: RateLimited) -> None:
-    """Let a step wait until its limit allows one more call, or fail it when that is too long."""
+def put_off(batch: Recording, step: Claimed, refusal: RateLimited) -> bool:
+    """Let a step wait until its limit allows one more call; False, with nothing changed, when that is too long."""
     if refusal.retry_after > WAITS_AT_MOST:
-        finishing.refuse(batch, step, refusal)
-        return
+        return False
     ready_at = batch.now + timedelta(seconds=refusal.retry_after)
     if claims.park_step(batch.cursor, step, Parking(WaitingFor.RETRY, step.call_pk, batch.now, ready_at)):
         batch.add("step.retrying", step.step_id, seconds=refusal.retry_after, error=refusal.code)
+    return True
