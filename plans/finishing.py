@@ -66,7 +66,8 @@ def finish(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bo
     if _is_unknown(run, outcome):
         parked = park_as_unknown(batch, run.step, run.call)
         return _not_ended(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
-    outcome = session_writes.taken_in(run, outcome) if run.sent else outcome
+    if run.sent:
+        outcome = session_writes.taken_in(run.call, run.order.asker or run.plan.asker, run.sent, outcome)
     return _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome, is_ours=is_ours)
 
 

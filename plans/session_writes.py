@@ -5,7 +5,7 @@ calls at once both count, or the second is refused as it would be a moment later
 that of the call's own plan, and before the list's plan and its steps.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from plans.planning_tools.documents import Plan as Document
 from plans.planning_tools.rules import carry_out
 from plans.sessions import FIXED, SessionKey, document_of
 from plans.states import PlanStatus, StepStatus
-from plans.work import Asker, Run
+from plans.work import Asker
 
 LOCKS = 8_043
 """The first half of the keys of PostgreSQL's advisory locks; the second is the session, hashed."""
@@ -39,25 +39,25 @@ ORDER = ("pending", "in_progress", "done")
 STATUSES = {"pending": StepStatus.PENDING, "in_progress": StepStatus.IN_PROGRESS, "done": StepStatus.COMPLETED}
 
 
-def taken_in(run: Run, outcome: Outcome) -> Outcome:
+def taken_in(call: Call, asker: Asker, sent: Sequence[Command], outcome: Outcome) -> Outcome:
     """Store what a call that worked has sent to its session, inside its finish transaction; return how it went then.
 
-    A call that has lost its attempt stores nothing. One whose command the list does not take any more has failed.
+    The session is that of `asker`, the caller. A call that has lost its attempt stores nothing. One whose command the
+    list does not take any more has failed.
     """
-    if not run.sent or not outcome.success or not _still_runs(run.call):
+    if not sent or not outcome.success or not _still_runs(call):
         return outcome
-    asker = run.order.asker or run.plan.asker
     key = SessionKey.of_asker(asker)
     _take_turns(key)
     try:
         with transaction.atomic():
-            answers = [_carried_out(key, asker, command) for command in run.sent]
+            answers = [_carried_out(key, asker, command) for command in sent]
     except ToolValidationError as refusal:
         text = refusal.user_message()
         said = f"Tool validation failed: {text}"
         failed = replace(outcome, success=False, message=said, error=text, error_kind=refusal.kind, fields={})
         return replace(failed, value=None, rendering=None)
-    if not run.call.tool_name.startswith(RESERVED_PREFIX):  # an author's tool gives what its author says
+    if not call.tool_name.startswith(RESERVED_PREFIX):  # an author's tool gives what its author says
         return outcome
     document, message = answers[-1]
     return replace(outcome, value=to_jsonable_python(document), message=message, rendering=document.render())
