@@ -1,5 +1,7 @@
 """The plans application."""
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 from catalog.signals import fact
@@ -13,6 +15,14 @@ TURNS = "plans.agents.turns"
 """The module whose tool asks agents' models: an agent may name its own."""
 QUESTIONS = "plans.planner.ask_user"
 """The module whose tool asks people: it needs no model."""
+CONNECTED = (
+    "plans.consequences",
+    "plans.agents.waking",
+    "plans.planner.outcomes",
+    "plans.previews",
+    "plans.private",
+)
+"""The modules that connect themselves to lower ones when they are imported."""
 
 
 class PlansConfig(AppConfig):
@@ -22,23 +32,19 @@ class PlansConfig(AppConfig):
 
     def ready(self) -> None:
         """Let every fact become an event of its plan, and lower layers ask what is private and what is a plan."""
+        for module in CONNECTED:
+            import_module(module)
         from approvals.policies.lint import ask_of_plans  # noqa: PLC0415 (models are loaded only now)
-        from plans import (  # noqa: PLC0415 (models are loaded only now)
-            agent_steps,
-            consequences,  # noqa: F401 (importing connects)
-            previews,  # noqa: F401 (as above)
-            private,  # noqa: F401 (as above)
-            reports,
-        )
-        from plans.agents import loop, waking  # noqa: F401, PLC0415 (importing connects)
+        from plans.agent_steps import taken_further_by  # noqa: PLC0415 (as above)
+        from plans.agents import loop  # noqa: PLC0415 (as above)
         from plans.events import on_fact  # noqa: PLC0415 (as above)
-        from plans.planner import outcomes  # noqa: F401, PLC0415 (importing connects)
         from plans.planner.provider import is_configured  # noqa: PLC0415 (as above)
+        from plans.reports import on_fact as report_fact  # noqa: PLC0415 (as above)
         from plans.selectors import is_plan  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="plans.events")
-        fact.connect(reports.on_fact, dispatch_uid="plans.reports")
-        agent_steps.taken_further_by(loop)
+        fact.connect(report_fact, dispatch_uid="plans.reports")
+        taken_further_by(loop)
         ask_of_plans(is_plan)
         registry.also_ships(PLANNING_TOOLS, lambda: True)
         registry.also_ships(QUESTIONS, lambda: True)
