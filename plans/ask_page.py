@@ -22,6 +22,7 @@ from catalog.models import ApiToken, Call
 from catalog.rest.idempotency import act_once
 from catalog.rest.pagination import Cursor, Page, PageAt, page_of
 from catalog.ui.labels import Word, status_word
+from plans import states
 from plans.browse import AWAITED
 from plans.models import Plan
 from plans.planner import drafts, provider
@@ -186,7 +187,7 @@ class History:
 def history_of(viewer: "User", cursor: str) -> History:
     """Return what the person asked for on pages and with tokens of their own; two queries."""
     own = Q(token=None) | Q(token__kind=ApiToken.Kind.PERSONAL)
-    calls = Call.objects.filter(own, tool_name=drafts.TOOL, requested_by=viewer)
+    calls = Call.objects.filter(own, tool_name=states.TOOL, requested_by=viewer)
     calls = calls.only("public_id", "arguments", "status", "created_at", "plan_ref")
     page, is_first = _page(calls, cursor)
     plans = drafts.plans_of(page.rows, Plan.objects.annotate(awaited=AWAITED))

@@ -16,11 +16,11 @@ from catalog.models import ApiToken
 from plans.documents import Document, documents_of
 from plans.given import given_memory
 from plans.models import Plan
-from plans.planner.outcomes import PLANNER
 from plans.private import hidden_from, owns, sees_through
 from plans.selectors import plans_for
 from plans.services import PlanProblems, Requester, create_plan, problems_of
 from plans.spec import PlanDocument
+from plans.states import PLANNER
 
 MOST_CLONES = 50
 

@@ -13,7 +13,7 @@ from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
 from catalog.calls.privacy import asked_for
 from catalog.models import Call
 from catalog.ui.labels import Word
-from plans import selectors
+from plans import selectors, states
 from plans.ask_page import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, word_of
 from plans.drafting import SEVERITIES, Writing
 from plans.drawing import Drawing, sketch_of
@@ -246,7 +246,7 @@ def draft_or_404(viewer: "User", public_id: str) -> Call:
         call = selectors.call_for(viewer, None, public_id)
     except Call.DoesNotExist:
         raise Http404 from None
-    if call.tool_name != drafts.TOOL or hidden_of_call(viewer, call) is not None:
+    if call.tool_name != states.TOOL or hidden_of_call(viewer, call) is not None:
         raise Http404
     return call
 

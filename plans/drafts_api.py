@@ -21,13 +21,14 @@ from plans.api import PlanEndpoint, refused
 from plans.bells import wait_a_moment
 from plans.calls_api import OPEN, CallEndpoint
 from plans.planner import drafts
-from plans.planner.drafts import LONGEST_REQUEST, TOOL, Drafted
+from plans.planner.drafts import LONGEST_REQUEST, Drafted
 from plans.planner.output import PlannerOutput
 from plans.planner.provider import NotConfigured
 from plans.private import hidden_of_call
 from plans.selectors import newest_call_of
 from plans.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
 from plans.services import PlanProblems
+from plans.states import TOOL
 from plans.strategies import STRATEGIES
 from plans.waiting import DRAFT, WAIT_HEADER
 

@@ -20,7 +20,7 @@ from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.dispatch.runner import wait_inside
 from catalog.errors import Conflict
-from plans import carriers, engine, measures, recovery
+from plans import carriers, engine, metrics, recovery
 from plans.hints import Hints
 from plans.reports import ids_of
 from plans.work import Run, Work
@@ -204,7 +204,7 @@ class Executor:
         """Say what the threads are doing."""
         seats, busy, late = len(self._seats), self.busy_threads(), len(self._late())
         aside = max(0, len(self._aside) + len(self._written_off) - late)
-        measures.threads(busy=busy, idle=max(0, seats - busy), aside=aside, late=late)
+        metrics.threads(busy=busy, idle=max(0, seats - busy), aside=aside, late=late)
 
     def is_full(self) -> bool:
         """Say whether every hint more would wait for a thread that is long in a tool's code: others may be quicker."""

@@ -8,8 +8,8 @@ from django.db import connection
 from catalog.core import clock
 from catalog.states import CallStatus
 from plans import claims
-from plans.finishing import SETTLED
 from plans.models import Step
+from plans.states import SETTLED
 from plans.work import Run
 
 SURELY_OURS = 0.9

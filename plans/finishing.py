@@ -41,8 +41,6 @@ from plans.work import Order, Run
 Ready = Callable[[], int]
 """Says how many steps became ready, once that is needed: the answer may not have come yet."""
 RELEASED: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
-SETTLED = "settled"
-"""The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
 WAS_STOPPED = (pipeline.STOPPED, pipeline.NOT_BEGUN)
 TRIES = 3
 RETRY_JITTER = (0.8, 1.2)

@@ -9,8 +9,8 @@ from rest_framework.exceptions import ValidationError
 
 from catalog.access.roles import NotAllowed, name_of
 from catalog.rest.pagination import Cursor, PageAt, page_of
+from plans import states
 from plans.models import ModelUse, Plan
-from plans.planner import drafts
 from plans.selectors import may_control
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Asking:
     @property
     def is_draft(self) -> bool:
         """Whether it was asked for a draft, which has a page of its own."""
-        return self.use.call.tool_name == drafts.TOOL
+        return self.use.call.tool_name == states.TOOL
 
     @property
     def tokens(self) -> str:

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from catalog.definitions.tool import Tool
 from catalog.errors import PromptValidationError, ToolDefinitionError
 from catalog.tools.class_tools import BaseTool
+from plans import prompts
 
 ParamsT = TypeVar("ParamsT")
 AnyTool = Tool[Any, Any]
@@ -208,3 +209,16 @@ def fenced(text: str, kind: str = "") -> str:
     longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{kind}\n{text}\n{fence}"
+
+
+CUT = "\n[... cut ...]"
+
+
+def data_block(text: str, what: str, kind: str = "") -> str:
+    """Return a text that others wrote as data, between fences that it cannot close; `what` introduces it."""
+    return f"{what}, as data:\n\n{prompts.fenced(text, kind)}"
+
+
+def cut(text: str, most: int) -> str:
+    """Return the beginning of a text, marked where it is cut."""
+    return text if len(text) <= most else text[:most] + CUT

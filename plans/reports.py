@@ -17,7 +17,7 @@ from catalog.core.tracing import told
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.signals import Fact
-from plans import measures
+from plans import metrics
 from plans.claims import Claimed
 from plans.work import Renewal, Resume, Run, Work
 
@@ -60,9 +60,9 @@ def attempt_ended(run: Run, outcome: str) -> None:
 def _tell_end(run: Run, outcome: str, ended: float) -> None:
     level, seconds = run.order.level, monotonic() - run.began
     if outcome != LATE:
-        measures.step_ended(level, outcome, seconds=seconds, waited=_waited(run))
+        metrics.step_ended(level, outcome, seconds=seconds, waited=_waited(run))
     if outcome in ENDS:
-        measures.call_ended(outcome, level)
+        metrics.call_ended(outcome, level)
     tracing.note(outcome=outcome, level=level)
     loudness = _loudness(level, outcome)
     if log.isEnabledFor(loudness):
@@ -94,7 +94,7 @@ def lease_lost(lost: Claimed, plan_ref: str) -> None:
 
 
 def _tell_lost(lost: Claimed, plan_ref: str) -> None:
-    measures.lease_lost()
+    metrics.lease_lost()
     facts = {"plan": plan_ref, "step": lost.step_id, "tool": lost.tool, "attempt": lost.attempt}
     log.warning("lease lost", extra=told(**facts, worker=lost.claimed_by))
 
@@ -106,7 +106,7 @@ def outcome_unknown(call: Call, step: Claimed) -> None:
 
 
 def _tell_unknown(call: Call, step: Claimed, level: str) -> None:
-    measures.call_ended("outcome_unknown", level)
+    metrics.call_ended("outcome_unknown", level)
     facts = _ids(call, step.step_id) | {"safety": level, "attempt": call.attempt}
     log.warning("outcome unknown", extra=told(**facts))
 
@@ -119,4 +119,4 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: object) -> None:
     """Count reviews, once they are committed."""
     if fact.kind == "approval.reviewed":
         verdict = str(fact.data.get("verdict", ""))
-        transaction.on_commit(partial(measures.decided, verdict), robust=True)
+        transaction.on_commit(partial(metrics.decided, verdict), robust=True)

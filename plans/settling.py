@@ -13,7 +13,7 @@ from catalog.models import Call
 from catalog.results import format_success_response
 from catalog.secrets.placeholders import scrub_words, scrubbed
 from catalog.states import CallStatus
-from plans import carriers, claims, finishing
+from plans import carriers, claims, finishing, states
 from plans.askers import ask_for_what_follows
 from plans.claims import Claimed
 from plans.events import Recording, recording
@@ -91,10 +91,10 @@ def _request_again(settling: Settling) -> None:
 
 def _fail_call(settling: Settling, message: str) -> None:
     move(
-        Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind=finishing.SETTLED,
+        Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind=states.SETTLED,
         finished_at=settling.batch.now,
     )  # fmt: skip
-    _tell_end(settling, "call.failed", error=finishing.SETTLED)
+    _tell_end(settling, "call.failed", error=states.SETTLED)
 
 
 def _tell_end(settling: Settling, kind: str, **more: str) -> None:

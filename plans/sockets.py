@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 from catalog.core.transactions import log_unexpected
-from plans import door, measures
+from plans import door, metrics
 from plans.door import TurnedAway, Visitor
 from plans.feed import feed_here
 
@@ -39,7 +39,7 @@ class Socket(ABC):
         await receive()
         socket = cls(scope, send)
         try:
-            with measures.socket_open():
+            with metrics.socket_open():
                 visitor = await socket.feed.run(socket.enter)
                 await until_one_ends(socket.tell(visitor), socket.look_again(visitor), _until_gone(receive))
         except TurnedAway as refusal:

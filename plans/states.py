@@ -63,3 +63,13 @@ STEP_MOVES: dict[str, frozenset[str]] = {
     StepStatus.CANCELLED: frozenset({StepStatus.PENDING}),
 }
 PLAN_TERMINAL = frozenset({PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.CANCELLED})
+
+
+SETTLED = "settled"
+"""The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
+
+
+TOOL = "draft_plan"
+
+
+PLANNER = "the planner"

@@ -22,7 +22,7 @@ from catalog.core import clock
 from catalog.core.rate_limits import MOST_CLEARED, clear_buckets
 from catalog.core.transactions import log_unexpected
 from catalog.rest.idempotency import clear_keys, free_ended
-from plans import carriers, drift, executors, looks, measures, recovery, sweeping
+from plans import carriers, drift, executors, looks, metrics, recovery, sweeping
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
 from plans.leases import Renewer
@@ -76,7 +76,7 @@ class Ticker:
     def tick(self) -> None:
         """Do everything that is due; one that fails is logged and does not stop the others."""
         self._began, self._done = clock.now(), 0
-        measures.ticked()
+        metrics.ticked()
         for job in (self._look_at_clock, self._measure, self._witness):
             _safely(job)
         for job in () if self._watch.fault else self._work():

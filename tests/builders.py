@@ -11,10 +11,9 @@ from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.models import Call, ToolVersion
-from plans import engine
+from plans import engine, states
 from plans.engine import Turn
 from plans.models import ModelUse, Plan, Step
-from plans.planner import drafts
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
 
@@ -41,7 +40,7 @@ def make_draft(author: User, started: Plan | None = None, *steps: dict[str, Any]
     own, document = make_plan(author, step(1)), {"goal": "Try it", "steps": list(steps or [step(1)])}
     answer = {"output": {"intent": "Try it"}, "plan": document, "model": "scripted"}
     call = Call.objects.create(
-        tool_name=drafts.TOOL,
+        tool_name=states.TOOL,
         version=ToolVersion.objects.get(tool__name="render_text", tool__current_version=F("pk")),
         arguments=json.dumps({"request": "Try it"}),
         status="completed",

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from config.operations.health import Fresh
 from plans import executors, standing
-from plans.measures import FOLDER, REGISTRY
+from plans.metrics import FOLDER, REGISTRY
 from plans.standing import Standing
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -7,11 +7,10 @@ from typing import Any
 from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets.placeholders import shown_text
-from plans import model_texts
+from plans import model_texts, prompts
 from plans.agents.conversation import Task
 from plans.claims import Claimed
 from plans.models import MemoryItem, Step
-from plans.planner import prompt
 from plans.states import StepStatus
 
 LONGEST_INPUT = 60_000
@@ -31,7 +30,9 @@ def task_of(step: Claimed) -> Task:
     given = model_texts.resolved(parameters, step.plan_pk) if parameters else {}
     parts = [step.description]
     if given:
-        parts.append(prompt.fenced(format_for_model(given, LONGEST_INPUT), "What you are given for it", kind="json"))
+        parts.append(
+            prompts.data_block(format_for_model(given, LONGEST_INPUT), "What you are given for it", kind="json")
+        )
     return Task(text="\n\n".join(parts))
 
 
@@ -42,7 +43,7 @@ def outcome_of(child: Step, among: int = 1) -> str:
     if child.status == StepStatus.CANCELLED:
         return CANCELLED
     if child.status == StepStatus.FAILED:
-        return prompt.fenced(prompt.cut(child.error, LONGEST_MESSAGE), "This call failed")
+        return prompts.data_block(prompts.cut(child.error, LONGEST_MESSAGE), "This call failed")
     call = child.call
     response = call.response_json if call is not None else None
     if call is None or not isinstance(response, dict):
@@ -53,8 +54,12 @@ def outcome_of(child: Step, among: int = 1) -> str:
 def _result(call: Call, response: Mapping[str, Any], most: int) -> str:
     text = model_texts.text_of(call.pk)
     if text is None:
-        return prompt.fenced(format_for_model(response.get("results"), most), "Its result", kind="json")
-    return model_texts.LEFT_OUT if text.is_left_out else prompt.fenced(format_for_model(text.text, most), "Its result")
+        return prompts.data_block(format_for_model(response.get("results"), most), "Its result", kind="json")
+    return (
+        model_texts.LEFT_OUT
+        if text.is_left_out
+        else prompts.data_block(format_for_model(text.text, most), "Its result")
+    )
 
 
 def _skipped(child: Step) -> str:
@@ -62,14 +67,14 @@ def _skipped(child: Step) -> str:
     notes = MemoryItem.objects.filter(plan=child.plan_id, type=MemoryItem.Type.STEP_SKIPPED, step_id=child.step_id)
     note = notes.order_by("-pk").first()
     reason = str(note.value_json.get("reason", "")) if note is not None else ""
-    return f"{SKIPPED}\n\n{prompt.fenced(prompt.cut(reason, LONGEST_MESSAGE), 'Why')}" if reason else SKIPPED
+    return f"{SKIPPED}\n\n{prompts.data_block(prompts.cut(reason, LONGEST_MESSAGE), 'Why')}" if reason else SKIPPED
 
 
 def _notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the model is to know beside the result: what people changed, and what the tool says of it."""
     if "edited" in response:
         yield EDITED
-        yield prompt.fenced(prompt.cut(shown_text(call.arguments), LONGEST_INPUT), "It ran with", kind="json")
+        yield prompts.data_block(prompts.cut(shown_text(call.arguments), LONGEST_INPUT), "It ran with", kind="json")
     said = [call.message if call.message != "OK" else "", response.get("user_message"), response.get("warning")]
     for text in dict.fromkeys(str(each) for each in said if each):
-        yield prompt.fenced(prompt.cut(text, LONGEST_MESSAGE), "Its message")
+        yield prompts.data_block(prompts.cut(text, LONGEST_MESSAGE), "Its message")

@@ -20,7 +20,7 @@ from catalog.tools.registry import get_tool
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.planner.asking import without_secrets
 from plans.planner.offered import schema_of
-from plans.planner.prompt import cut
+from plans.prompts import cut
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse

@@ -11,6 +11,7 @@ from typing import Any
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.tools import tool
+from plans import prompts
 from plans.documents import calls_of_agents, documents_of, removed_from
 from plans.models import MemoryItem, Plan
 from plans.planner import prompt
@@ -146,5 +147,5 @@ def conversation(standing: Standing) -> Iterator[Said]:
 def _answered(exchange: Exchange, key: str) -> str:
     if exchange.answer is None:
         return NO_ANSWER
-    said = prompt.fenced(exchange.answer, "The user's answer")
+    said = prompts.data_block(exchange.answer, "The user's answer")
     return f"{said}\n\n{KEPT.format(key=key)}" if key else said

@@ -18,11 +18,12 @@ from plans.models import Plan
 from plans.planner import asking, prompt
 from plans.planner.asking import Answer, AnswerUnreadable, Said
 from plans.planner.database import in_database
-from plans.planner.drafts import LONGEST_REQUEST, TOOL
+from plans.planner.drafts import LONGEST_REQUEST
 from plans.planner.judging import Judged, judge, without_reply
 from plans.planner.offered import CATEGORY
 from plans.planner.output import PlannerOutput
 from plans.services import Requester
+from plans.states import TOOL
 from plans.strategies import PlanningStrategy
 
 REPAIRS = 2

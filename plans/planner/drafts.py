@@ -26,8 +26,8 @@ from plans.planner.provider import NotConfigured
 from plans.problems import Problem
 from plans.services import PlanProblems, Requester
 from plans.spec import PlanDocument
+from plans.states import TOOL
 
-TOOL = "draft_plan"
 LONGEST_REQUEST = 8000
 
 

@@ -15,10 +15,9 @@ from plans.events import Recording
 from plans.models import MemoryItem, Plan, Step, StepAsker, StepDependency
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.spec import MAX_STEPS, StepDocument, extract_value
-from plans.states import StepStatus
+from plans.states import PLANNER, StepStatus
 
 Response = Mapping[str, Any]
-PLANNER = "the planner"
 CHANGED = "The plan was changed while the planner was asked. Retry this step, and it is asked again."
 UNREADABLE = "What came in place of the planner's answer names no steps. Retry this step, or change the plan."
 TOO_MANY = f"The planner's steps would give the plan more than {MAX_STEPS}. Clone it without what is done."

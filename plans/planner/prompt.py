@@ -7,12 +7,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plans import prompts
 from plans.agents.access import usable_by
 from plans.planner.asking import Said
 from plans.planner.offered import Offer, offer
 from plans.planner.steps import MOST_QUERIES
-from plans.prompts import MarkdownSection, Prompt, PromptTemplate
+from plans.prompts import MarkdownSection, Prompt, PromptTemplate, cut, data_block
 from plans.services import Requester
 from plans.strategies import PlanningStrategy, mindset
 
@@ -20,7 +19,6 @@ LONGEST_PROBLEMS = 6_000
 LONGEST_ANSWER = 20_000
 LONGEST_LINE = 200
 MOST_AGENTS = 50
-CUT = "\n[... cut ...]"
 
 _TASK = """\
 You plan for Toolgate. A user asks for something in words; you answer with what is to be done about it, as one JSON \
@@ -139,7 +137,7 @@ def _agents_of(by: Requester) -> str:
 
 def opening(request: str) -> Sequence[Said]:
     """Return the conversation's first message: the request, fenced."""
-    return [Said("user", fenced(request, "The user's request"))]
+    return [Said("user", data_block(request, "The user's request"))]
 
 
 def correction(answered: str, problems: Sequence[str]) -> Sequence[Said]:
@@ -153,16 +151,6 @@ def correction(answered: str, problems: Sequence[str]) -> Sequence[Said]:
         "Answer again with the whole JSON object, corrected. Nothing else counts."
     )
     return [Said("model", cut(answered, LONGEST_ANSWER) or "(nothing)"), Said("user", said)]
-
-
-def fenced(text: str, what: str, kind: str = "") -> str:
-    """Return a text that others wrote as data, between fences that it cannot close; `what` introduces it."""
-    return f"{what}, as data:\n\n{prompts.fenced(text, kind)}"
-
-
-def cut(text: str, most: int) -> str:
-    """Return the beginning of a text, marked where it is cut."""
-    return text if len(text) <= most else text[:most] + CUT
 
 
 def _more(found: Offer) -> str:

@@ -16,11 +16,11 @@ from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets.placeholders import scrub_words
 from catalog.tools import tool
-from plans import model_texts
+from plans import model_texts, prompts
 from plans.agents.conversation import MESSAGES, ModelTurn
 from plans.agents.settings import AgentDocument
 from plans.models import AGENT_TURN, AgentRun, MemoryItem, Plan, Step
-from plans.planner import asking, prompt, provider
+from plans.planner import asking, provider
 from plans.planner.asking import Said
 from plans.planner.database import in_database
 from plans.planner.drafting import SECONDS
@@ -66,14 +66,14 @@ async def compose_reply(*, context: ToolContext) -> str:
     reply = answer.text.replace("\0", "").strip()
     if not reply:
         raise ToolError("The model composed no reply: its answer was empty.")
-    return scrub_words(prompt.cut(reply, LONGEST_REPLY))
+    return scrub_words(prompts.cut(reply, LONGEST_REPLY))
 
 
 def told_of(context: ToolContext) -> str:
     """Return what the model reads: the request, what was asked and answered, and what came of each step."""
     plan = Plan.objects.get(public_id=context.plan_id)
-    request = prompt.cut(plan.request or plan.goal, LONGEST_REQUEST)
-    parts = [prompt.fenced(request, "The user's request"), *_said(exchanges_for_models(plan.pk)), *_results(plan)]
+    request = prompts.cut(plan.request or plan.goal, LONGEST_REQUEST)
+    parts = [prompts.data_block(request, "The user's request"), *_said(exchanges_for_models(plan.pk)), *_results(plan)]
     return "\n\n".join(parts)
 
 
@@ -84,8 +84,8 @@ def _said(exchanges: Sequence[Exchange]) -> Iterator[str]:
     if len(told) < len(exchanges):
         yield f"{len(exchanges) - len(told)} earlier questions are left out here."
     for each in told:
-        asked = prompt.fenced(prompt.cut(each.question, share), "They were asked")
-        answer = prompt.fenced(prompt.cut(each.answer, share), "The user's answer") if each.answer else ""
+        asked = prompts.data_block(prompts.cut(each.question, share), "They were asked")
+        answer = prompts.data_block(prompts.cut(each.answer, share), "The user's answer") if each.answer else ""
         yield f"{asked}\n\n{answer or 'Nobody answered it.'}"
 
 
@@ -122,21 +122,21 @@ def _private_steps(plan: Plan) -> Set[int]:
 def _result(step: Step, share: int, *, is_private: bool) -> str:
     done_by = step.tool or (f"the agent {step.agent}" if step.agent else "a note")
     title = f"Step {step.step_id}, {done_by}"
-    about = prompt.fenced(prompt.cut(step.description, LONGEST_DESCRIPTION), f"{title}. What it was for")
+    about = prompts.data_block(prompts.cut(step.description, LONGEST_DESCRIPTION), f"{title}. What it was for")
     if step.skipped:
         return f"{about}\n\nIt was skipped: its tool was not called."
     if step.agent:
-        wrote = prompt.fenced(prompt.cut(_text_of_agent(step), share), "What the agent said in the end")
+        wrote = prompts.data_block(prompts.cut(_text_of_agent(step), share), "What the agent said in the end")
         return f"{about}\n\n{DONE_BY_AGENT if is_private else wrote}"
     if step.call_id is None:
         return about
     response = _response_of(step)
     if is_private:
         said = response.get("user_message") or response.get("warning")
-        told = prompt.fenced(prompt.cut(str(said), share), "Its result is private. Its message") if said else DONE
+        told = prompts.data_block(prompts.cut(str(said), share), "Its result is private. Its message") if said else DONE
         return f"{about}\n\n{told}"
     warning = response.get("warning")
-    found = [prompt.fenced(prompt.cut(str(warning), share), "It found nothing, and says")] if warning else []
+    found = [prompts.data_block(prompts.cut(str(warning), share), "It found nothing, and says")] if warning else []
     return "\n\n".join([about, *found, *_shown(step, response, share)])
 
 
@@ -148,11 +148,11 @@ def _shown(step: Step, response: Mapping[str, Any], share: int) -> Iterator[str]
         yield model_texts.LEFT_OUT
         said = response.get("user_message") or ("" if "edited" in response else _message_of(step))
         if said:
-            yield prompt.fenced(prompt.cut(str(said), share), "Its message")
+            yield prompts.data_block(prompts.cut(str(said), share), "Its message")
     elif text is not None and _is_whole(value, response):
-        yield prompt.fenced(format_for_model(text.text, share), "Its result")
+        yield prompts.data_block(format_for_model(text.text, share), "Its result")
     else:
-        yield prompt.fenced(format_for_model(value, share), "Its result", kind="json")
+        yield prompts.data_block(format_for_model(value, share), "Its result", kind="json")
 
 
 def _is_whole(value: object, response: Mapping[str, Any]) -> bool:

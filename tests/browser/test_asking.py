@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from catalog.models import Tool
 from plans.models import Plan
-from plans.planner.drafts import TOOL
+from plans.states import TOOL
 from tests.browser.conftest import PageAs
 from tests.chaos.serving import Serving
 from tests.plans.planner.server import ModelServer, Reply

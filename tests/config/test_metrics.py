@@ -16,7 +16,7 @@ from config.operations import metrics
 from config.operations.health import Fresh
 from plans import standing
 from plans.controls import pause_plan
-from plans.measures import FOLDER
+from plans.metrics import FOLDER
 from plans.services import Requester
 from tests.builders import act, approve, make_plan, work_off
 from tests.rest import Rest

@@ -22,7 +22,7 @@ from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
-from plans.measures import REGISTRY
+from plans.metrics import REGISTRY
 from plans.models import Plan, Step
 from plans.services import Requester
 from plans.ticker import Ticker

@@ -8,9 +8,9 @@ from urllib.request import urlopen
 import pytest
 from django.core.management.base import CommandError
 
-from plans import measures
+from plans import metrics
 from plans.management.commands.worker import measure_at
-from plans.measures import FOLDER, REGISTRY
+from plans.metrics import FOLDER, REGISTRY
 from tests.builders import act, make_plan
 from tests.plans.test_deadlines import gate
 from tests.waiting import eventually
@@ -28,7 +28,7 @@ def value(name: str, **labels: str) -> float:
 def test_sockets_are_counted_while_they_are_open():
     """Also those that break."""
     before = value("toolgate_sockets_open")
-    with pytest.raises(ZeroDivisionError), measures.socket_open(), measures.socket_open():
+    with pytest.raises(ZeroDivisionError), metrics.socket_open(), metrics.socket_open():
         assert value("toolgate_sockets_open") == before + 2
         raise ZeroDivisionError
     assert value("toolgate_sockets_open") == before
@@ -49,12 +49,12 @@ def test_threads_are_busy_or_idle(executor, stage, ada, gate):
 def test_children_share_a_folder_that_goes_with_the_parent(monkeypatch):
     """One that an administrator names is left alone."""
     monkeypatch.delenv(FOLDER, raising=False)
-    with measures.shared_with_children():
+    with metrics.shared_with_children():
         folder = Path(os.environ[FOLDER])
         assert folder.is_dir()
     assert (FOLDER in os.environ, folder.exists()) == (False, False)
     monkeypatch.setenv(FOLDER, "/named")
-    with measures.shared_with_children():
+    with metrics.shared_with_children():
         assert os.environ[FOLDER] == "/named"
     assert os.environ[FOLDER] == "/named"
 

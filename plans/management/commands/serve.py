@@ -15,7 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 from uvicorn.supervisors import Multiprocess
 
 from approvals.audit.restore_guard import restored
-from plans.measures import shared_with_children
+from plans.metrics import shared_with_children
 
 APPLICATION = "config.asgi:application"
 WITHOUT_EXECUTOR = "config.asgi:application_without_executor"

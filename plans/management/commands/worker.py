@@ -12,7 +12,7 @@ from django.db import connection
 
 from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
-from plans import carriers, measures, procrastinate_worker
+from plans import carriers, metrics, procrastinate_worker
 from plans.executing import collect_rarely, living
 from plans.executor import Executor
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
@@ -92,6 +92,6 @@ def measure_at(port: int) -> None:
     if not 0 < port <= MOST_PORT:
         raise CommandError(f"--metrics-port takes 1 to {MOST_PORT}.")
     try:
-        measures.serve(port)
+        metrics.serve(port)
     except OSError as error:
         raise CommandError(f"Measurements cannot be answered at port {port}: {error.strerror}.") from error

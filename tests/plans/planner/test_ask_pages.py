@@ -10,9 +10,8 @@ from django.contrib.auth.models import User
 
 from catalog.models import Call
 from catalog.ui.labels import status_word
-from plans import ask_page
+from plans import ask_page, states
 from plans.models import ModelUse, Plan
-from plans.planner import drafts
 from tests.builders import make_plan, step, work_off
 from tests.pages import Pages
 
@@ -44,7 +43,7 @@ def send(pages: Pages, status: int = 200, **fields: Any) -> str:
 def draft(pages: Pages, **fields: Any) -> Call:
     """Ask, let the planner answer, open what came of it, and return the draft."""
     send(pages, **fields)
-    call = Call.objects.filter(tool_name=drafts.TOOL).latest("pk")
+    call = Call.objects.filter(tool_name=states.TOOL).latest("pk")
     work_off(Plan.objects.get(public_id=call.plan_ref))
     pages.open(f"/ask/{call.public_id}/")
     return Call.objects.get(pk=call.pk)
@@ -65,7 +64,7 @@ def test_a_request_becomes_a_preview(ada, scripted):
     scripted.says(GOOD)
     pages = Pages(ada)
     send(pages, strategy="plan_act_reflect")
-    call = Call.objects.get(tool_name=drafts.TOOL)
+    call = Call.objects.get(tool_name=states.TOOL)
     assert call.arguments_json == {"request": "Greet Jo", "strategy": "plan_act_reflect"}
     assert 'id="draft-asking"' in pages.html and f'action="/ask/{call.public_id}/cancel/"' in pages.html
     work_off(Plan.objects.get(public_id=call.plan_ref))
@@ -101,7 +100,7 @@ def test_the_same_form_sent_twice_asks_once(ada, scripted):
     for words in ("Greet Jo", "Greet Jo", "Greet Bo"):
         pages.open("/ask/")
         send(pages, request=words, key=key)
-    assert Call.objects.filter(tool_name=drafts.TOOL).count() == 2
+    assert Call.objects.filter(tool_name=states.TOOL).count() == 2
 
 
 def test_an_earlier_request_that_asks_its_person_says_so(ada, scripted):
@@ -185,7 +184,7 @@ def test_a_draft_is_cancelled(ada, rosa, configured):
     """By who asked; a reviewer may look on."""
     pages, other = Pages(ada), Pages(rosa)
     send(pages)
-    call = Call.objects.get(tool_name=drafts.TOOL)
+    call = Call.objects.get(tool_name=states.TOOL)
     said = other.open(f"/ask/{call.public_id}/")
     assert "Greet Jo" in said and 'id="draft-focus"' not in other.html and 'id="asking"' not in other.html
     other.open("/ask/")
@@ -221,7 +220,7 @@ def test_whoever_waits_is_told_only_what_is_new(ada, scripted):
     scripted.says(GOOD)
     pages = Pages(ada)
     send(pages)
-    call = Call.objects.get(tool_name=drafts.TOOL)
+    call = Call.objects.get(tool_name=states.TOOL)
     found = re.search(r'hx-get="([^"]+)"', pages.html.split('id="draft"')[1])
     assert found is not None
     wanted = {"HX-Request": "true", "HX-Target": "draft"}

@@ -4,7 +4,7 @@ import pytest
 
 from catalog.core import clock
 from catalog.models import Call
-from plans.planner import drafts
+from plans import states
 from plans.planner.steps import MOST_QUERIES, Place, steps_of_queries
 from tests.pages import Pages
 from tests.plans.planner.test_ask_pages import send
@@ -23,7 +23,7 @@ def test_who_asks_too_often_is_told_when_to_ask_again(ada, ben, configured, monk
     said = send(pages, 422, request="Greet one more")
     assert "draft_plan" in said and "60 s" in said
     assert "Greet one more</textarea>" in pages.html
-    assert Call.objects.filter(tool_name=drafts.TOOL).count() == 10
+    assert Call.objects.filter(tool_name=states.TOOL).count() == 10
     send(Pages(ben), request="Greet me")
 
 
