@@ -21,9 +21,10 @@ from catalog.rest.views import Endpoint
 from plans import controls, selectors, services
 from plans.cloning import kin_of
 from plans.counts import counts_of
+from plans.documents.checking import with_lines
+from plans.documents.reading import Problem
 from plans.models import Plan, Step
 from plans.private import hidden_from
-from plans.problems import Problem, with_lines
 from plans.serializers import (
     PLAN_REFUSED,
     ActionBody,

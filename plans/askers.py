@@ -5,8 +5,8 @@ Nobody decides about what they asked for: the calls of such a step have these pe
 
 from collections.abc import Iterable
 
+from plans.documents.graphs import descendants
 from plans.models import Plan, Step, StepAsker, StepDependency
-from plans.order import descendants
 from plans.services import Requester
 
 

@@ -26,7 +26,6 @@ from plans.answers import found_again
 from plans.carriers import Desk
 from plans.claims import Claimed
 from plans.denials import denial
-from plans.documents import removed_from
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
 from plans.new_calls import new_call
@@ -37,6 +36,7 @@ from plans.services import Requester, new_plan
 from plans.sessions import see_that_it_is_no_list
 from plans.starting import Start
 from plans.states import PlanStatus
+from plans.store.plan_documents import removed_from
 from plans.work import Asker, Hold, Order, PlanFacts, Run, facts_of
 
 _SCALARS = (str, int, float, bool, type(None))

@@ -24,11 +24,18 @@ from catalog.errors import Conflict, MalformedJSON
 from catalog.secrets.placeholders import KEY, scrub_words, shown_text
 from plans import carriers, early, finishing, services, spec
 from plans.askers import ask_for
-from plans.documents import (
+from plans.documents.reading import Problem, problem_of
+from plans.events import Recording, recording
+from plans.models import MemoryItem, Plan, Step, StepDependency
+from plans.services import PlanProblems, Requester
+from plans.spec import PlanDocument, StepDocument
+from plans.states import PlanStatus, StepStatus
+from plans.store.plan_documents import (
     Document,
     calls_of_agents,
     documents_of,
     fields_of,
+    keep_given,
     keep_secrets,
     removed_from,
     sealed_parameters,
@@ -36,13 +43,6 @@ from plans.documents import (
     unstarted,
     words_of_call,
 )
-from plans.events import Recording, recording
-from plans.given import keep_given
-from plans.models import MemoryItem, Plan, Step, StepDependency
-from plans.services import PlanProblems, Requester
-from plans.shapes import Problem, problem_of
-from plans.spec import PlanDocument, StepDocument
-from plans.states import PlanStatus, StepStatus
 
 OPEN = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
 NOTHING_CHANGED = "Nothing was changed."

@@ -13,14 +13,13 @@ from pydantic import ValidationError
 
 from catalog.access.roles import NotAllowed
 from catalog.models import ApiToken
-from plans.documents import Document, documents_of
-from plans.given import given_memory
 from plans.models import Plan
 from plans.private import hidden_from, owns, sees_through
 from plans.selectors import plans_for
 from plans.services import PlanProblems, Requester, create_plan, problems_of
 from plans.spec import PlanDocument
 from plans.states import PLANNER
+from plans.store.plan_documents import Document, documents_of, given_memory
 
 MOST_CLONES = 50
 

@@ -8,11 +8,11 @@ from typing import Self
 from catalog.core.canonical_json import MAX_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
 from catalog.inventory import snapshot
-from plans.fixing import Fix, fixes
+from plans.documents.checking import with_lines
+from plans.documents.quick_fixes import Fix, fixes
+from plans.documents.reading import Draft, Problem, read_draft
 from plans.graph import Graph, lay_out
-from plans.problems import Problem, with_lines
 from plans.services import Requester, problems_of
-from plans.shapes import Draft, read_draft
 from plans.spec import PlanDocument, StepDocument
 
 MOST_LINES = 2000

@@ -26,9 +26,9 @@ from catalog.signals import Fact
 from catalog.states import CallStatus
 from plans import claims
 from plans.claims import Claimed, Parking
+from plans.documents.graphs import descendants
 from plans.events import Recording, carry_out
 from plans.models import Step, StepDependency
-from plans.order import descendants
 from plans.states import StepStatus, WaitingFor
 from plans.work import Order
 

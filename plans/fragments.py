@@ -12,7 +12,6 @@ from approvals.web.review.inbox import queue_of
 from catalog.calls.privacy import sees_private
 from plans.boards import Drawn, Subject
 from plans.browse import live_rows
-from plans.documents import removed_from
 from plans.door import Visitor
 from plans.drawing import drawing_of
 from plans.event_words import EventLine
@@ -24,6 +23,7 @@ from plans.said import state_of
 from plans.selectors import running_plans
 from plans.states import StepStatus
 from plans.step_card import default_step
+from plans.store.plan_documents import removed_from
 
 PLAN_RESTS, SHELL_RESTS, VIEWS_REST = 0.1, 0.5, 1.0
 """Seconds: a plan is drawn at most ten times a second, what is on every page twice, what is one person's own once."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call
-from plans import references
+from plans.documents import references
 from plans.models import MemoryItem, ModelText, Step
 from plans.work import Memory
 

@@ -14,8 +14,9 @@ from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.states import TERMINAL
 from catalog.tools.registry import output_key_of
-from plans import early, granted, references, starting
+from plans import early, granted, starting
 from plans.claims import Claimed
+from plans.documents import references
 from plans.models import MemoryItem, Plan, Step
 from plans.states import StepStatus, WaitingFor
 from plans.work import Order, PlanFacts, plan_facts

@@ -31,7 +31,7 @@ from catalog.core.canonical_json import parse_json
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, Tool
-from plans import references
+from plans.documents import references
 from plans.events import recording
 from plans.models import AGENT_TURN, MemoryItem, Plan, Step
 

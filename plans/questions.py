@@ -14,9 +14,10 @@ from catalog.core.transactions import retried
 from catalog.dispatch.serialization import clean
 from catalog.errors import Conflict, ParameterError, field_error
 from catalog.secrets.placeholders import scrub_words
-from plans import carriers, claims, model_texts, references
+from plans import carriers, claims, model_texts
 from plans.askers import ask_for_what_follows
 from plans.claims import Claimed, Parking
+from plans.documents import references
 from plans.events import Recording, recording
 from plans.models import Plan, Question, Step
 from plans.services import Requester

@@ -20,13 +20,13 @@ from catalog.models import ApiToken
 from catalog.secrets.placeholders import scrub_words
 from plans import carriers, finishing
 from plans.agents.access import named_agents
-from plans.documents import fields_of, keep_secrets
+from plans.documents.checking import check_plan
+from plans.documents.reading import Problem
 from plans.events import Recording, recording, recording_new
-from plans.given import keep_given
 from plans.models import MemoryItem, Plan, Step, StepDependency
-from plans.problems import Problem, check_plan
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
+from plans.store.plan_documents import fields_of, keep_given, keep_secrets
 
 
 @dataclass(frozen=True, slots=True)

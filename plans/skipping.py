@@ -20,13 +20,13 @@ from catalog.states import CallStatus
 from plans import carriers, claims, finishing
 from plans.agents.children import TURN
 from plans.agents.loop import end_run
-from plans.documents import words_of_call
 from plans.endings import cancel_step
 from plans.events import Recording, recording
 from plans.models import Plan, Step
 from plans.retrying import STOPPED, revive
 from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.store.plan_documents import words_of_call
 
 MAX_REASON = 2000
 WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT, WaitingFor.CALLS)

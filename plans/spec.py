@@ -1,6 +1,6 @@
 """The documents of a plan: the contract's Plan and PlanStep, and the strict form in which one is submitted.
 
-Shapes and sizes only; whether the steps make sense together is for plans.problems to say.
+Shapes and sizes only; whether the steps make sense together is for plans.documents.checking to say.
 """
 
 from collections.abc import Sequence

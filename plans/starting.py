@@ -39,12 +39,12 @@ from plans import (
     finishing,
     limits,
     questions,
-    references,
     unwitnessed,
 )
 from plans.budgets import BudgetExceeded
 from plans.claims import Claimed, Lease
 from plans.denials import denial
+from plans.documents import references
 from plans.events import Recording, tell
 from plans.models import Step
 from plans.new_calls import new_call

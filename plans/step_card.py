@@ -14,7 +14,7 @@ from catalog.calls.privacy import Hidden
 from catalog.errors import ParameterError
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import shown_text
-from plans import references
+from plans.documents import references
 from plans.inputs import is_sent_back
 from plans.masked import MaskedParts, masked_parameters, masked_parts
 from plans.models import MemoryItem, Step

@@ -7,8 +7,8 @@ from django.conf import settings
 from catalog.access.roles import groups_of as groups_of_user
 from catalog.access.roles import has_role
 from plans.agents.settings import groups_of
+from plans.documents.checking import AgentThere
 from plans.models import Agent
-from plans.problems import AgentThere
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

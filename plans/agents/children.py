@@ -7,16 +7,17 @@ from itertools import count, islice
 from pydantic import ValidationError
 
 from catalog.tools.registry import get_tool, unknown_tool
-from plans import carriers, references
+from plans import carriers
 from plans.agent_steps import UNSAID
 from plans.agents import offering
 from plans.agents.conversation import ToolUse, TurnResult
 from plans.agents.settings import AgentDocument
 from plans.claims import Claimed
-from plans.documents import fields_of, keep_secrets, removed_from
+from plans.documents import references
 from plans.events import Recording
 from plans.models import AGENT_TURN, Plan, Step, StepAsker
 from plans.spec import MAX_STEP_ID, MAX_STEPS, StepDocument
+from plans.store.plan_documents import fields_of, keep_secrets, removed_from
 
 TURN = AGENT_TURN
 MOST_AT_ONCE = 20

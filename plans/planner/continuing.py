@@ -12,7 +12,7 @@ from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.tools import tool
 from plans import prompts
-from plans.documents import calls_of_agents, documents_of, removed_from
+from plans.documents.reading import Problem
 from plans.models import MemoryItem, Plan
 from plans.planner import prompt
 from plans.planner.asking import Purpose, Said
@@ -25,9 +25,9 @@ from plans.planner.output import PlannerOutput
 from plans.planner.routing import should_execute_tools, steps_for
 from plans.planner.steps import PLAN_ON, Place, has_plan
 from plans.planner.withholding import Told, without_answers
-from plans.problems import Problem
 from plans.questions import Exchange, exchanges_for_models
 from plans.services import Requester
+from plans.store.plan_documents import calls_of_agents, documents_of, removed_from
 from plans.strategies import PlanningStrategy
 
 MOST_QUESTIONS = 3

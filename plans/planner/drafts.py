@@ -19,11 +19,11 @@ from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
 from plans import services
 from plans.calls import CallOrder, create_call
+from plans.documents.reading import Problem
 from plans.models import ModelUse, Plan
 from plans.planner import provider
 from plans.planner.output import PlannerOutput
 from plans.planner.provider import NotConfigured
-from plans.problems import Problem
 from plans.services import PlanProblems, Requester
 from plans.spec import PlanDocument
 from plans.states import TOOL

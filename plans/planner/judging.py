@@ -6,11 +6,11 @@ from typing import Any
 
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
+from plans.documents.reading import Problem
 from plans.planner.offered import callable_by
 from plans.planner.output import PlannerOutput
 from plans.planner.routing import document_of
 from plans.planner.steps import COMPOSE_REPLY, has_plan
-from plans.problems import Problem
 from plans.services import Requester, problems_of
 
 CALLS = "tool_calls"

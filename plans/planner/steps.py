@@ -12,7 +12,7 @@ from typing import Any
 
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError
-from plans import references
+from plans.documents import references
 from plans.planner.output import PlannerOutput
 from plans.questions import MAX_QUESTION
 from plans.questions import TOOL as ASK_USER

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plans.references import literal
+from plans.documents.references import literal
 
 SHORT = 4
 """An answer of fewer characters is looked for as a whole word: it may be a part of any other."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from plans.documents import documents_of
+from plans.store.plan_documents import documents_of
 from tests.browser.conftest import PageAs
 from tests.builders import act, make_plan, work_off
 

@@ -11,11 +11,11 @@ from django.contrib.auth.models import Group, User
 from catalog.errors import ToolError
 from plans.changing import change_plan, read_change
 from plans.controls import cancel_plan
-from plans.documents import documents_of
 from plans.engine import claim
 from plans.fragments import plan_subject
 from plans.models import Plan
 from plans.services import Requester
+from plans.store.plan_documents import documents_of
 from tests.builders import act, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.pages import Pages
 from tests.plans.test_failures import raises

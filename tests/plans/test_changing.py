@@ -13,10 +13,10 @@ from plans import engine, events, services
 from plans.calls import CallOrder, create_call
 from plans.changing import change_plan, read_change
 from plans.controls import pause_plan
-from plans.documents import documents_of
 from plans.engine import Turn
 from plans.models import Plan
 from plans.services import PlanProblems, Requester
+from plans.store.plan_documents import documents_of
 from tests.builders import act, assert_gapless, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest, agent, wrong_paths
 

@@ -23,10 +23,10 @@ from catalog.tools.registry import get_all_tools
 from plans.demo import scenes
 from plans.demo.people import PEOPLE
 from plans.demo.policies import POLICIES
+from plans.documents.checking import check_plan
 from plans.executing import executing
 from plans.management.commands import demo
 from plans.models import Plan, Step
-from plans.problems import check_plan
 from tests.conftest import person
 
 BRIEF = "reports/aapl-msft-fy2022.md"

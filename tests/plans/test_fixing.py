@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from plans.documents.quick_fixes import fixes
+from plans.documents.reading import Problem, did_you_mean, offered
 from plans.drafting import Writing
-from plans.fixing import fixes
 from plans.models import Plan
-from plans.shapes import Problem, did_you_mean, offered
 from tests.builders import act, make_plan, step
 from tests.pages import Pages
 

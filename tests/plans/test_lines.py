@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plans.lines import find_lines
+from plans.documents.positions import find_lines
 
 TEXT = """{
   "goal": "a, \\"b\\": {[",

@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field, field_validator
 
 from catalog.definitions.tool import Tool
 from catalog.tools import define_tool
-from plans.problems import AgentThere, Problem, check_plan, with_lines
+from plans.documents.checking import AgentThere, check_plan, with_lines
+from plans.documents.reading import Problem
 from plans.spec import PlanDocument
 
 

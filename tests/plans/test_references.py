@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.errors import ParameterError
-from plans.references import find, resolve
+from plans.documents.references import find, resolve
 
 MEMORY: dict[str, Any] = {
     "apple": {"results": [{"value": 394, "Net income": 99}], "name": "Äpfel", "none": None},

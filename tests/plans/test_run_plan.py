@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from catalog.errors import MalformedJSON, TooLarge
 from plans import picture
 from plans.controls import pause_plan, resume_plan
-from plans.files import read_document
+from plans.documents.files import read_document
 from plans.management.commands import run_plan
 from plans.models import Plan, Step
 from plans.services import Requester

@@ -26,12 +26,13 @@ from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
 from plans import carriers, picture
 from plans.counts import counts_of
+from plans.documents.checking import with_lines
+from plans.documents.files import read_document
+from plans.documents.reading import Problem
 from plans.executing import executing
-from plans.files import read_document
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 from plans.models import Plan
 from plans.private import NOTHING
-from plans.problems import Problem, with_lines
 from plans.progress import Progress, page_of
 from plans.selectors import is_over
 from plans.serializers import PlanDetailSerializer, PlanProblemSerializer

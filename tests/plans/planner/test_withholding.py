@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from plans import references
+from plans.documents import references
 from plans.planner.withholding import Told, without_answers
 
 MAIL = "jo@example.org"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from plans.shapes import Problem, offered
+from plans.documents.reading import Problem, offered
 
 
 @dataclass(frozen=True, slots=True)

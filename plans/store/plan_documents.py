@@ -1,4 +1,8 @@
-"""A stored plan as the document it was submitted as, for whoever changes or clones it. Reads rows, stores nothing."""
+"""A stored plan as the document it was submitted as, for actions that change or clone it; and its initial memory.
+
+A value of the initial memory belongs to no step. One that a step may write over is kept a second time, as `given`,
+which only a clone of the plan reads.
+"""
 
 import json
 from collections.abc import Iterable
@@ -10,8 +14,8 @@ from catalog.calls import vault
 from catalog.calls.vault import Place
 from catalog.errors import Conflict
 from catalog.secrets.placeholders import KEY, Sealed, scrub_words
-from catalog.tools.registry import get_tool
-from plans.models import Plan, Step, StepDependency
+from catalog.tools.registry import get_tool, output_key_of
+from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import StepDocument
 from plans.states import StepStatus
 
@@ -120,3 +124,24 @@ def removed_from(plan: Plan) -> set[int]:
     """Return the numbers of steps that were taken out of the plan: no other step gets them."""
     changes = plan.events.filter(type="plan.changed")
     return {number for change in changes for number in change.data_json.get("removed", ())}
+
+
+VALUE, GIVEN = MemoryItem.Type.VALUE, MemoryItem.Type.GIVEN
+
+
+def keep_given(plan: Plan, steps: Iterable[StepDocument]) -> None:
+    """Keep the given values that these steps, which have not run, may write over."""
+    written = {step.expected_key or output_key_of(step.tool) for step in steps}
+    values = plan.memory.filter(type=VALUE, step_id=None, key__in=written - {""})
+    kept = set(plan.memory.filter(type=GIVEN).values_list("key", flat=True)) if values else set()
+    MemoryItem.objects.bulk_create(
+        MemoryItem(plan=plan, type=GIVEN, key=row.key, value=row.value, at=row.at)
+        for row in values
+        if row.key not in kept
+    )
+
+
+def given_memory(plan: Plan, *, opened: bool = False) -> dict[str, Any]:
+    """Return the memory that the plan was given, as it was submitted; its secrets only when they are `opened`."""
+    rows = plan.memory.filter(type__in=(VALUE, GIVEN), step_id=None).order_by("id")
+    return {row.key: vault.opened(row.value, plan.public_id) if opened else row.value_json for row in rows}

@@ -1,6 +1,7 @@
-"""Checking a plan as a whole before anything runs: every problem with its path, as a person can act on it.
+"""Checking a plan before anything runs: every problem with its path, as a person can act on it.
 
-Reads documents and tools; stores nothing and knows no rows.
+Reads documents and tools; stores nothing and knows no rows. A reference in a step's parameters may still become
+anything that fits.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -11,15 +12,57 @@ from typing import Any
 from catalog.core.canonical_json import Json
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
-from catalog.errors import ParameterError
+from catalog.errors import ParameterError, QueryTypeUnsupported
+from catalog.schemas.normalization import without_left_out
 from catalog.secrets.detectors import find_secrets
 from catalog.secrets.placeholders import GIVE_IT, placeholders
-from plans import conditions, references
-from plans.arguments import argument_problems
-from plans.lines import find_lines
-from plans.order import ancestors, cycles
-from plans.shapes import MAX_PROBLEMS, Draft, Problem, did_you_mean, read_draft
+from plans import conditions
+from plans.documents import references
+from plans.documents.graphs import ancestors, cycles
+from plans.documents.positions import find_lines
+from plans.documents.reading import MAX_PROBLEMS, Draft, Problem, did_you_mean, read_draft
+from plans.documents.references import Reference, resolve
 from plans.spec import PlanDocument, StepDocument
+
+# What stays wrong whatever a reference below this place becomes.
+_FIRM_ABOVE = frozenset({"type", "required", "additionalProperties", "maxProperties"})
+
+
+def argument_problems(
+    tool: Tool[Any, Any], parameters: dict[str, Any], references: Sequence[Reference]
+) -> list[Problem]:
+    """Return what the tool's own schema and types refuse, with paths relative to the parameters."""
+    given = parameters if references else resolve(parameters, {})
+    return [problem for problem in _refused(tool, given) if not _may_heal(problem, references)]
+
+
+def _refused(tool: Tool[Any, Any], given: dict[str, Any]) -> list[Problem]:
+    try:
+        tool.check(without_left_out(tool.validator, given))
+    except ParameterError as refusal:
+        whole = {"path": "", "code": "check_failed", "message": refusal.message}
+        return [_problem(error) for error in refusal.details.get("errors", [whole])]
+    except QueryTypeUnsupported as refusal:
+        return [Problem("query_type", "query_type_unsupported", "error", refusal.message)]
+    return []
+
+
+def _problem(error: Mapping[str, str]) -> Problem:
+    return Problem(error["path"], error["code"], "error", error["message"])
+
+
+def _may_heal(problem: Problem, references: Sequence[Reference]) -> bool:
+    """Say whether the problem may be gone once a reference has its value."""
+    return any(_touches(problem, reference) for reference in references)
+
+
+def _touches(problem: Problem, reference: Reference) -> bool:
+    if problem.path == reference.where:
+        always_a_text = problem.code == "type" and not reference.whole
+        return problem.code != "additionalProperties" and not always_a_text
+    above = problem.path == "" or reference.where.startswith(problem.path + ".")
+    return above and problem.code not in _FIRM_ABOVE
+
 
 __all__ = ["Problem", "check_plan", "with_lines"]
 
