@@ -26,9 +26,8 @@ from catalog.tools.registry import RESERVED_PREFIX
 from plans.dialect import on_sqlite
 from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
-from plans.planning_tools.documents import Command, PlanStep, SetupPlan
-from plans.planning_tools.documents import Plan as Document
-from plans.planning_tools.rules import carry_out
+from plans.planning_tools.todo_list import Command, PlanStep, SetupPlan, carry_out
+from plans.planning_tools.todo_list import Plan as Document
 from plans.sessions import FIXED, SessionKey, document_of
 from plans.states import PlanStatus, StepStatus
 from plans.work import Asker

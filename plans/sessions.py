@@ -15,8 +15,8 @@ from catalog.context import Session
 from catalog.errors import Conflict, ToolValidationError
 from catalog.models import ApiToken, Call
 from plans.models import Plan, Step
-from plans.planning_tools import documents
-from plans.planning_tools.rules import after
+from plans.planning_tools import todo_list
+from plans.planning_tools.todo_list import after
 from plans.states import PLAN_TERMINAL, StepStatus
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ValueT = TypeVar("ValueT")
 FIXED = "This session's plan may not be modified."
 NEWEST_CALLS = 50
-_WORDS: dict[str, documents.StepStatus] = {
+_WORDS: dict[str, todo_list.StepStatus] = {
     StepStatus.COMPLETED.value: "done",
     StepStatus.IN_PROGRESS.value: "in_progress",
 }
@@ -83,14 +83,14 @@ def calls_in(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
     return [cast("Call", step.call) for step in steps[:most]]
 
 
-def document_of(row: Plan) -> documents.Plan:
+def document_of(row: Plan) -> todo_list.Plan:
     """Return a stored list in the words of agents."""
     status: Literal["active", "completed"] = "completed" if row.status in PLAN_TERMINAL else "active"
-    return documents.Plan(row.goal, status, tuple(_step(step) for step in row.steps.order_by("step_id")))
+    return todo_list.Plan(row.goal, status, tuple(_step(step) for step in row.steps.order_by("step_id")))
 
 
-def _step(row: Step) -> documents.PlanStep:
-    return documents.PlanStep(row.step_id, row.description, _WORDS.get(row.status, "pending"))
+def _step(row: Step) -> todo_list.PlanStep:
+    return todo_list.PlanStep(row.step_id, row.description, _WORDS.get(row.status, "pending"))
 
 
 class StoredSession(Session):
@@ -105,21 +105,21 @@ class StoredSession(Session):
         self._asker = asker
         self._sent = sent
         self._may_change = True
-        self._read: Callable[[], documents.Plan | None] = self._stored
+        self._read: Callable[[], todo_list.Plan | None] = self._stored
 
     def read_ahead(self) -> None:
         """Read the list now, for a call that must not read from the database later."""
         stored = self._stored()
         self._read = lambda: stored
 
-    def _stored(self) -> documents.Plan | None:
+    def _stored(self) -> todo_list.Plan | None:
         row = SessionKey.of_asker(self._asker).current_list()
         self._may_change = row is None or row.can_modify
         return document_of(row) if row else None
 
     def latest(self, kind: type[ValueT]) -> ValueT | None:
         """Return the list as it will be after what was sent, or the value of another type."""
-        if kind is not documents.Plan:
+        if kind is not todo_list.Plan:
             return super().latest(kind)
         plan = self._read()
         for command in self._sent:
@@ -155,7 +155,7 @@ class StoredSession(Session):
 
 
 def _changes_list(event: type) -> bool:
-    return issubclass(event, documents.SetupPlan | documents.AddStep | documents.UpdateStep)
+    return issubclass(event, todo_list.SetupPlan | todo_list.AddStep | todo_list.UpdateStep)
 
 
 def see_that_it_is_no_list(plan: Plan) -> None:

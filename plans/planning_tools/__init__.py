@@ -4,7 +4,7 @@
 """
 
 from catalog.context import Session
-from plans.planning_tools.documents import AddStep, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep
-from plans.planning_tools.section import PlanningToolsSection
+from plans.planning_tools.todo_list import AddStep, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep
+from plans.planning_tools.tools import PlanningToolsSection
 
 __all__ = ["AddStep", "Plan", "PlanStep", "PlanningToolsSection", "ReadPlan", "Session", "SetupPlan", "UpdateStep"]

@@ -1,17 +1,106 @@
-"""The four planning tools: bound to one session in a prompt, or of the catalog and so of whichever session calls.
+"""The four planning tools: in a section of a prompt, bound to one session; or in the catalog, for the caller's session.
 
 A handler checks and answers; the change itself is sent to the session, which takes it in when the call has worked.
 """
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 from catalog.context import Reducer, Session, ToolContext
+from catalog.definitions.binding import ModelBinding
 from catalog.definitions.tool import Tool, ToolExample
-from catalog.errors import PromptEvaluationError
+from catalog.errors import ParameterError, PromptEvaluationError
 from catalog.results import ToolResult
-from plans.planning_tools.binding import PlanningBinding
-from plans.planning_tools.documents import AddStep, Command, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep
-from plans.planning_tools.rules import after, carry_out, read
+from catalog.schemas import Problem
+from plans.planning_tools.todo_list import (
+    AddStep,
+    Command,
+    Plan,
+    PlanStep,
+    ReadPlan,
+    SetupPlan,
+    UpdateStep,
+    after,
+    carry_out,
+    read,
+)
+from plans.prompts import MarkdownSection, as_template
+from plans.strategies import PlanningStrategy, body
+
+
+class PlanningToolsSection(MarkdownSection[object]):
+    """Guidance in the words of a strategy, with the four tools of this session; they serve no other."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        strategy: PlanningStrategy | str = PlanningStrategy.REACT,
+        accepts_overrides: bool = False,
+    ) -> None:
+        prepare(session)
+        self.session = session
+        self.strategy = PlanningStrategy(strategy)
+        tools = planning_tools(session, accepts_overrides=accepts_overrides)
+        super().__init__("Planning", "planning", as_template(body(self.strategy)), tools=tools)
+
+
+_TYPES: dict[str, tuple[type, str]] = {
+    "string": (str, "text"),
+    "integer": (int, "an integer"),
+    "array": (list, "a list"),
+}
+
+
+class Unfit(ParameterError):
+    """Arguments that a planning tool does not take; the message names the field itself."""
+
+    def user_message(self) -> str:
+        """Return the message as it is."""
+        return self.message
+
+
+class PlanningBinding(ModelBinding):
+    """The binding of one document: missing fields, nulls, types and choices in their order, then unknown keys."""
+
+    def check(self, arguments: dict[str, Any], tool_name: str) -> None:
+        """Raise ParameterError unless the arguments fit."""
+        problems = list(self._problems(arguments))
+        if problems:
+            errors = [{"path": each.path, "code": each.code, "message": each.message} for each in problems]
+            raise Unfit(problems[0].message, {"field": problems[0].path or None, "errors": errors})
+
+    def _problems(self, arguments: dict[str, Any]) -> Iterator[Problem]:
+        fields = self.input_schema["properties"]
+        for name, schema in fields.items():
+            if name in arguments:
+                yield from _misfits(name, arguments[name], schema)
+            elif name in self.input_schema.get("required", ()):
+                yield Problem(name, "required", f"Missing required field: {name!r}")
+        unknown = [name for name in arguments if name not in fields]
+        if unknown:
+            yield Problem(unknown[0], "additionalProperties", f"Extra keys not permitted: {unknown}")
+
+
+def _misfits(path: str, value: object, schema: dict[str, Any]) -> Iterator[Problem]:
+    """Yield what is wrong with a value: at most one thing, or one for each entry of a list."""
+    choices = schema.get("anyOf", [schema])
+    if value is None:
+        if all(choice.get("type") != "null" for choice in choices):
+            yield Problem(path, "type", f"{path}: value cannot be None")
+        return
+    wanted = choices[0]
+    if "enum" in wanted:
+        if value not in wanted["enum"]:
+            yield Problem(path, "enum", f"{path}: expected one of {wanted['enum']}")
+        return
+    kind, name = _TYPES[wanted["type"]]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        yield Problem(path, "type", f"{path}: expected {name}")
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from _misfits(f"{path}.{number}", entry, wanted["items"])
+
 
 CATEGORY = "planning"
 PlanTool = Tool[Any, Plan]

@@ -12,7 +12,7 @@ from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import ToolContext, register_implementation, register_tool, tool
 from catalog.tools.registry import get_tool, initialize_tools
 from plans.planning_tools import AddStep, Plan, PlanningToolsSection, PlanStep, ReadPlan, Session, SetupPlan, UpdateStep
-from plans.planning_tools.rules import MAX_STEPS, carry_out
+from plans.planning_tools.todo_list import MAX_STEPS, carry_out
 from plans.planning_tools.tools import planning_tools
 from plans.prompts import Prompt, PromptTemplate
 from plans.strategies import PlanningStrategy, guidance

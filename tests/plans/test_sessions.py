@@ -17,7 +17,7 @@ from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.models import Plan
-from plans.planning_tools import documents
+from plans.planning_tools import todo_list
 from plans.services import Requester
 from plans.sessions import SessionKey, document_of
 from plans.work import Run
@@ -211,7 +211,7 @@ def test_a_handler_finds_the_session_in_its_context(agent, stage):
     def look(value: object, context: ToolContext) -> None:
         assert context.session is not None
         assert context.resources.get_optional(Session) in (context.session, None)
-        seen.append(context.session[documents.Plan].latest())
+        seen.append(context.session[todo_list.Plan].latest())
 
     stage.acts |= {"safe": look, "safe_async": look}
     stage.previews["dangerous"] = look
@@ -306,4 +306,4 @@ def test_a_plans_own_step_may_keep_the_list_of_its_session(agent):
     step = {"step_id": 1, "description": "Plan", "tool": "planning_setup_plan", "parameters": {"objective": "Inner"}}
     plan = create_plan(PlanDocument.model_validate({"goal": "Outer", "steps": [step]}), by=agent.by)
     assert work_off(plan).status == "completed"
-    assert document_of(agent.row) == documents.Plan("Inner", "active")
+    assert document_of(agent.row) == todo_list.Plan("Inner", "active")

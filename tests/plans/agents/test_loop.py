@@ -15,7 +15,7 @@ from plans.agents import children, limits, loop, telling
 from plans.agents.settings import AgentBudget, ToolFilter
 from plans.models import Plan, Step
 from plans.planner import provider
-from plans.planning_tools import documents
+from plans.planning_tools import todo_list
 from plans.retrying import retry_plan
 from plans.services import Requester, start_plan
 from plans.spec import MAX_STEPS
@@ -66,7 +66,7 @@ def test_a_value_that_is_excluded_from_context_is_read_by_no_model(script, stage
 def test_a_value_is_read_as_it_renders_itself(script, stage, ada):
     """Stored as JSON."""
     make_agent()
-    listed = documents.Plan("Tidy up", "active", (documents.PlanStep(1, "Look", "pending"),))
+    listed = todo_list.Plan("Tidy up", "active", (todo_list.PlanStep(1, "Look", "pending"),))
     stage.acts["safe"] = lambda value, context: listed
     script.says(calls(("safe", {"value": 1})), "Done.")
     assert work_off(agent_plan(ada)).status == "completed"

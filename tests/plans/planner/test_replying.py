@@ -10,7 +10,7 @@ from catalog.testing import make_context
 from plans.inputs import give_input
 from plans.models import Plan, Question
 from plans.planner.replying import DONE, MOST_STEPS, told_of
-from plans.planning_tools import documents
+from plans.planning_tools import todo_list
 from plans.services import Requester, create_plan
 from plans.spec import PlanDocument
 from tests.builders import act, call_of, step, step_of, work_off
@@ -87,7 +87,7 @@ def test_a_value_that_is_excluded_from_context_is_left_out(stage, scripted, ada)
 
 def test_a_value_is_told_as_it_renders_itself(stage, scripted, ada):
     """A part of it as JSON."""
-    listed = documents.Plan("Tidy up", "active", (documents.PlanStep(1, "Look", "pending"),))
+    listed = todo_list.Plan("Tidy up", "active", (todo_list.PlanStep(1, "Look", "pending"),))
     stage.acts["safe"] = lambda value, context: listed
     scripted.says("Done.")
     reply_to(ada, act(1, 1), act(2, 2, expected_key="part", output_path=["results", "0", "steps"]))
