@@ -18,13 +18,14 @@ from benchmarks.ground import prepare
 from catalog.models import Call, Tool, new_call_id
 from catalog.states import CallStatus
 from config.db.postgresql.base import Left
-from plans import claims
-from plans.claims import CallEnding, Claimed, Lease
-from plans.dialect import on_sqlite
-from plans.events import LOCK_PLAN, Locked, Recording, write_rows
 from plans.models import Plan
-from plans.services import Requester, create_plan, start_plan
+from plans.services import create_plan, start_plan
 from plans.spec import PlanDocument
+from plans.store import statements
+from plans.store.database import on_sqlite
+from plans.store.requesters import Requester
+from plans.store.statements import CallEnding, Claimed, Lease
+from plans.store.transactions import LOCK_PLAN, Locked, Recording, write_rows
 
 ENDED = ("call.succeeded", "tool.invoked", "step.completed")
 STARTED = ("step.started", "call.started")
@@ -49,7 +50,7 @@ def fanout_ratio(runs: int) -> list[float]:
 
 
 class Bare:
-    """The driver's own cursor, which takes statements as `plans.claims` writes them, and its transactions."""
+    """The driver's own cursor, which takes statements as `plans.store.statements` writes them, and its transactions."""
 
     def __init__(self) -> None:
         self._connection: Any = connection
@@ -106,7 +107,7 @@ def _write(cursor: Any, plan: Plan, call: Call, step: Claimed | None) -> Claimed
     batch = Recording(plan.pk, plan.public_id, _lock(cursor, plan), cursor)
     if step is not None:
         _end(batch, call, step)
-    following = claims.claim_next(cursor, plan.pk, Lease("bare", batch.now, batch.now + timedelta(seconds=30)))
+    following = statements.claim_next(cursor, plan.pk, Lease("bare", batch.now, batch.now + timedelta(seconds=30)))
     if following is not None:
         _begin(batch, call, following)
     write_rows(batch)
@@ -122,12 +123,12 @@ def _lock(cursor: Any, plan: Plan) -> Locked:
 
 
 def _end(batch: Recording, call: Call, step: Claimed) -> None:
-    claims.end_step(batch.cursor, step, call, CallEnding(CallStatus.COMPLETED, RESPONSE, "OK", "", batch.now))
+    statements.end_step(batch.cursor, step, call, CallEnding(CallStatus.COMPLETED, RESPONSE, "OK", "", batch.now))
     batch.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in ENDED)
 
 
 def _begin(batch: Recording, call: Call, step: Claimed) -> None:
     call.public_id, call.step_ref, call.status = new_call_id(), str(step.step_id), CallStatus.RUNNING
     call.attempt, call.fence, call.created_at, call.started_at = 1, step.attempt, batch.now, batch.now
-    claims.give_new_call(batch.cursor, step, call, just_claimed=True)
+    statements.give_new_call(batch.cursor, step, call, just_claimed=True)
     batch.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in STARTED)

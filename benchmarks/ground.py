@@ -17,12 +17,13 @@ from django.core.management import call_command
 from benchmarks.figures import ROOT
 from catalog.access.tokens import create_token
 from catalog.inventory.sync import sync_tools
-from plans import events
 from plans.executing import collect_rarely, executing
 from plans.models import Plan
-from plans.services import Requester, create_plan, start_plan
+from plans.services import create_plan, start_plan
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
+from plans.store import transactions
+from plans.store.requesters import Requester
 
 SECONDS = 120.0
 
@@ -63,7 +64,7 @@ class Watch:
     def __init__(self) -> None:
         self._wanted = ("", 0)
         self._reached = threading.Event()
-        events.listen(self._hear)
+        transactions.listen(self._hear)
 
     def _hear(self, plan_ref: str, last_seq: int) -> None:
         wanted_ref, wanted_seq = self._wanted

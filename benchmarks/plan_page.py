@@ -7,11 +7,12 @@ from django.test import Client
 
 from benchmarks.ground import prepare, step
 from plans.engine import Turn, advance, claim
-from plans.events import recording
 from plans.executing import collect_rarely
 from plans.models import Event, Plan
-from plans.services import Requester, create_plan
+from plans.services import create_plan
 from plans.spec import PlanDocument
+from plans.store.requesters import Requester
+from plans.store.transactions import recording
 
 STEPS = 500
 EVENTS = 5000

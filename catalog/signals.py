@@ -1,7 +1,7 @@
 """The one signal by which lower layers state what happened, inside the caller's transaction.
 
 Receivers are connected when the apps are ready. Two must be there, or nothing starts: `approvals.audit.log` (keeps what
-the audit keeps) and `plans.events` (appends the event, marks the step, wakes the executor). The others (the vault,
+the audit keeps) and `plans.store.transactions` (appends the event, marks the step, wakes the executor). The others (the vault,
 notices, grants, checkpoints, …) stand in the `apps.py` of their layer. A receiver that raises aborts the transaction:
 no fact without its record.
 """
@@ -50,6 +50,6 @@ def both_receivers_are_connected(app_configs: Sequence[Any] | None, **kwargs: An
     names = {receiver.__module__ for receiver in fact._live_receivers(Fact)[0]}
     return [
         Error(f"{module} does not listen to catalog.signals.fact.", id="toolgate.E001")
-        for module in ("approvals.audit.log", "plans.events")
+        for module in ("approvals.audit.log", "plans.store.transactions")
         if module not in names
     ]

@@ -15,7 +15,7 @@ from approvals.queue.saved_views import needed_count
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, name_of, roles_of
 from catalog.core import clock
 from catalog.ui.labels import say_initials
-from plans.selectors import running_plans
+from plans.store.selectors import running_plans
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from plans.claims import Claimed
-from plans.events import Recording
 from plans.models import AGENT_TURN
+from plans.store.statements import Claimed
+from plans.store.transactions import Recording
 from plans.work import PlanFacts
 
 UNSAID = "Call {tool}"

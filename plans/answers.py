@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import Error, connection
 
 from catalog.core.transactions import is_away, log_unexpected, retried_patiently
-from plans import events
-from plans.events import Recording, recording
 from plans.models import Event
+from plans.store import transactions
+from plans.store.transactions import Recording, recording
 
 ArgumentsP = ParamSpec("ArgumentsP")
 ResultT = TypeVar("ResultT")
@@ -31,11 +31,11 @@ def found_again(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, Resu
 
     @wraps(act)
     def do_it(*args: ArgumentsP.args, **kwargs: ArgumentsP.kwargs) -> ResultT:
-        events.forget_latest()
+        transactions.forget_latest()
         try:
             return act(*args, **kwargs)
         except Error as error:
-            batch = events.latest()
+            batch = transactions.latest()
             if connection.in_atomic_block or not is_away(error) or batch is None or not batch.last_seq:
                 raise  # nothing was to be committed yet
             log_unexpected(error)

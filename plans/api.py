@@ -18,13 +18,11 @@ from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.problems import Problem as Refusal
 from catalog.rest.problems import sentence_of
 from catalog.rest.views import Endpoint
-from plans import controls, selectors, services
+from plans import controls, services
 from plans.cloning import kin_of
-from plans.counts import counts_of
 from plans.documents.checking import with_lines
 from plans.documents.reading import Problem
 from plans.models import Plan, Step
-from plans.private import hidden_from
 from plans.serializers import (
     PLAN_REFUSED,
     ActionBody,
@@ -38,10 +36,14 @@ from plans.serializers import (
     PlanQuery,
     PlanSerializer,
 )
-from plans.services import PlanProblems, Requester
+from plans.services import PlanProblems
 from plans.sessions import see_that_it_is_no_list
 from plans.settling import Settlement, settle_outcome
 from plans.spec import PlanDocument
+from plans.store import selectors
+from plans.store.privacy import hidden_from
+from plans.store.requesters import Requester
+from plans.store.selectors import counts_of
 
 Service = Callable[..., None]
 SESSION_HEADER = "Toolgate-Session"

@@ -20,7 +20,7 @@ CONNECTED = (
     "plans.agents.waking",
     "plans.planner.outcomes",
     "plans.previews",
-    "plans.private",
+    "plans.store.privacy",
 )
 """The modules that connect themselves to lower ones when they are imported."""
 
@@ -37,12 +37,12 @@ class PlansConfig(AppConfig):
         from approvals.policies.lint import ask_of_plans  # noqa: PLC0415 (models are loaded only now)
         from plans.agent_steps import taken_further_by  # noqa: PLC0415 (as above)
         from plans.agents import loop  # noqa: PLC0415 (as above)
-        from plans.events import on_fact  # noqa: PLC0415 (as above)
         from plans.planner.provider import is_configured  # noqa: PLC0415 (as above)
         from plans.reports import on_fact as report_fact  # noqa: PLC0415 (as above)
-        from plans.selectors import is_plan  # noqa: PLC0415 (as above)
+        from plans.store.selectors import is_plan  # noqa: PLC0415 (as above)
+        from plans.store.transactions import on_fact  # noqa: PLC0415 (as above)
 
-        fact.connect(on_fact, dispatch_uid="plans.events")
+        fact.connect(on_fact, dispatch_uid="plans.store.transactions")
         fact.connect(report_fact, dispatch_uid="plans.reports")
         taken_further_by(loop)
         ask_of_plans(is_plan)

@@ -26,7 +26,7 @@ from plans import states
 from plans.browse import AWAITED
 from plans.models import Plan
 from plans.planner import drafts, provider
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 
 if TYPE_CHECKING:

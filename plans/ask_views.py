@@ -18,7 +18,7 @@ from plans.models import Plan
 from plans.plan_page import control, status_of
 from plans.planner import drafts
 from plans.planner.provider import NotConfigured
-from plans.services import Requester
+from plans.store.requesters import Requester
 
 NO_MODEL = 503
 

@@ -7,7 +7,7 @@ from time import monotonic
 
 from catalog.models import Call
 from catalog.states import PUBLIC_STATUS
-from plans.events import listen
+from plans.store.transactions import listen
 
 MOMENT_SECONDS = 0.05
 _hanging: dict[str, set[threading.Event]] = {}

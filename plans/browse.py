@@ -10,11 +10,10 @@ from django.http import QueryDict
 
 from catalog.rest.pagination import Cursor, PageAt, page_of
 from catalog.ui.labels import Word, status_word
-from plans.counts import counts_of
 from plans.models import Plan, Step
 from plans.picture import words_of
-from plans.selectors import ASKED_OF_PEOPLE, plans_for
 from plans.states import PlanStatus
+from plans.store.selectors import ASKED_OF_PEOPLE, counts_of, plans_for
 
 PAGE_SIZE = 50
 MAX_QUERY = 200

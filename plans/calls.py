@@ -21,23 +21,25 @@ from catalog.models import ApiToken, Call
 from catalog.results import Preview
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
-from plans import budgets, caps, carriers, claims, engine, granted, granted_starts, limits, spec, starting
+from plans import budgets, caps, carriers, engine, granted, granted_starts, limits, spec, starting
 from plans.answers import found_again
 from plans.carriers import Desk
-from plans.claims import Claimed
 from plans.denials import denial
-from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
 from plans.new_calls import new_call
 from plans.previews import preview_in_time
 from plans.room import asking_of
-from plans.selectors import may_control, plan_for
-from plans.services import Requester, new_plan
+from plans.services import new_plan
 from plans.sessions import see_that_it_is_no_list
 from plans.starting import Start
 from plans.states import PlanStatus
+from plans.store import statements
 from plans.store.plan_documents import removed_from
-from plans.work import Asker, Hold, Order, PlanFacts, Run, facts_of
+from plans.store.requesters import Asker, Requester
+from plans.store.selectors import may_control, plan_for
+from plans.store.statements import Claimed
+from plans.store.transactions import Recording, recording, recording_new
+from plans.work import Hold, Order, PlanFacts, Run, facts_of
 
 _SCALARS = (str, int, float, bool, type(None))
 REPLACED = "Another call has taken the place of that one already; look at its replaced_by."
@@ -207,7 +209,7 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
     is_left = order.target.drifted and admission.first is None
     if admission.rule is not None and not is_granted and not is_left:
         step.save(force_insert=True)
-        claimed = claims.claim_step(batch.cursor, step.pk, starting.lease("door", batch))
+        claimed = statements.claim_step(batch.cursor, step.pk, starting.lease("door", batch))
         if claimed is None:
             raise Conflict("The step was taken before its call could be held.")
         if admission.first is not None:
@@ -220,7 +222,7 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
         return (_start_granted if is_granted else _start_here)(batch, facts, admission, step, desk)
     call = new_call(facts, step_id, order, status=CallStatus.CREATED)
     call.created_at = batch.now
-    claims.insert_call(batch.cursor, call)
+    statements.insert_call(batch.cursor, call)
     starting.keep_secrets(order, plan.public_id, step_id)
     step.call = call
     step.save(force_insert=True)
@@ -255,7 +257,7 @@ def _start_granted(batch: Recording, plan: PlanFacts, admission: _Admission, ste
 def _claimed(batch: Recording, step: Step, desk: Desk) -> Claimed:
     """Store a new step, claimed by this process's executor."""
     step.save(force_insert=True)
-    claimed = claims.claim_step(batch.cursor, step.pk, starting.lease(desk.owner, batch))
+    claimed = statements.claim_step(batch.cursor, step.pk, starting.lease(desk.owner, batch))
     if claimed is None:
         raise Conflict("The step was taken before its call could start.")
     batch.add("step.started", claimed.step_id, attempt=claimed.attempt)

@@ -10,13 +10,13 @@ from rest_framework.response import Response
 from catalog.models import Call
 from catalog.rest.idempotency import answer_once
 from catalog.rest.problems import refusals
-from plans import selectors
 from plans.api import PlanEndpoint
 from plans.bells import wait_a_moment
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
-from plans.private import hidden_of_call, mask_call, reveal
 from plans.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
+from plans.store import selectors
+from plans.store.privacy import hidden_of_call, mask_call, reveal
 from plans.waiting import WAIT_HEADER
 
 USUAL_WAIT = 10.0

@@ -13,9 +13,10 @@ from django.conf import settings
 from django.db import transaction
 from django.db.backends.utils import CursorWrapper
 
-from plans import carriers, claims
-from plans.claims import Claimed, Lease
-from plans.dialect import on_sqlite, stamp
+from plans import carriers
+from plans.store import statements
+from plans.store.database import on_sqlite, stamp
+from plans.store.statements import Claimed, Lease
 
 EVERY_TOOL = "*"
 """The name under which the settings keep the limit of tools that have none of their own."""
@@ -39,7 +40,7 @@ def of_tool(name: str) -> int:
 def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | None:
     """Claim the plan's next ready step that no limit keeps back; None when there is none."""
     if not _limits():
-        return claims.claim_next(cursor, plan_pk, lease)
+        return statements.claim_next(cursor, plan_pk, lease)
     passed_over, missed = _full_tools(cursor), False
     while candidate := _candidate(cursor, plan_pk, lease.now, passed_over):
         step_pk, tool = candidate
@@ -49,7 +50,7 @@ def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | N
             if not has_lock or tool in _full_tools(cursor):
                 passed_over |= {tool}
                 continue
-        return None if plan_is_full(cursor, plan_pk) else claims.claim_step(cursor, step_pk, lease)
+        return None if plan_is_full(cursor, plan_pk) else statements.claim_step(cursor, step_pk, lease)
     if missed:
         carriers.hint_soon(plan_pk)
     return None
@@ -104,7 +105,7 @@ def wake_others(cursor: CursorWrapper, tool: str, plan_pk: int, *, now: datetime
         return
     cursor.execute(
         "SELECT plan_id FROM plans_step WHERE tool = %s AND ready_at <= %s AND plan_id <> %s "
-        f"AND {claims.NOT_PAUSED} GROUP BY plan_id ORDER BY MIN(ready_at), plan_id LIMIT %s",
+        f"AND {statements.NOT_PAUSED} GROUP BY plan_id ORDER BY MIN(ready_at), plan_id LIMIT %s",
         [tool, stamp(now), plan_pk, WOKEN],
     )
     others = [other for (other,) in cursor.fetchall()]

@@ -13,9 +13,10 @@ from plans.models import Plan, Step
 from plans.plan_page import control, plan_or_404, status_of, step_of
 from plans.retrying import retry_plan
 from plans.rewriting import Rewriting, text_to_change
-from plans.selectors import may_control
-from plans.services import PlanProblems, Requester
+from plans.services import PlanProblems
 from plans.skipping import skip_step
+from plans.store.requesters import Requester
+from plans.store.selectors import may_control
 from plans.views import NEEDS_ROLE, acted, may_write, said, set_back
 
 MOST_LISTED = 10_000

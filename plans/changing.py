@@ -23,11 +23,9 @@ from catalog.core.transactions import retried
 from catalog.errors import Conflict, MalformedJSON
 from catalog.secrets.placeholders import KEY, scrub_words, shown_text
 from plans import carriers, early, finishing, services, spec
-from plans.askers import ask_for
 from plans.documents.reading import Problem, problem_of
-from plans.events import Recording, recording
 from plans.models import MemoryItem, Plan, Step, StepDependency
-from plans.services import PlanProblems, Requester
+from plans.services import PlanProblems
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
 from plans.store.plan_documents import (
@@ -43,6 +41,8 @@ from plans.store.plan_documents import (
     unstarted,
     words_of_call,
 )
+from plans.store.requesters import Requester, ask_for
+from plans.store.transactions import Recording, recording
 
 OPEN = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
 NOTHING_CHANGED = "Nothing was changed."

@@ -14,12 +14,13 @@ from pydantic import ValidationError
 from catalog.access.roles import NotAllowed
 from catalog.models import ApiToken
 from plans.models import Plan
-from plans.private import hidden_from, owns, sees_through
-from plans.selectors import plans_for
-from plans.services import PlanProblems, Requester, create_plan, problems_of
+from plans.services import PlanProblems, create_plan, problems_of
 from plans.spec import PlanDocument
 from plans.states import PLANNER
 from plans.store.plan_documents import Document, documents_of, given_memory
+from plans.store.privacy import hidden_from, owns, sees_through
+from plans.store.requesters import Requester
+from plans.store.selectors import plans_for
 
 MOST_CLONES = 50
 

@@ -6,13 +6,13 @@ from approvals.audit.log import NOBODY
 from catalog.access.roles import name_of
 from catalog.inventory import snapshot
 from catalog.signals import Fact
-from plans import carriers, claims, finishing, inputs
-from plans.askers import ask_for_what_follows
+from plans import carriers, finishing, inputs
 from plans.endings import end_plan
-from plans.events import Recording, on_consequence
 from plans.models import Plan, Step
-from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.store import statements
+from plans.store.requesters import Requester, ask_for_what_follows
+from plans.store.transactions import Recording, on_consequence
 
 
 def release(batch: Recording, fact: Fact) -> None:
@@ -52,7 +52,7 @@ def respond(batch: Recording, fact: Fact) -> None:
     if step.parent is not None and fact.by is not None:  # its model is told, and asks for more with what it was told
         ask_for_what_follows(step.plan, step, by=Requester(fact.by))
     batch.add("call.succeeded", int(call.step_ref), call=call.public_id, responded=True)
-    ready = finishing.complete(batch, claims.look_at(batch.cursor, step.pk), call.response_json, call=call)
+    ready = finishing.complete(batch, statements.look_at(batch.cursor, step.pk), call.response_json, call=call)
     carriers.hint(batch.plan_pk, ready)
     finishing.settle_plan(batch)
 

@@ -7,8 +7,8 @@ from plans import door
 from plans.door import TRY_AGAIN, TurnedAway, Visitor
 from plans.models import Plan
 from plans.request_changes import Change, Changes, request_changes
-from plans.selectors import plan_for
 from plans.sockets import Socket
+from plans.store.selectors import plan_for
 
 
 class NowhereSocket(Socket):

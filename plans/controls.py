@@ -16,10 +16,10 @@ from catalog.errors import Conflict
 from catalog.states import CallStatus
 from plans import carriers
 from plans.endings import end_plan
-from plans.events import recording
 from plans.models import Plan, Step
-from plans.services import Requester
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
+from plans.store.requesters import Requester
+from plans.store.transactions import recording
 
 
 @retried

@@ -13,16 +13,17 @@ from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
 from catalog.calls.privacy import asked_for
 from catalog.models import Call
 from catalog.ui.labels import Word
-from plans import selectors, states
+from plans import states
 from plans.ask_page import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, word_of
 from plans.drafting import SEVERITIES, Writing
 from plans.drawing import Drawing, sketch_of
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
 from plans.planner.drafts import Drafted
-from plans.private import hidden_of_call
-from plans.services import Requester
 from plans.spec import PlanDocument, StepDocument
+from plans.store import selectors
+from plans.store.privacy import hidden_of_call
+from plans.store.requesters import Requester
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

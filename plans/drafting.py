@@ -12,8 +12,9 @@ from plans.documents.checking import with_lines
 from plans.documents.quick_fixes import Fix, fixes
 from plans.documents.reading import Draft, Problem, read_draft
 from plans.graph import Graph, lay_out
-from plans.services import Requester, problems_of
+from plans.services import problems_of
 from plans.spec import PlanDocument, StepDocument
+from plans.store.requesters import Requester
 
 MOST_LINES = 2000
 MOST_FIXED = 50

@@ -24,11 +24,11 @@ from plans.planner import drafts
 from plans.planner.drafts import LONGEST_REQUEST, Drafted
 from plans.planner.output import PlannerOutput
 from plans.planner.provider import NotConfigured
-from plans.private import hidden_of_call
-from plans.selectors import newest_call_of
 from plans.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
 from plans.services import PlanProblems
 from plans.states import TOOL
+from plans.store.privacy import hidden_of_call
+from plans.store.selectors import newest_call_of
 from plans.strategies import STRATEGIES
 from plans.waiting import DRAFT, WAIT_HEADER
 

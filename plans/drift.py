@@ -7,11 +7,11 @@ from datetime import timedelta
 from itertools import takewhile
 from time import monotonic
 
-from plans import claims
-from plans.claims import Claimed, Parking
-from plans.events import Recording
 from plans.models import Event
 from plans.states import WaitingFor
+from plans.store import statements
+from plans.store.statements import Claimed, Parking
+from plans.store.transactions import Recording
 
 LEFT_AT_MOST = 5
 DELAY_SECONDS = 1.0
@@ -27,7 +27,7 @@ def leave(batch: Recording, step: Claimed) -> bool:
     times = _times_left(batch.plan_pk, step.step_id)
     ready_at = batch.now + timedelta(seconds=DELAY_SECONDS)
     parking = Parking(WaitingFor.RETRY, step.call_pk, batch.now, ready_at)
-    if times >= LEFT_AT_MOST or not claims.park_step(batch.cursor, step, parking):
+    if times >= LEFT_AT_MOST or not statements.park_step(batch.cursor, step, parking):
         return False
     batch.add("step.retrying", step.step_id, attempt=times + 1, of=LEFT_AT_MOST, seconds=DELAY_SECONDS, error=DRIFTED)
     _forget_what_is_over()

@@ -24,12 +24,12 @@ from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret
 from catalog.signals import Fact
 from catalog.states import CallStatus
-from plans import claims
-from plans.claims import Claimed, Parking
 from plans.documents.graphs import descendants
-from plans.events import Recording, carry_out
 from plans.models import Step, StepDependency
 from plans.states import StepStatus, WaitingFor
+from plans.store import statements
+from plans.store.statements import Claimed, Parking
+from plans.store.transactions import Recording, carry_out
 from plans.work import Order
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def adopt(batch: Recording, step: Claimed, call: Call) -> bool:
 
 
 def _wait(batch: Recording, step: Claimed, call: Call) -> None:
-    claims.park_step(batch.cursor, step, Parking(WaitingFor.APPROVAL, call.pk, batch.now))
+    statements.park_step(batch.cursor, step, Parking(WaitingFor.APPROVAL, call.pk, batch.now))
 
 
 def carry_out_answer(batch: Recording, step: Claimed, call: Call) -> None:

@@ -14,11 +14,11 @@ from catalog.models import Call
 from catalog.states import CallStatus
 from plans import carriers
 from plans.agents.loop import end_run
-from plans.events import Recording, recording
 from plans.finishing import RELEASED
 from plans.models import Plan, Step
-from plans.selectors import DEADLINE_PASSED
 from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.store.selectors import DEADLINE_PASSED
+from plans.store.transactions import Recording, recording
 
 BATCH = 100
 

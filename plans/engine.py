@@ -33,7 +33,6 @@ from plans import (
     budgets,
     caps,
     carriers,
-    claims,
     contexts,
     drift,
     fences,
@@ -46,15 +45,16 @@ from plans import (
     unwitnessed,
 )
 from plans.answers import found_again, patiently
-from plans.claims import LeaseLost, Parking
-from plans.events import Recording, recording, tell
 from plans.finishing import Ready
 from plans.granted import people_of
-from plans.input_authors import input_authors_of
 from plans.late import come_back
 from plans.room import lacks_room
 from plans.starting import Start
 from plans.states import WaitingFor
+from plans.store import statements
+from plans.store.requesters import input_authors_of
+from plans.store.statements import LeaseLost, Parking
+from plans.store.transactions import Recording, recording, tell
 from plans.work import Hold, Limited, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _end(run: Run, outcome: pipeline.Outcome, turn: Turn, *, is_ours: bool = Tru
     with recording(run.plan.pk, run.plan.ref) as batch:
         if turn.abandoned and come_back(batch, run, outcome):
             return None
-        if run.plan.has_budget and claims.renew_lease(batch.cursor, run.step, until=batch.now):
+        if run.plan.has_budget and statements.renew_lease(batch.cursor, run.step, until=batch.now):
             budgets.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
         ready = finishing.finish(batch, run, outcome, is_ours=is_ours)
         caps.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
@@ -269,7 +269,7 @@ def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work
 def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     """Store a held call, its requester set and its approval request. Raises Conflict when the lease was lost."""
     call = granted_starts.held_call(batch, hold)
-    if not claims.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
+    if not statements.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
     asked = ask_people(batch, hold, call, shown)
     batch.add("step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=asked.public_id)
@@ -338,13 +338,15 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: T
     state = (shown.state_token or "") if shown else ""
     binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
     with recording(resume.plan.pk, resume.plan.ref) as batch:
-        if not claims.renew_lease(batch.cursor, resume.step, until=starting.lease(resume.step.claimed_by, batch).until):
+        if not statements.renew_lease(
+            batch.cursor, resume.step, until=starting.lease(resume.step.claimed_by, batch).until
+        ):
             raise Conflict("The step was taken over while its preview was computed.")
         if _is_set_aside(batch, resume, turn):
             return None
         budgets.check(batch.cursor, resume.plan)
         approved = consumption.consume(call, binding, now=batch.now)
-        if not claims.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
+        if not statements.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
         tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
@@ -363,9 +365,9 @@ def _is_set_aside(batch: Recording, work: Hold | Limited | Resume | Renewal, tur
     if turn.is_stopping:
         recovery.let_go(work)
         return True
-    if not claims.is_paused(batch.cursor, batch.plan_pk):
+    if not statements.is_paused(batch.cursor, batch.plan_pk):
         return False
-    claims.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now))
+    statements.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now))
     return True
 
 

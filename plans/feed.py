@@ -21,10 +21,11 @@ from approvals.requests.lifecycle import CHANGED
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus
-from plans import events, subscriptions
+from plans import subscriptions
 from plans.models import Plan
 from plans.pokes import Poked, Pokes
 from plans.states import StepStatus
+from plans.store import transactions
 from plans.subscriptions import Subscription
 from plans.voices import Voices
 
@@ -260,4 +261,4 @@ def _poke_all(plan_ref: str, last_seq: int) -> None:
         feed.poke(plan_ref, last_seq)
 
 
-events.listen(_poke_all)
+transactions.listen(_poke_all)

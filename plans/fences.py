@@ -7,9 +7,9 @@ from django.db import connection
 
 from catalog.core import clock
 from catalog.states import CallStatus
-from plans import claims
 from plans.models import Step
 from plans.states import SETTLED
+from plans.store import statements
 from plans.work import Run
 
 SURELY_OURS = 0.9
@@ -25,7 +25,7 @@ def is_ours(run: Run) -> bool:
     if run.call.started_at is None or now < run.call.started_at + SURELY_OURS * seconds:
         return True
     with connection.cursor() as cursor:
-        return claims.renew_lease(cursor, run.step, until=now + seconds)
+        return statements.renew_lease(cursor, run.step, until=now + seconds)
 
 
 def may_undo(run: Run) -> bool:

@@ -28,14 +28,15 @@ from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
 from catalog.tools.registry import output_key_of
-from plans import carriers, claims, early, late, meanings, model_texts, reports, session_writes
+from plans import carriers, early, late, meanings, model_texts, reports, session_writes
 from plans.budgets import BudgetExceeded
-from plans.claims import CallEnding, Claimed, Parking
-from plans.events import Recording, tell
 from plans.late import as_json
 from plans.models import MemoryItem, Plan, Step
 from plans.spec import extract_value
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
+from plans.store import statements
+from plans.store.statements import CallEnding, Claimed, Parking
+from plans.store.transactions import Recording, tell
 from plans.work import Order, Run
 
 Ready = Callable[[], int]
@@ -85,12 +86,12 @@ def _end(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bool
         now=batch.now,
     )
     if is_ours and _went_well(outcome) and not meanings.has_meaning(run.step.tool):
-        ready = claims.end_step(batch.cursor, run.step, run.call, ending)
+        ready = statements.end_step(batch.cursor, run.step, run.call, ending)
         model_texts.keep(run.call, outcome)
         _tell_end(batch, run, outcome)
         _tell_completed(batch, run.step, response, run.call)
         return partial(_reported, run, ending.status, ready)
-    if not claims.end_call(batch.cursor, run.call, ending):
+    if not statements.end_call(batch.cursor, run.call, ending):
         return _not_ended(run, outcome, reports.LATE)
     model_texts.keep(run.call, outcome)
     _tell_end(batch, run, outcome)
@@ -181,7 +182,7 @@ def _delay_of_retry(batch: Recording, run: Run, outcome: pipeline.Outcome) -> ti
 def _retry(batch: Recording, run: Run, outcome: pipeline.Outcome, delay: timedelta) -> bool:
     """Let the call start once more after a delay; False when its lease was lost."""
     ready_at = batch.now + delay
-    if not claims.park_step(batch.cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
+    if not statements.park_step(batch.cursor, run.step, Parking(WaitingFor.RETRY, run.call.pk, batch.now, ready_at)):
         return False
     try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
     left = {"left_running": True} if outcome.left_running else {}
@@ -224,12 +225,12 @@ def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call:
     if refusal:
         fail(batch, step, refusal, call=call)
         return 0
-    if not claims.complete_step(batch.cursor, step, now=batch.now, skipped=False):
+    if not statements.complete_step(batch.cursor, step, now=batch.now, skipped=False):
         if meanings.has_meaning(step.tool):
             raise Conflict("The step was taken over before what came of it was kept.")
         return 0
     _tell_completed(batch, step, response, call)
-    return claims.ready_dependents(batch.cursor, step.pk, now=batch.now)
+    return statements.ready_dependents(batch.cursor, step.pk, now=batch.now)
 
 
 def _tell_completed(batch: Recording, step: Claimed, response: dict[str, Any], call: Call) -> None:
@@ -245,21 +246,21 @@ def _remember(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
     if not key:
         return ""
     value = extract_value(response, json.loads(step.output_path) if step.output_path else None)
-    claims.write_memory(batch.cursor, step, key, as_json(value), now=batch.now)
+    statements.write_memory(batch.cursor, step, key, as_json(value), now=batch.now)
     batch.add("memory.written", step.step_id, key=key)
     return key
 
 
 def complete_note(batch: Recording, step: Claimed) -> None:
     """Complete a step that names neither tool nor agent: a note to self."""
-    if claims.complete_step(batch.cursor, step, now=batch.now, skipped=False):
+    if statements.complete_step(batch.cursor, step, now=batch.now, skipped=False):
         _wake_dependents(batch, step)
         batch.add("step.completed", step.step_id)
 
 
 def skip(batch: Recording, step: Claimed) -> None:
     """Complete a step whose done_check holds: keep the value under its key, or write that it was skipped."""
-    if not claims.complete_step(batch.cursor, step, now=batch.now, skipped=True):
+    if not statements.complete_step(batch.cursor, step, now=batch.now, skipped=True):
         return
     if holds_secret(step.parameters):
         vault.forget(Place(batch.plan_ref, str(step.step_id)))
@@ -295,7 +296,7 @@ def note_skip(batch: Recording, step: Claimed, reason: str, *, by: str = "") -> 
 
 def _wake_dependents(batch: Recording, step: Claimed) -> None:
     """Ready what waited for the step; whoever settled it claims one of them, the others get hints."""
-    carriers.hint(batch.plan_pk, claims.ready_dependents(batch.cursor, step.pk, now=batch.now) - 1)
+    carriers.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, step.pk, now=batch.now) - 1)
 
 
 def refuse(batch: Recording, step: Claimed, error: ToolError) -> None:
@@ -318,7 +319,7 @@ def _end_unstarted_call(batch: Recording, call_pk: int, message: str, kind: str)
 
 def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = None, code: str = "") -> bool:
     """Fail a step with a sentence for people, kept in memory too; False when its lease was lost."""
-    if not claims.fail_step(batch.cursor, step, now=batch.now, error=message):
+    if not statements.fail_step(batch.cursor, step, now=batch.now, error=message):
         return False
     told = ({"call": call.public_id} if call else {}) | ({"error": code} if code else {})
     _note_failure(batch, step.step_id, step.tool, message, told)
@@ -340,7 +341,7 @@ def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> bool:
 
     False when the lease was lost.
     """
-    if not claims.park_step(batch.cursor, step, Parking(WaitingFor.OUTCOME, call.pk, batch.now)):
+    if not statements.park_step(batch.cursor, step, Parking(WaitingFor.OUTCOME, call.pk, batch.now)):
         return False
     if try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN):
         signals.record("step.outcome_unknown", call=call)
@@ -350,7 +351,7 @@ def park_as_unknown(batch: Recording, step: Claimed, call: Call) -> bool:
 
 def settle_plan(batch: Recording) -> None:
     """End the plan when nothing in it runs, waits or is ready."""
-    progress = claims.progress(batch.cursor, batch.plan_pk)
+    progress = statements.progress(batch.cursor, batch.plan_pk)
     if progress.active:
         return
     whole = not progress.failed and not progress.pending
@@ -369,9 +370,9 @@ def skip_held_step(batch: Recording, call: Call, reason: str, *, by: str) -> Non
     pk = steps.values_list("pk", flat=True).first()
     if not try_move(steps, to=StepStatus.COMPLETED, skipped=True, completed_at=batch.now, **RELEASED) or pk is None:
         return
-    step = claims.look_at(batch.cursor, pk)
+    step = statements.look_at(batch.cursor, pk)
     note_skip(batch, step, reason, by=by)
-    carriers.hint(batch.plan_pk, claims.ready_dependents(batch.cursor, pk, now=batch.now))
+    carriers.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, pk, now=batch.now))
     batch.add("step.skipped", step.step_id, call=call.public_id, by=by, reason=reason)
 
 

@@ -20,10 +20,10 @@ from plans.models import Plan, Step
 from plans.picture import MemoryRow, Picture, StepPicture, draw
 from plans.request_changes import Change
 from plans.said import state_of
-from plans.selectors import running_plans
 from plans.states import StepStatus
 from plans.step_card import default_step
 from plans.store.plan_documents import removed_from
+from plans.store.selectors import running_plans
 
 PLAN_RESTS, SHELL_RESTS, VIEWS_REST = 0.1, 0.5, 1.0
 """Seconds: a plan is drawn at most ten times a second, what is on every page twice, what is one person's own once."""

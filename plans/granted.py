@@ -9,9 +9,8 @@ from approvals.grants import proposals, usage
 from approvals.grants.usage import Wanted
 from approvals.policies.rulebook import Rule
 from catalog.models import Call
-from plans.askers import askers_of
-from plans.input_authors import input_authors_of
 from plans.models import Plan
+from plans.store.requesters import askers_of, input_authors_of
 from plans.work import Hold, Order, PlanFacts
 
 

@@ -12,12 +12,13 @@ from catalog.errors import Conflict
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from catalog.states import CallStatus
-from plans import budgets, claims, starting
-from plans.events import Recording, tell
+from plans import budgets, starting
 from plans.granted import people_of, still_lets_start, wanted
-from plans.input_authors import input_authors_of
 from plans.new_calls import new_call
 from plans.room import asking_of
+from plans.store import statements
+from plans.store.requesters import input_authors_of
+from plans.store.transactions import Recording, tell
 from plans.work import Hold, Run
 
 
@@ -56,7 +57,7 @@ def start(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
 def _running(batch: Recording, hold: Hold) -> Call:
     """Store the call as running, or let the stored one run, under the step's fence."""
     until = starting.lease(hold.step.claimed_by, batch).until
-    if not claims.renew_lease(batch.cursor, hold.step, until=until):
+    if not statements.renew_lease(batch.cursor, hold.step, until=until):
         raise Conflict("The step was taken over while its preview was computed.")
     call, stored = hold.call, hold.call is not None
     if call is None:
@@ -65,9 +66,9 @@ def _running(batch: Recording, hold: Hold) -> Call:
         starting.keep_secrets(hold.order, hold.plan.ref, hold.step.step_id)
     call.fence, call.attempt, call.started_at = hold.step.attempt, 1, batch.now
     if stored:
-        started = claims.start_call(batch.cursor, call.pk, fence=call.fence, now=batch.now)
+        started = statements.start_call(batch.cursor, call.pk, fence=call.fence, now=batch.now)
     else:
-        started = claims.give_new_call(batch.cursor, hold.step, call)
+        started = statements.give_new_call(batch.cursor, hold.step, call)
     if not started:
         raise Conflict("The call was settled before it could start.")
     return call
@@ -80,6 +81,6 @@ def held_call(batch: Recording, hold: Hold) -> Call:
         return hold.call
     call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
     call.created_at = batch.now
-    claims.insert_call(batch.cursor, call)
+    statements.insert_call(batch.cursor, call)
     starting.keep_secrets(hold.order, hold.plan.ref, hold.step.step_id)
     return call

@@ -17,12 +17,11 @@ from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, Call
 from catalog.secrets.placeholders import Sealed
 from plans import carriers, starting
-from plans.askers import ask_for
-from plans.events import Recording, recording
 from plans.models import Plan, Step
 from plans.questions import answer, waits_for_answer
-from plans.services import Requester
 from plans.states import StepStatus, WaitingFor
+from plans.store.requesters import Requester, ask_for
+from plans.store.transactions import Recording, recording
 from plans.work import Order
 
 WAITS = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.INPUT, "claimed_by": ""}

@@ -18,14 +18,14 @@ from plans.models import Plan, Step
 from plans.plan_page import control, plan_or_404
 from plans.questions import answer
 from plans.retrying import STOPPED, arguments_to_edit, check_edit, retry_with, schema_to_edit, stopped_step
-from plans.selectors import may_control
 from plans.step_card import level_of
+from plans.store.selectors import may_control
 from plans.views import acted, may_write, set_back
 
 if TYPE_CHECKING:
     from django.http import QueryDict
 
-    from plans.services import Requester
+    from plans.store.requesters import Requester
 
 ITS_PERSON = NotAllowed("Only the plan's owner, as an operator, or an administrator can change its arguments.")
 

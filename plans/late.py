@@ -12,7 +12,7 @@ from catalog.dispatch import pipeline
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans import reports
-from plans.events import Recording
+from plans.store.transactions import Recording
 from plans.work import Run
 
 as_json = json.JSONEncoder(ensure_ascii=False).encode

@@ -11,8 +11,8 @@ from django.db.backends.utils import CursorWrapper
 
 from catalog.core import clock
 from catalog.core.transactions import log_unexpected
-from plans.dialect import on_sqlite, stamp
 from plans.executor import Executor
+from plans.store.database import on_sqlite, stamp
 
 TIMES = 3
 """How often a lease is renewed while it lasts: two that are missed are harmless."""

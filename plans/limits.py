@@ -11,11 +11,12 @@ from catalog.core.rate_limits import Ration, count_use, give_back_use
 from catalog.errors import RateLimited
 from catalog.models import ApiToken
 from catalog.tools.registry import rates_for
-from plans import claims
-from plans.claims import Claimed, Parking
-from plans.events import Recording
 from plans.states import WaitingFor
-from plans.work import Asker, Order, PlanFacts
+from plans.store import statements
+from plans.store.requesters import Asker
+from plans.store.statements import Claimed, Parking
+from plans.store.transactions import Recording
+from plans.work import Order, PlanFacts
 
 WAITS_AT_MOST = 60
 """Seconds a step waits for its turn by itself; it is to fail when that is longer away."""
@@ -56,6 +57,6 @@ def put_off(batch: Recording, step: Claimed, refusal: RateLimited) -> bool:
     if refusal.retry_after > WAITS_AT_MOST:
         return False
     ready_at = batch.now + timedelta(seconds=refusal.retry_after)
-    if claims.park_step(batch.cursor, step, Parking(WaitingFor.RETRY, step.call_pk, batch.now, ready_at)):
+    if statements.park_step(batch.cursor, step, Parking(WaitingFor.RETRY, step.call_pk, batch.now, ready_at)):
         batch.add("step.retrying", step.step_id, seconds=refusal.retry_after, error=refusal.code)
     return True

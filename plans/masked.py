@@ -11,7 +11,7 @@ from django.http import Http404
 from catalog.calls.privacy import Hidden, fields_of, mask
 from catalog.models import Call
 from plans.models import Plan
-from plans.private import reveal
+from plans.store.privacy import reveal
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from plans.claims import Claimed
-from plans.events import Recording
+from plans.store.statements import Claimed
+from plans.store.transactions import Recording
 
 Meaning = Callable[[Recording, Claimed, dict[str, Any]], str]
 _MEANINGS: dict[str, Meaning] = {}

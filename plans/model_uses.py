@@ -11,7 +11,7 @@ from catalog.access.roles import NotAllowed, name_of
 from catalog.rest.pagination import Cursor, PageAt, page_of
 from plans import states
 from plans.models import ModelUse, Plan
-from plans.selectors import may_control
+from plans.store.selectors import may_control
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

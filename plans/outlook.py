@@ -15,10 +15,10 @@ from catalog.inventory import snapshot
 from catalog.states import TERMINAL
 from catalog.tools.registry import output_key_of
 from plans import early, granted, starting
-from plans.claims import Claimed
 from plans.documents import references
 from plans.models import MemoryItem, Plan, Step
 from plans.states import StepStatus, WaitingFor
+from plans.store.statements import Claimed
 from plans.work import Order, PlanFacts, plan_facts
 
 ALONE, GATED, LATER, ASKED, WAITS, APPROVED, STOPS = "alone", "gated", "later", "asked", "waits", "approved", "stops"

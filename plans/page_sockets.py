@@ -23,9 +23,9 @@ from plans.fragments import (
 )
 from plans.leaving import gone_from_lists
 from plans.models import Plan
-from plans.private import sees_through
 from plans.request_changes import CHANGED, Change, Changes, request_changes
 from plans.sockets import Socket, until_one_ends
+from plans.store.privacy import sees_through
 from plans.voices import Ear
 
 

@@ -18,9 +18,9 @@ from plans.event_words import EventLine, line_of
 from plans.families import FOR_PEOPLE, Family, awaited_label, awaited_word
 from plans.graph import Graph, lay_out
 from plans.models import AGENT_TURN, Event, MemoryItem, Plan, Step, StepDependency
-from plans.private import MEETS_PRIVATE, PrivateParts, parts_beyond
-from plans.selectors import why_failed
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
+from plans.store.privacy import MEETS_PRIVATE, PrivateParts, parts_beyond
+from plans.store.selectors import why_failed
 from plans.stretches import stretches, telling, working_seconds
 from plans.timeline import Bar, Timeline, draw_timeline
 

@@ -18,16 +18,16 @@ from plans.masked import MaskedField
 from plans.model_uses import has_prompts, may_read_prompts
 from plans.models import Plan, Step
 from plans.picture import Picture, draw
-from plans.private import sees_through
 from plans.retrying import STOPPED
 from plans.said import Conversation, conversation_of
-from plans.selectors import may_control, plan_for
-from plans.services import Requester
 from plans.sessions import see_that_it_is_no_list
 from plans.settling import SETTLE, Settlement, settle_outcome
 from plans.skipping import is_idle
 from plans.states import PlanStatus
 from plans.step_card import StepCard, card_of, default_step
+from plans.store.privacy import sees_through
+from plans.store.requesters import Requester
+from plans.store.selectors import may_control, plan_for
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

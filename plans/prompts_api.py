@@ -13,7 +13,7 @@ from catalog.rest.serializers import PageQuery
 from plans.api import PlanEndpoint
 from plans.model_uses import Asking, Message
 from plans.models import ModelUse
-from plans.selectors import may_control
+from plans.store.selectors import may_control
 
 
 class MessageSerializer(serializers.Serializer[Message]):

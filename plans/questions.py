@@ -14,14 +14,14 @@ from catalog.core.transactions import retried
 from catalog.dispatch.serialization import clean
 from catalog.errors import Conflict, ParameterError, field_error
 from catalog.secrets.placeholders import scrub_words
-from plans import carriers, claims, model_texts
-from plans.askers import ask_for_what_follows
-from plans.claims import Claimed, Parking
+from plans import carriers, model_texts
 from plans.documents import references
-from plans.events import Recording, recording
 from plans.models import Plan, Question, Step
-from plans.services import Requester
 from plans.states import StepStatus, WaitingFor
+from plans.store import statements
+from plans.store.requesters import Requester, ask_for_what_follows
+from plans.store.statements import Claimed, Parking
+from plans.store.transactions import Recording, recording
 
 TOOL = "ask_user"
 MAX_QUESTION = 2000
@@ -45,7 +45,7 @@ def ask(batch: Recording, step: Claimed, text: str) -> None:
 
     What the text must not hold for a database to keep it is shown by a mark instead.
     """
-    if not claims.park_step(batch.cursor, step, Parking(WaitingFor.INPUT, None, batch.now)):
+    if not statements.park_step(batch.cursor, step, Parking(WaitingFor.INPUT, None, batch.now)):
         raise Conflict("The step was taken over before its question was asked.")
     asked = {"text": clean(text), "asked_at": batch.now}
     Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=asked)

@@ -6,7 +6,7 @@ from catalog.calls.privacy import Hidden, mask_response
 from catalog.secrets.placeholders import shown_text
 from plans.masked import masked_json
 from plans.models import MemoryItem, Plan
-from plans.private import PrivateParts
+from plans.store.privacy import PrivateParts
 
 PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence": "call__late_evidence"}
 

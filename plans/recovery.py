@@ -10,10 +10,11 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.states import CallStatus
-from plans import budgets, carriers, claims, endings, finishing, lost_leases, reports
-from plans.claims import Claimed, Parking
-from plans.events import Recording, recording
+from plans import budgets, carriers, endings, finishing, reports
 from plans.models import Step
+from plans.store import statements
+from plans.store.statements import Claimed, Parking
+from plans.store.transactions import Recording, recording
 from plans.unwitnessed import WORKER_STOPPED, put_back
 from plans.work import PlanFacts, Run, Work, plan_facts
 
@@ -26,7 +27,7 @@ def take_back_lost_steps(now: datetime) -> int:
     """Take back the steps whose lease has expired; return how many were."""
     _shorten_leases(now)
     with connection.cursor() as cursor:
-        lost = lost_leases.lost_steps(cursor, now=now, limit=BATCH)
+        lost = statements.lost_steps(cursor, now=now, limit=BATCH)
     return do_each(_take_back, lost)
 
 
@@ -47,7 +48,7 @@ def _take_back(lost: Claimed) -> bool:
     """Decide about one step, in its plan's transaction; False when it was not lost after all."""
     plan = plan_facts(lost.plan_pk)
     with recording(plan.pk, plan.ref) as batch:
-        is_lost = lost_leases.is_lost(batch.cursor, lost, now=batch.now)
+        is_lost = statements.is_lost(batch.cursor, lost, now=batch.now)
         if is_lost:
             reports.lease_lost(lost, plan.ref)
             _give_on(batch, plan, lost)
@@ -94,7 +95,7 @@ def _hand_back(run: Run) -> None:
 def let_go(work: Work) -> None:
     """Let another worker have a claimed step of which nothing has run."""
     with recording(work.plan.pk, work.plan.ref) as batch:
-        if claims.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now)):
+        if statements.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now)):
             batch.add("step.retrying", work.step.step_id, attempt=work.step.attempt, error=WORKER_STOPPED)
         carriers.hint(batch.plan_pk)
 
@@ -107,7 +108,7 @@ def _may_run_again(call: Call) -> bool:
 
 def _try_again(batch: Recording, lost: Claimed, running: Call | None) -> None:
     """Let another worker claim the step, and the call that was running start once more."""
-    if not claims.take_back(batch.cursor, lost, now=batch.now):
+    if not statements.take_back(batch.cursor, lost, now=batch.now):
         return
     if running is not None:
         try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)

@@ -11,8 +11,9 @@ from catalog.results import Preview
 from plans import starting
 from plans.models import Plan
 from plans.previews import preview_in_time
-from plans.services import Requester, new_plan
-from plans.work import Asker, facts_of
+from plans.services import new_plan
+from plans.store.requesters import Asker, Requester
+from plans.work import facts_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.signals import Fact
 from plans import metrics
-from plans.claims import Claimed
+from plans.store.statements import Claimed
 from plans.work import Renewal, Resume, Run, Work
 
 log = logging.getLogger("toolgate.calls")

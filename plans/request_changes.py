@@ -17,8 +17,8 @@ from approvals.models import ApprovalRequest, Comment, Delegation, Review
 from approvals.states import OPEN, RequestStatus
 from catalog.core import clock
 from catalog.core.transactions import log_unexpected
-from plans.dialect import one_view
 from plans.feed import Feed
+from plans.store.database import one_view
 
 log = logging.getLogger("toolgate.requests")
 LOOKS_APART_SECONDS = 0.05

@@ -26,14 +26,13 @@ from catalog.inventory import snapshot
 from catalog.secrets.placeholders import Sealed, shown_text
 from plans import carriers, finishing, starting
 from plans.agents.loop import end_run
-from plans.askers import ask_for
 from plans.documents import references
 from plans.documents.graphs import descendants
-from plans.events import Recording, recording
 from plans.models import Plan, Step, StepDependency
-from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store.plan_documents import words_of_call
+from plans.store.requesters import Requester, ask_for
+from plans.store.transactions import Recording, recording
 from plans.work import Memory, Order
 
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)

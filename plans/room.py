@@ -15,11 +15,12 @@ from django.db.models.functions import Coalesce
 
 from approvals.requests.limits import Asking, TooManyWaiting, look_for_room, room_for, take_room
 from catalog.core import clock
-from plans import carriers, claims
-from plans.claims import Parking
-from plans.events import Recording
+from plans import carriers
 from plans.models import Step
 from plans.states import StepStatus, WaitingFor
+from plans.store import statements
+from plans.store.statements import Parking
+from plans.store.transactions import Recording
 from plans.work import Hold, Order, PlanFacts
 
 PUT_OFF = timedelta(hours=1)
@@ -55,7 +56,7 @@ def lacks_room(batch: Recording, hold: Hold, *, exactly: bool = False) -> bool:
         (take_room if exactly else look_for_room)(asking_of(hold.plan, hold.order))
     except TooManyWaiting as full:
         parking = Parking(WaitingFor.RETRY, hold.step.call_pk, batch.now, batch.now + PUT_OFF)
-        if claims.park_step(batch.cursor, hold.step, parking):
+        if statements.park_step(batch.cursor, hold.step, parking):
             batch.add("step.retrying", hold.step.step_id, error=full.code)
         return True
     return False

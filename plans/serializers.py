@@ -29,10 +29,10 @@ from catalog.states import PUBLIC_STATUS
 from plans.agents.shown import of_run
 from plans.cloning import NO_KIN, Kin
 from plans.models import AgentRun, MemoryItem, Plan, Step
-from plans.private import PrivateParts, sees_through
-from plans.selectors import steps_of, why_failed
 from plans.spec import MAX_STEP_ID
 from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.store.privacy import PrivateParts, sees_through
+from plans.store.selectors import steps_of, why_failed
 
 MAX_WAIT = 60.0
 MAX_REASON = 2000

@@ -2,11 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
-
-from django.contrib.auth.models import User
 
 from approvals.audit.restore_guard import refuse_to_begin
 from catalog.calls import vault
@@ -16,27 +13,17 @@ from catalog.core.canonical_json import Json
 from catalog.core.transactions import move, retried
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
-from catalog.models import ApiToken
 from catalog.secrets.placeholders import scrub_words
 from plans import carriers, finishing
 from plans.agents.access import named_agents
 from plans.documents.checking import check_plan
 from plans.documents.reading import Problem
-from plans.events import Recording, recording, recording_new
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
 from plans.store.plan_documents import fields_of, keep_given, keep_secrets
-
-
-@dataclass(frozen=True, slots=True)
-class Requester:
-    """Who asks, with which token, over which door, and in which named session."""
-
-    user: User
-    token: ApiToken | None = None
-    via: str = "page"
-    session: str = ""
+from plans.store.requesters import Requester
+from plans.store.transactions import Recording, recording, recording_new
 
 
 class Origin(Protocol):

@@ -10,10 +10,9 @@ from catalog.access.roles import name_of
 from catalog.models import ApiToken, Call
 from catalog.rest.pagination import Cursor, PageAt, page_of
 from catalog.ui.labels import Word, status_word
-from plans.counts import counts_of
 from plans.models import Plan, Step
-from plans.selectors import plan_for, plans_for
 from plans.sessions import SessionKey, calls_in, current_lists
+from plans.store.selectors import counts_of, plan_for, plans_for
 
 PAGE_SIZE = 50
 

@@ -23,14 +23,14 @@ from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
 from catalog.tools.registry import RESERVED_PREFIX
-from plans.dialect import on_sqlite
-from plans.events import Recording, recording, recording_new
 from plans.models import Plan, Step
 from plans.planning_tools.todo_list import Command, PlanStep, SetupPlan, carry_out
 from plans.planning_tools.todo_list import Plan as Document
 from plans.sessions import FIXED, SessionKey, document_of
 from plans.states import PlanStatus, StepStatus
-from plans.work import Asker
+from plans.store.database import on_sqlite
+from plans.store.requesters import Asker
+from plans.store.transactions import Recording, recording, recording_new
 
 LOCKS = 8_043
 """The first half of the keys of PostgreSQL's advisory locks; the second is the session, hashed."""

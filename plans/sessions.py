@@ -20,7 +20,7 @@ from plans.planning_tools.todo_list import after
 from plans.states import PLAN_TERMINAL, StepStatus
 
 if TYPE_CHECKING:
-    from plans.work import Asker
+    from plans.store.requesters import Asker
 
 ValueT = TypeVar("ValueT")
 FIXED = "This session's plan may not be modified."

@@ -13,13 +13,13 @@ from catalog.models import Call
 from catalog.results import format_success_response
 from catalog.secrets.placeholders import scrub_words, scrubbed
 from catalog.states import CallStatus
-from plans import carriers, claims, finishing, states
-from plans.askers import ask_for_what_follows
-from plans.claims import Claimed
-from plans.events import Recording, recording
+from plans import carriers, finishing, states
 from plans.models import Plan, Step
-from plans.services import Requester
 from plans.states import WaitingFor
+from plans.store import statements
+from plans.store.requesters import Requester, ask_for_what_follows
+from plans.store.statements import Claimed
+from plans.store.transactions import Recording, recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requ
         row = plan.steps.select_related("call", "parent").get(step_id=step_id)
         if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
             raise Conflict("This step has no unknown outcome to settle.")
-        step = claims.look_at(batch.cursor, row.pk)
+        step = statements.look_at(batch.cursor, row.pk)
         signals.record("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
         if row.parent is not None:  # its model is told, and asks for more with what it was told
             ask_for_what_follows(plan, row, by=by)

@@ -17,16 +17,17 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
-from plans import carriers, claims, finishing
+from plans import carriers, finishing
 from plans.agents.children import TURN
 from plans.agents.loop import end_run
 from plans.endings import cancel_step
-from plans.events import Recording, recording
 from plans.models import Plan, Step
 from plans.retrying import STOPPED, revive
-from plans.services import Requester
 from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.store import statements
 from plans.store.plan_documents import words_of_call
+from plans.store.requesters import Requester
+from plans.store.transactions import Recording, recording
 
 MAX_REASON = 2000
 WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT, WaitingFor.CALLS)
@@ -136,8 +137,8 @@ def _why_not(step: Step) -> str:
 def _leave_behind(step: Step, reason: str, batch: Recording, by: Requester) -> None:
     """Note who skipped it and why, and make ready what needed it."""
     name = name_of(by.user)
-    finishing.note_skip(batch, claims.look_at(batch.cursor, step.pk), reason, by=name)
-    carriers.hint(batch.plan_pk, claims.ready_dependents(batch.cursor, step.pk, now=batch.now))
+    finishing.note_skip(batch, statements.look_at(batch.cursor, step.pk), reason, by=name)
+    carriers.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, step.pk, now=batch.now))
     batch.add("step.skipped", step.step_id, by=name, reason=reason)
 
 

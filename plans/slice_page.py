@@ -22,9 +22,9 @@ from catalog.errors import ToolgateError
 from plans import slices
 from plans.models import Plan
 from plans.outlook import ASKED, GATED, LATER, WAITS, Ahead, outlook
-from plans.private import hidden_from
 from plans.slices import MOST, Approval, SliceItem
 from plans.states import PLAN_TERMINAL
+from plans.store.privacy import hidden_from
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -21,13 +21,14 @@ from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
-from plans import claims, engine, granted_starts, limits
-from plans.events import recording
+from plans import engine, granted_starts, limits
 from plans.granted import people_of
 from plans.models import Plan, Step
 from plans.outlook import GATED, Ahead, outlook
 from plans.previews import preview_in_time
 from plans.states import PLAN_TERMINAL, StepStatus
+from plans.store import statements
+from plans.store.transactions import recording
 from plans.work import Hold, PlanFacts, plan_facts
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _store(plan: PlanFacts, ahead: Ahead, shown: Preview | None, by: "User") -> 
     if order is None or rule is None:
         raise Conflict("There is nothing to ask.")
     with recording(plan.pk, plan.ref) as batch:
-        hold = Hold(claims.look_at(batch.cursor, step.pk), plan, order, rule)
+        hold = Hold(statements.look_at(batch.cursor, step.pk), plan, order, rule)
         waits = Step.objects.filter(pk=step.pk, status=StepStatus.PENDING, call=step.call, parameters=step.parameters)
         if not waits.exclude(plan__status__in=PLAN_TERMINAL).exists():
             raise Conflict("The step has changed.")

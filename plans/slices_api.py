@@ -18,10 +18,10 @@ from catalog.rest.serializers import MAX_ID, StrictSerializer, Text, Whole
 from plans import slices
 from plans.api import PlanEndpoint
 from plans.outlook import Ahead
-from plans.private import PrivateParts
-from plans.private import hidden_from as hidden_in_plan
 from plans.slices import MOST, Approval, SliceItem
 from plans.spec import MAX_STEP_ID
+from plans.store.privacy import PrivateParts
+from plans.store.privacy import hidden_from as hidden_in_plan
 
 
 class SlicePreviewBody(StrictSerializer):

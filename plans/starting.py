@@ -32,7 +32,6 @@ from plans import (
     budgets,
     caps,
     carriers,
-    claims,
     conditions,
     drift,
     early,
@@ -42,14 +41,16 @@ from plans import (
     unwitnessed,
 )
 from plans.budgets import BudgetExceeded
-from plans.claims import Claimed, Lease
 from plans.denials import denial
 from plans.documents import references
-from plans.events import Recording, tell
 from plans.models import Step
 from plans.new_calls import new_call
 from plans.room import lacks_room
-from plans.work import Asker, Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
+from plans.store import statements
+from plans.store.requesters import Asker
+from plans.store.statements import Claimed, Lease
+from plans.store.transactions import Recording, tell
+from plans.work import Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
 
 SETTLED_AT_ONCE = 50
 """Steps that may be skipped or failed in one transaction before others get their turn."""
@@ -287,7 +288,7 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
     call = new_call(start.plan, start.step.step_id, order, status=CallStatus.RUNNING)
     call.fence, call.attempt = start.step.attempt, 1
     call.created_at = call.started_at = start.batch.now
-    if not claims.give_new_call(start.batch.cursor, start.step, call, just_claimed=start.just_claimed):
+    if not statements.give_new_call(start.batch.cursor, start.step, call, just_claimed=start.just_claimed):
         raise Conflict("The step was taken over before its call could start.")
     keep_secrets(order, start.plan.ref, start.step.step_id)
     return _started(start, call, order)
@@ -311,7 +312,7 @@ def refuse_again(start: Start, order: Order, first: ApprovalRequest) -> Call:
     """Store the call of a claimed step, and refuse it as people refused the same in this plan before."""
     call = new_call(start.plan, start.step.step_id, order, status=CallStatus.CREATED)
     call.created_at = start.batch.now
-    if not claims.give_new_call(start.batch.cursor, start.step, call):
+    if not statements.give_new_call(start.batch.cursor, start.step, call):
         raise Conflict("The step was taken over before its call could be refused.")
     resolution.refuse_again(call, first)
     return call
@@ -360,7 +361,7 @@ def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
     if is_unbegun and (hold := _judge_again(start, call, order)) is not None:
         return hold
     budgets.check(start.batch.cursor, start.plan)
-    if not claims.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
+    if not statements.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
         raise ToolError("The call was settled before it could start.")
     if order.target.implementation_pk != call.implementation_id:  # what it was stored with has been switched off
         Call.objects.filter(pk=call.pk).update(implementation=order.target.implementation_pk)

@@ -22,11 +22,12 @@ from catalog.core import clock
 from catalog.core.rate_limits import MOST_CLEARED, clear_buckets
 from catalog.core.transactions import log_unexpected
 from catalog.rest.idempotency import clear_keys, free_ended
-from plans import carriers, drift, executors, looks, metrics, recovery, sweeping
+from plans import carriers, drift, executors, metrics, recovery, sweeping
 from plans.endings import end_overdue_plans
 from plans.executor import Executor
 from plans.leases import Renewer
 from plans.room import wake_where_there_is_room
+from plans.store import statements
 
 log = logging.getLogger("toolgate.ticker")
 TICK_SECONDS = 1.0
@@ -138,7 +139,7 @@ class Ticker:
         if self._executor is None or not plans:
             return
         with connection.cursor() as cursor:
-            self._executor.stop_plans(looks.ended_plans(cursor, plans))
+            self._executor.stop_plans(statements.ended_plans(cursor, plans))
 
     def _beat(self) -> None:
         """Let other processes know that this one executes."""
@@ -179,7 +180,7 @@ class Ticker:
     def _wake(self) -> None:
         """Tell of plans that have something ready: hints that were lost, delays that are over. They take turns too."""
         with connection.cursor() as cursor:
-            due = looks.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN, after=self._woken_to)
+            due = statements.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN, after=self._woken_to)
         self._woken_to = due[-1] if len(due) == PLANS_WOKEN else 0
         for plan_pk in due:
             if not drift.is_left(plan_pk):

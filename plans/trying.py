@@ -24,7 +24,7 @@ from catalog.ui.forms.editor import Writing
 from plans import starting
 from plans.calls import CallOrder, create_call
 from plans.rehearsing import Rehearsal, rehearse
-from plans.services import Requester
+from plans.store.requesters import Requester
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -10,9 +10,9 @@ from django.views.decorators.http import require_http_methods
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Call, Tool
 from catalog.ui.requests import PageRequest, signed_in, wants_part
-from plans import selectors
 from plans.bells import wait_a_moment
-from plans.private import hidden_of_call
+from plans.store import selectors
+from plans.store.privacy import hidden_of_call
 from plans.trying import Trial, answer, begin, look_at
 
 if TYPE_CHECKING:

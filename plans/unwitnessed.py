@@ -11,10 +11,11 @@ from approvals.errors import AuditUnavailable
 from catalog.core.transactions import try_move
 from catalog.models import Call
 from catalog.states import CallStatus
-from plans import budgets, claims
-from plans.claims import Claimed, Parking
-from plans.events import Recording
+from plans import budgets
 from plans.states import WaitingFor
+from plans.store import statements
+from plans.store.statements import Claimed, Parking
+from plans.store.transactions import Recording
 from plans.work import Run
 
 DELAY = timedelta(seconds=10)
@@ -26,7 +27,7 @@ PUT_BACK = frozenset({WORKER_STOPPED, AuditUnavailable.code})
 
 def put_off(batch: Recording, step: Claimed) -> None:
     """Let a claimed step wait whose start could not be witnessed."""
-    if claims.park_step(batch.cursor, step, _waiting(batch, step.call_pk)):
+    if statements.park_step(batch.cursor, step, _waiting(batch, step.call_pk)):
         batch.add("step.retrying", step.step_id, **_told())
 
 
@@ -37,7 +38,7 @@ def put_off_started(batch: Recording, run: Run) -> None:
 
 def put_back(batch: Recording, run: Run, parking: Parking, **told: Any) -> None:
     """Let a started call whose handler has not begun be ready again; `told` says in its event why."""
-    if claims.park_step(batch.cursor, run.step, parking):
+    if statements.park_step(batch.cursor, run.step, parking):
         started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
         if try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1):
             budgets.give_back_call(batch.cursor, run.plan)

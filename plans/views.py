@@ -20,10 +20,11 @@ from plans.drawing import sketch_of
 from plans.masked import reveal_on_page
 from plans.models import Plan
 from plans.plan_page import PlanPage, control, plan_or_404, plan_page, settle, status_of, with_field
-from plans.private import hidden_from
 from plans.raw import part_of_step, value_of
-from plans.services import Requester, create_plan, start_plan
+from plans.services import create_plan, start_plan
 from plans.starters import STARTERS
+from plans.store.privacy import hidden_from
+from plans.store.requesters import Requester
 
 Act = Callable[[Requester], None]
 PARTS = ("step", "controls", "said")

@@ -16,18 +16,9 @@ from catalog.context import Budget, Stop
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.secrets.placeholders import Secret, shown_text
-from plans.claims import Claimed
 from plans.models import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Who asks for a call, with which token, over which door and in which session."""
-
-    user_id: int
-    token_id: int | None
-    via: str
-    session: str
+from plans.store.requesters import Asker
+from plans.store.statements import Claimed
 
 
 @dataclass(frozen=True, slots=True)

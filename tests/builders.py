@@ -14,8 +14,9 @@ from catalog.models import Call, ToolVersion
 from plans import engine, states
 from plans.engine import Turn
 from plans.models import ModelUse, Plan, Step
-from plans.services import Requester, create_plan
+from plans.services import create_plan
 from plans.spec import PlanDocument
+from plans.store.requesters import Requester
 
 
 def step(step_id: int, tool: str | None = "render_text", **fields: Any) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from config.operations.health import Fresh
-from plans import executors, standing
+from plans import executors
 from plans.metrics import FOLDER, REGISTRY
-from plans.standing import Standing
+from plans.store import statements
+from plans.store.statements import Standing
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OF_PROXIES = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
@@ -107,7 +108,7 @@ class DatabaseCollector(Collector):
 
 
 def _look() -> tuple[Standing, int]:
-    return standing.look(), len(executors.alive())
+    return statements.look(), len(executors.alive())
 
 
 def _gauges(found: Standing, alive: int) -> Iterator[Metric]:

@@ -12,12 +12,12 @@ from plans.agent_steps import UNSAID
 from plans.agents import offering
 from plans.agents.conversation import ToolUse, TurnResult
 from plans.agents.settings import AgentDocument
-from plans.claims import Claimed
 from plans.documents import references
-from plans.events import Recording
 from plans.models import AGENT_TURN, Plan, Step, StepAsker
 from plans.spec import MAX_STEP_ID, MAX_STEPS, StepDocument
 from plans.store.plan_documents import fields_of, keep_secrets, removed_from
+from plans.store.statements import Claimed
+from plans.store.transactions import Recording
 
 TURN = AGENT_TURN
 MOST_AT_ONCE = 20

@@ -16,16 +16,17 @@ from catalog.core.transactions import try_move
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.results import format_success_response
-from plans import claims, finishing
+from plans import finishing
 from plans.agents import access, children, instructions, limits, sealing, telling
 from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
 from plans.agents.settings import AgentDocument, document_of
-from plans.claims import Claimed, Parking
-from plans.events import Recording
 from plans.models import Agent, AgentRun, Plan, Step
 from plans.planner import provider
 from plans.spec import MAX_STEPS, extract_value
 from plans.states import StepStatus, WaitingFor
+from plans.store import statements
+from plans.store.statements import Claimed, Parking
+from plans.store.transactions import Recording
 from plans.work import PlanFacts
 
 UNREADABLE = "What came in place of the model's answer cannot be read. Retry this step, and it is asked again."
@@ -241,7 +242,7 @@ def _outcome(walk: Walk, child: Step | None) -> str:
 def _park(walk: Walk) -> None:
     """Wait for the children in the database. Raises Conflict when the lease was lost."""
     walk.store()
-    if not claims.park_step(walk.batch.cursor, walk.step, Parking(WaitingFor.CALLS, None, walk.batch.now)):
+    if not statements.park_step(walk.batch.cursor, walk.step, Parking(WaitingFor.CALLS, None, walk.batch.now)):
         raise Conflict("The agent's step was taken over meanwhile.")
     walk.batch.add("step.waiting", walk.step.step_id, waiting_for="calls", steps=_numbers(walk.awaited))
 

@@ -9,7 +9,7 @@ from plans.agents.settings import ToolFilter
 from plans.models import Plan
 from plans.planner.offered import callable_by, ranked
 from plans.questions import TOOL as ASK_USER
-from plans.services import Requester
+from plans.store.requesters import Requester
 
 LEVELS = (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS, SafetyLevel.DANGEROUS)
 MOST_TOOLS = 128

@@ -18,7 +18,6 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
 from catalog.rest.idempotency import act_once
 from catalog.ui.labels import Word
-from plans import selectors
 from plans.agents import administering, offering
 from plans.agents.access import may_use
 from plans.agents.forms import AgentForm, filter_in, form_of
@@ -29,8 +28,10 @@ from plans.planner import provider
 from plans.planner.offered import UNOFFERED
 from plans.planner.provider import NotConfigured
 from plans.questions import TOOL as ASK_USER
-from plans.services import Requester, create_plan
+from plans.services import create_plan
 from plans.spec import PlanDocument
+from plans.store import selectors
+from plans.store.requesters import Requester
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -9,9 +9,9 @@ from catalog.results import format_for_model
 from catalog.secrets.placeholders import shown_text
 from plans import model_texts, prompts
 from plans.agents.conversation import Task
-from plans.claims import Claimed
 from plans.models import MemoryItem, Step
 from plans.states import StepStatus
+from plans.store.statements import Claimed
 
 LONGEST_INPUT = 60_000
 LONGEST_RESULT, ALL_RESULTS = 20_000, 60_000

@@ -13,7 +13,8 @@ from plans.agents.pages import TaskForm, agent_or_404, agent_page, give_task, li
 from plans.models import Agent
 from plans.plan_page import status_of
 from plans.planner.provider import NotConfigured
-from plans.services import PlanProblems, Requester
+from plans.services import PlanProblems
+from plans.store.requesters import Requester
 
 NO_MODEL = 503
 

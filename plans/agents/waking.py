@@ -3,9 +3,9 @@
 from django.db.models import Exists, OuterRef
 
 from plans import carriers
-from plans.events import Recording, at_step_ends
 from plans.models import Step
 from plans.states import StepStatus, WaitingFor
+from plans.store.transactions import Recording, at_step_ends
 
 UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 

@@ -18,9 +18,10 @@ from catalog.core import clock
 from catalog.models import ApiToken
 from plans.executing import executing
 from plans.models import Plan, Step
-from plans.services import Requester, create_plan
+from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.states import PlanStatus, WaitingFor
+from plans.store.requesters import Requester
 
 HERE = Path(__file__).parent
 DRAFT = "reports/aapl-msft-fy2022.md"

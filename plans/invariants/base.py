@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from plans.dialect import stamp
+from plans.store.database import stamp
 
 CHUNK, AT_ONCE = 5000, 500
 """How many bare rows, and how many objects with what belongs to them, are in memory at a time."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from approvals.requests.resolution import SENT_BACK
 from catalog.states import CallStatus
-from plans.dialect import stamp
 from plans.invariants.base import Finding, World, each, invariant, rows, steps
 from plans.models import Plan
 from plans.states import PlanStatus, StepStatus, WaitingFor
+from plans.store.database import stamp
 
 LOST = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id WHERE s.lease_until < %s

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from django.db import connection
 
-from plans.dialect import on_sqlite, stamp
 from plans.finishing import CRASHES, TRIES
 from plans.invariants.base import Finding, World, each, invariant, rows, steps
 from plans.models import Step
 from plans.spec import MAX_STEPS
+from plans.store.database import on_sqlite, stamp
 
 TOO_MANY_STEPS = """
     SELECT p.public_id FROM plans_plan p JOIN plans_step s ON s.plan_id = p.id

@@ -5,15 +5,15 @@ from contextlib import contextmanager
 
 from django.db import connection
 
-from plans import dialect
+from plans.store import database
 
 
 @contextmanager
 def long_view() -> Iterator[None]:
     """Let everything read in the body be of one moment, however long it takes; writing fails."""
     is_first = not connection.in_atomic_block
-    with dialect.one_view():
-        if is_first and not dialect.on_sqlite():
+    with database.one_view():
+        if is_first and not database.on_sqlite():
             with connection.cursor() as cursor:
                 # A check reads all of a result: the plan that yields a first row soonest is the wrong one.
                 cursor.execute("SET LOCAL cursor_tuple_fraction = 1")

@@ -26,8 +26,8 @@ from plans.planner.routing import should_execute_tools, steps_for
 from plans.planner.steps import PLAN_ON, Place, has_plan
 from plans.planner.withholding import Told, without_answers
 from plans.questions import Exchange, exchanges_for_models
-from plans.services import Requester
 from plans.store.plan_documents import calls_of_agents, documents_of, removed_from
+from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 
 MOST_QUESTIONS = 3

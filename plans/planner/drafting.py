@@ -22,8 +22,8 @@ from plans.planner.drafts import LONGEST_REQUEST
 from plans.planner.judging import Judged, judge, without_reply
 from plans.planner.offered import CATEGORY
 from plans.planner.output import PlannerOutput
-from plans.services import Requester
 from plans.states import TOOL
+from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 
 REPAIRS = 2

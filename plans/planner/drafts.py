@@ -24,9 +24,10 @@ from plans.models import ModelUse, Plan
 from plans.planner import provider
 from plans.planner.output import PlannerOutput
 from plans.planner.provider import NotConfigured
-from plans.services import PlanProblems, Requester
+from plans.services import PlanProblems
 from plans.spec import PlanDocument
 from plans.states import TOOL
+from plans.store.requesters import Requester
 
 LONGEST_REQUEST = 8000
 

@@ -11,7 +11,8 @@ from plans.planner.offered import callable_by
 from plans.planner.output import PlannerOutput
 from plans.planner.routing import document_of
 from plans.planner.steps import COMPOSE_REPLY, has_plan
-from plans.services import Requester, problems_of
+from plans.services import problems_of
+from plans.store.requesters import Requester
 
 CALLS = "tool_calls"
 

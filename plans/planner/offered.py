@@ -13,7 +13,7 @@ from catalog.dispatch.pipeline import CallFacts
 from catalog.inventory import snapshot
 from catalog.inventory.search import words_of
 from catalog.inventory.snapshot import CallableTool
-from plans.services import Requester
+from plans.store.requesters import Requester
 
 CATEGORY = "planner"
 """The category of the planner's own tools: they make plans, and stand in none that a model writes."""

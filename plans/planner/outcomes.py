@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from plans import finishing, meanings
-from plans.claims import Claimed
-from plans.events import Recording
 from plans.models import MemoryItem, Plan, Step, StepAsker, StepDependency
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.spec import MAX_STEPS, StepDocument, extract_value
 from plans.states import PLANNER, StepStatus
 from plans.store.plan_documents import fields_of, keep_secrets, removed_from
+from plans.store.statements import Claimed
+from plans.store.transactions import Recording
 
 Response = Mapping[str, Any]
 CHANGED = "The plan was changed while the planner was asked. Retry this step, and it is asked again."

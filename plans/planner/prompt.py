@@ -12,7 +12,7 @@ from plans.planner.asking import Said
 from plans.planner.offered import Offer, offer
 from plans.planner.steps import MOST_QUERIES
 from plans.prompts import MarkdownSection, Prompt, PromptTemplate, cut, data_block
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy, mindset
 
 LONGEST_PROBLEMS = 6_000

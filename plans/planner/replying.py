@@ -26,11 +26,11 @@ from plans.planner.database import in_database
 from plans.planner.drafting import SECONDS
 from plans.planner.offered import CATEGORY
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
-from plans.private import CALLS_PRIVATE, parts_beyond
 from plans.questions import TOOL as ASK_USER
 from plans.questions import Exchange, exchanges_for_models
 from plans.spec import extract_value
 from plans.states import StepStatus
+from plans.store.privacy import CALLS_PRIVATE, parts_beyond
 
 OURS = (ASK_USER, PLAN_ON, COMPOSE_REPLY)
 MOST_STEPS, MOST_QUESTIONS = 40, 10

@@ -33,8 +33,8 @@ from plans.planner.steps import (
     steps_of_queries,
     steps_of_question,
 )
-from plans.services import Requester
 from plans.spec import extract_value
+from plans.store.requesters import Requester
 
 Route = Literal["execute_tools", "generate_response", "execute_queries"]
 State = Mapping[str, Any]

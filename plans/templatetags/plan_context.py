@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.models import Plan, Step, StepDependency
-from plans.selectors import plans_for
 from plans.states import StepStatus, WaitingFor
+from plans.store.selectors import plans_for
 
 register = template.Library()
 MOST_SHOWN = 8

@@ -21,8 +21,8 @@ from plans import engine, granted, recovery, starting
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn
 from plans.models import Plan
-from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
+from plans.store.requesters import Requester
 from plans.work import Run, facts_of
 from tests.approvals.builders import set_rule
 from tests.approvals.granting import ANY, allow, approved, dangerous, grant, let_be_granted, run, standing, terms_from

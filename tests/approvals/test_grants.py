@@ -21,7 +21,7 @@ from catalog.errors import Conflict, ToolError
 from catalog.inventory.overrides import change_tool
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.approvals.granting import allow, dangerous, grant, let_be_granted, run, standing, terms_from
 from tests.builders import act, approve, call_of, events_of, make_plan, reject, request_of, work_off
 from tests.invariants import assert_invariants

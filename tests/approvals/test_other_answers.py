@@ -14,9 +14,9 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, ToolVersion
 from plans import engine
 from plans.models import Plan
-from plans.selectors import memory_of
-from plans.services import Requester
 from plans.skipping import skip_step
+from plans.store.requesters import Requester
+from plans.store.selectors import memory_of
 from plans.work import Resume
 from tests.approvals.builders import refusal_at, set_rule
 from tests.approvals.deciding import answer, reject, respond, send_back

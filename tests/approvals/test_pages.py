@@ -14,7 +14,7 @@ from catalog.models import Call
 from catalog.results import Preview
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule
 from tests.approvals.deciding import setback_on
 from tests.builders import act, approve, make_plan, request_of, work_off

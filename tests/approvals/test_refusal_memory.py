@@ -14,7 +14,7 @@ from catalog.core import clock
 from plans import slices
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.approvals.deciding import reject, send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
 from tests.invariants import assert_invariants

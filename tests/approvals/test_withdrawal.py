@@ -9,7 +9,7 @@ from catalog.models import Call
 from plans import engine
 from plans.controls import cancel_plan
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import make_plan, write_step
 from tests.rest import Rest, wrong_paths
 

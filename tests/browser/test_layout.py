@@ -18,7 +18,7 @@ from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import change_tool
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.controls import pause_plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.approvals.builders import PREVIEW, ask, make_tool, set_rule
 from tests.approvals.deceptions import DECEPTIONS
 from tests.approvals.deciding import send_back

@@ -6,8 +6,8 @@ from playwright.sync_api import Dialog, Page, expect
 from plans import engine
 from plans.controls import pause_plan
 from plans.fragments import plan_subject
-from plans.services import Requester
 from plans.skipping import skip_step
+from plans.store.requesters import Requester
 from tests.browser.conftest import PageAs
 from tests.builders import act, make_plan, work_off
 

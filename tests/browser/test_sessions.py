@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.browser.conftest import PageAs
 from tests.waiting import eventually
 

@@ -20,9 +20,9 @@ from catalog.core import clock
 from plans import recovery
 from plans.agents.settings import ToolFilter
 from plans.models import AgentRun, Plan, Step
-from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
 from plans.states import PLAN_TERMINAL, WaitingFor
+from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import approve, work_off
 from tests.plans.agents.conftest import script  # noqa: F401 (a fixture)

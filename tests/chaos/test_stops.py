@@ -4,7 +4,7 @@ import pytest
 
 from plans.controls import cancel_plan
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import assert_gapless, call_of, make_plan, step, step_of
 from tests.waiting import eventually
 

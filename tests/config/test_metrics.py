@@ -14,10 +14,10 @@ from approvals.models import ApprovalRequest
 from catalog.core import clock
 from config.operations import metrics
 from config.operations.health import Fresh
-from plans import standing
 from plans.controls import pause_plan
 from plans.metrics import FOLDER
-from plans.services import Requester
+from plans.store import statements
+from plans.store.requesters import Requester
 from tests.builders import act, approve, make_plan, work_off
 from tests.rest import Rest
 
@@ -73,11 +73,11 @@ def test_what_waits_is_counted_with_its_age(client, stage, ada, rosa, seen):
 def test_how_things_stand_costs_one_statement_over_indexes(stage, django_assert_num_queries):
     """However many plans there were."""
     with django_assert_num_queries(1):
-        found = standing.look()
+        found = statements.look()
     assert (found.ready, found.running, found.unknown, found.oldest_ready) == (0, 0, 0, 0.0)
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN QUERY PLAN {standing.STATEMENT}", [clock.now()] * 2)
+            cursor.execute(f"EXPLAIN QUERY PLAN {statements.STATEMENT}", [clock.now()] * 2)
             steps = [row[3] for row in cursor.fetchall() if re.match("(SCAN|SEARCH) (plans|approvals|catalog)", row[3])]
         assert (len(steps), [step for step in steps if " USING " not in step]) == (8, [])
 

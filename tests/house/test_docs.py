@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plans.events import EVENT_TYPES
+from plans.store.transactions import EVENT_TYPES
 from tests.house.source import ROOT, files, parse, write
 
 SETTING = re.compile(r"[A-Z][A-Z0-9_]+")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.house.source import PRODUCT, ROOT, modules, parse, strings, where, write
 
-WRITERS = {"catalog/core/transactions.py", "plans/claims.py"}
+WRITERS = {"catalog/core/transactions.py", "plans/store/statements.py"}
 SQL = re.compile(r"\bUPDATE\b.*?\bSET\b(?:(?!\bWHERE\b).)*?\bstatus\W{0,2}\s*=", re.IGNORECASE | re.DOTALL)
 WRITING_METHODS = {"update", "aupdate", "update_or_create", "aupdate_or_create"}
 NAMING_METHODS = {"save", "asave", "bulk_update", "abulk_update", "setattr", "bulk_create", "abulk_create"}

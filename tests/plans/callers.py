@@ -13,9 +13,9 @@ from django.db import connection
 from django.test import Client
 
 from catalog.access.tokens import create_token
-from plans.events import recording
 from plans.models import Plan
 from plans.routing import websocket_urlpatterns
+from plans.store.transactions import recording
 
 ResultT = TypeVar("ResultT")
 ORIGIN = "http://localhost"

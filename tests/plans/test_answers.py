@@ -12,7 +12,7 @@ from plans import engine
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.work import Resume, Run, Work
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, step_of, work_off
 from tests.invariants import assert_invariants

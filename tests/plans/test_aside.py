@@ -24,7 +24,7 @@ from plans.endings import end_overdue_plans
 from plans.executor import Executor
 from plans.metrics import REGISTRY
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.ticker import Ticker
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of
 from tests.invariants import assert_invariants

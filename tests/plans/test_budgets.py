@@ -15,7 +15,7 @@ from plans.calls import CallOrder, create_call
 from plans.cloning import clone_plan
 from plans.engine import Turn
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.work import Run
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step, step_of, work_off
 from tests.racing import at_once

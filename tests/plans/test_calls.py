@@ -21,7 +21,7 @@ from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
 from plans.drift import LEFT_AT_MOST
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.conftest import forget_what_was_read
 from tests.plans.test_failures import hurry

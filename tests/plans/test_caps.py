@@ -14,7 +14,7 @@ from plans.engine import INLINE_STEPS, Turn
 from plans.executor import Executor
 from plans.hints import Hints
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.work import Run
 from tests.builders import act, assert_gapless, make_plan, step, work_off
 from tests.racing import at_once

@@ -5,8 +5,8 @@ from plans.changing import change_plan, read_change
 from plans.cloning import clone_plan
 from plans.controls import pause_plan, resume_plan
 from plans.retrying import retry_plan
-from plans.services import Requester
 from plans.skipping import skip_step
+from plans.store.requesters import Requester
 from tests.builders import act, approve, make_plan, work_off
 from tests.invariants import assert_invariants
 from tests.plans.test_failures import raises

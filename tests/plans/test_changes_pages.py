@@ -14,8 +14,8 @@ from plans.controls import cancel_plan
 from plans.engine import claim
 from plans.fragments import plan_subject
 from plans.models import Plan
-from plans.services import Requester
 from plans.store.plan_documents import documents_of
+from plans.store.requesters import Requester
 from tests.builders import act, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.pages import Pages
 from tests.plans.test_failures import raises

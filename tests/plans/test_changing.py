@@ -9,14 +9,16 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
-from plans import engine, events, services
+from plans import engine, services
 from plans.calls import CallOrder, create_call
 from plans.changing import change_plan, read_change
 from plans.controls import pause_plan
 from plans.engine import Turn
 from plans.models import Plan
-from plans.services import PlanProblems, Requester
+from plans.services import PlanProblems
+from plans.store import transactions
 from plans.store.plan_documents import documents_of
+from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest, agent, wrong_paths
 
@@ -245,7 +247,7 @@ def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def judge(document: Any, **more: Any) -> Any:
         if acts and callable(acts[-1]):
             acts.pop()()
-        acts.insert(0, getattr(events._open, "batch", None) is not None)
+        acts.insert(0, getattr(transactions._open, "batch", None) is not None)
         return problems_of(document, **more)
 
     monkeypatch.setattr(services, "problems_of", judge)

@@ -12,10 +12,11 @@ from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus
-from plans import claims, engine
-from plans.claims import CallEnding, LeaseLost
-from plans.events import Recording, recording
+from plans import engine
 from plans.models import Plan, Step
+from plans.store import statements
+from plans.store.statements import CallEnding, LeaseLost
+from plans.store.transactions import Recording, recording
 from plans.work import Run
 from tests.builders import act, call_of, make_plan, step_of
 from tests.waiting import blocks_someone, eventually
@@ -34,7 +35,7 @@ def started(plan: Plan) -> Run:
 def end(batch: Recording, run: Run) -> int:
     """End the call well, and its step; return how many steps became ready."""
     ending = CallEnding(CallStatus.COMPLETED, "{}", "Done.", "", batch.now)
-    return claims.end_step(batch.cursor, run.step, run.call, ending)()
+    return statements.end_step(batch.cursor, run.step, run.call, ending)()
 
 
 def standing(plan: Plan) -> tuple[str, str, int, bool]:
@@ -75,7 +76,7 @@ def test_only_a_new_or_ready_call_starts(stage, ada, status, starts):
     call.update(status=status)
     before = call.values().get()
     with recording(plan.pk, plan.public_id) as batch:
-        assert claims.start_call(batch.cursor, before["id"], fence=7, now=batch.now) is starts
+        assert statements.start_call(batch.cursor, before["id"], fence=7, now=batch.now) is starts
         started_now = {"status": "running", "fence": 7, "attempt": before["attempt"] + 1, "started_at": batch.now}
     assert call.values().get() == (before | started_now if starts else before)
 
@@ -151,8 +152,8 @@ def test_dependents_are_looked_up_by_key_in_a_database_nobody_has_analysed(stage
     make_plan(ada, act(1))
     with connection.cursor() as cursor:
         cursor.execute("SET plan_cache_mode = force_generic_plan")
-        cursor.execute("PREPARE ended AS " + numbered(claims.END_STEP))
-        cursor.execute(f"EXPLAIN EXECUTE ended ({', '.join(['NULL'] * claims.END_STEP.count('%s'))})")
+        cursor.execute("PREPARE ended AS " + numbered(statements.END_STEP))
+        cursor.execute(f"EXPLAIN EXECUTE ended ({', '.join(['NULL'] * statements.END_STEP.count('%s'))})")
         plan = "\n".join(line for (line,) in cursor.fetchall())
         cursor.execute("DEALLOCATE ended")
         cursor.execute("RESET plan_cache_mode")

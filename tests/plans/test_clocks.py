@@ -12,7 +12,8 @@ from approvals.reviews.decisions import decide
 from catalog.core import clock
 from plans import slices
 from plans.models import Plan
-from plans.services import Requester, start_plan
+from plans.services import start_plan
+from plans.store.requesters import Requester
 from tests.approvals.builders import approval
 from tests.approvals.granting import grant, let_be_granted, run
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off

@@ -11,9 +11,10 @@ from plans.changing import change_plan, read_change
 from plans.cloning import clone_plan, document_of, kin_of
 from plans.endings import end_overdue_plans
 from plans.models import Plan
-from plans.selectors import memory_of
-from plans.services import PlanProblems, Requester, start_plan
+from plans.services import PlanProblems, start_plan
 from plans.store.plan_documents import documents_of
+from plans.store.requesters import Requester
+from plans.store.selectors import memory_of
 from tests.builders import act, call_of, events_of, make_plan, step_of, work_off
 from tests.conftest import person
 from tests.plans.test_failures import raises

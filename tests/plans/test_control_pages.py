@@ -8,7 +8,7 @@ from plans import engine
 from plans.controls import pause_plan
 from plans.fragments import plan_subject
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import act, approve, call_of, make_plan, work_off
 from tests.pages import Pages
 from tests.rest import Rest, agent

@@ -8,12 +8,14 @@ from django.db import connection
 from approvals.requests import deadlines
 from catalog.core import clock
 from catalog.errors import Conflict
-from plans import engine, looks
+from plans import engine
 from plans.calls import CallOrder, create_call
 from plans.controls import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.engine import Turn
 from plans.models import Plan
-from plans.services import Requester, start_plan
+from plans.services import start_plan
+from plans.store import statements
+from plans.store.requesters import Requester
 from plans.work import Resume, Run
 from tests.builders import (
     act,
@@ -147,9 +149,9 @@ def test_the_clock_wakes_no_paused_plan(stage, ada):
     plan = make_plan(ada, act(1))
     soon = clock.now() + timedelta(seconds=1)
     with connection.cursor() as cursor:
-        assert looks.due_plans(cursor, now=soon, limit=10) == [plan.pk]
+        assert statements.due_plans(cursor, now=soon, limit=10) == [plan.pk]
         pause(plan)
-        assert looks.due_plans(cursor, now=soon, limit=10) == []
+        assert statements.due_plans(cursor, now=soon, limit=10) == []
 
 
 def test_only_a_plan_under_way_is_paused(stage, ada):

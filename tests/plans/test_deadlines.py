@@ -21,8 +21,8 @@ from plans.endings import end_overdue_plans
 from plans.executor import Executor
 from plans.models import MemoryItem, Plan
 from plans.picture import draw
-from plans.selectors import DEADLINE_PASSED
-from plans.services import Requester
+from plans.store.requesters import Requester
+from plans.store.selectors import DEADLINE_PASSED
 from plans.work import Run, Work
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest

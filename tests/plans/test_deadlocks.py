@@ -15,16 +15,18 @@ from approvals.requests import deadlines, lifecycle
 from approvals.reviews import decisions
 from catalog.core import clock
 from catalog.models import Call
-from plans import claims, engine, events, finishing, recovery
+from plans import engine, finishing, recovery
 from plans.calls import CallOrder, create_call
 from plans.changing import PlanChange, change_plan
 from plans.controls import cancel_plan, pause_plan, resume_plan
 from plans.engine import Turn
 from plans.models import Plan, Step
 from plans.retrying import retry_plan
-from plans.services import Requester, start_plan
+from plans.services import start_plan
 from plans.settling import Settlement, settle_outcome
 from plans.skipping import skip_step
+from plans.store import statements, transactions
+from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage
 from tests.waiting import blocks_someone, eventually
@@ -59,8 +61,8 @@ def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[s
 @pytest.mark.parametrize(
     "point",
     [
-        *((claims, name) for name in ("claim_next", "give_new_call", "end_step", "write_memory")),
-        *((claims, name) for name in ("park_step", "renew_lease", "start_call", "insert_call")),
+        *((statements, name) for name in ("claim_next", "give_new_call", "end_step", "write_memory")),
+        *((statements, name) for name in ("park_step", "renew_lease", "start_call", "insert_call")),
         *((finishing, "settle_plan"), (log, "append"), (decisions, "_settle")),
     ],
 )
@@ -82,7 +84,7 @@ def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
     plan = make_plan(ada, act(1))
     engine.claim(plan.pk, owner="lost")
     Step.objects.update(lease_until=clock.now())
-    done = lose_once(monkeypatch, claims, "take_back")
+    done = lose_once(monkeypatch, statements, "take_back")
     assert recovery.take_back_lost_steps(clock.now()) == 1
     assert (len(done), step_of(plan).crashes, call_of(plan).status) == (2, 1, "ready")
 
@@ -91,7 +93,7 @@ def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
 def test_a_direct_call_is_stored_once(stage, ada, monkeypatch, joins):
     """Alone or in a plan."""
     ref = make_plan(ada, act(1, tool="dangerous")).public_id if joins else None
-    done = lose_once(monkeypatch, claims, "insert_call")
+    done = lose_once(monkeypatch, statements, "insert_call")
     call = create_call(CallOrder("safe", {"value": "x"}, plan_ref=ref), by=Requester(ada))
     assert (len(done), Call.objects.get().pk) == (2, call.pk)
 
@@ -156,7 +158,7 @@ def test_what_people_do_is_done_once(stage, ada, monkeypatch, prepare, do):
     """It leaves the plan as it would have been without the deadlock, and nobody is told of one."""
     twin, plan = prepare(stage, ada), prepare(stage, ada)
     do(twin, Requester(ada))
-    done = lose_once(monkeypatch, events, "write_rows")
+    done = lose_once(monkeypatch, transactions, "write_rows")
     do(plan, Requester(ada))
     assert (len(done) > 1, events_of(plan)) == (True, events_of(twin))
     for each in (twin, plan):
@@ -167,7 +169,7 @@ def test_what_people_do_is_done_once(stage, ada, monkeypatch, prepare, do):
 
 def test_a_plan_is_created_once(stage, ada, monkeypatch):
     """With its steps."""
-    done = lose_once(monkeypatch, events, "write_rows")
+    done = lose_once(monkeypatch, transactions, "write_rows")
     plan = going(stage, ada)
     assert (len(done), Plan.objects.get().pk, plan.steps.count()) == (2, plan.pk, 2)
 

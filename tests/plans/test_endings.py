@@ -14,8 +14,9 @@ from catalog.models import Call
 from plans import endings
 from plans.controls import cancel_plan
 from plans.models import Plan
-from plans.services import Requester, start_plan
+from plans.services import start_plan
 from plans.settling import Settlement, settle_outcome
+from plans.store.requesters import Requester
 from tests.builders import (
     act,
     approve,

@@ -7,8 +7,8 @@ import pytest
 
 from catalog.core import clock
 from plans.event_words import SAYERS, line_of
-from plans.events import EVENT_TYPES
 from plans.models import Event
+from plans.store.transactions import EVENT_TYPES
 
 
 def test_every_kind_of_event_has_its_sentence() -> None:

@@ -16,7 +16,7 @@ from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import _TOOLS, initialize_tools
 from plans.changing import change_plan, read_change
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import approve, assert_gapless, events_of
 from tests.conftest import forget_what_was_read
 from tests.waiting import eventually

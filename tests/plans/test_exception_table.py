@@ -23,10 +23,11 @@ from catalog.errors import (
     VisibilityExpansionRequired,
 )
 from catalog.results import ToolResult
-from plans import engine, events
+from plans import engine
 from plans.engine import Turn
 from plans.models import Plan
-from plans.selectors import memory_of
+from plans.store import transactions
+from plans.store.selectors import memory_of
 from plans.work import Run
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
 
@@ -145,7 +146,7 @@ def test_who_listens_to_events_and_fails_changes_no_result(stage, ada, monkeypat
     def fail(plan_ref: str, seq: int) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(events, "_listeners", [fail])
+    monkeypatch.setattr(transactions, "_listeners", [fail])
     plan = work_off(make_plan(ada, act(1, "x", "keeping"), act(2, dependencies=[1])))
     assert (plan.status, call_of(plan).status, memory_of(plan)["values"]) == (
         "completed",

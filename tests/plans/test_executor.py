@@ -19,12 +19,13 @@ from catalog.core import clock
 from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call, IdempotencyKey
 from catalog.rest.idempotency import HOURS_KEPT
-from plans import carriers, endings, engine, lost_leases, recovery
+from plans import carriers, endings, engine, recovery
 from plans import executor as executors
 from plans.calls import CallOrder, create_call
 from plans.executor import Executor, Seat
 from plans.models import Plan
-from plans.services import Requester
+from plans.store import statements
+from plans.store.requesters import Requester
 from plans.ticker import SHORTEST_SECONDS, Ticker
 from plans.work import Run, Work
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
@@ -87,7 +88,7 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
     later, fails = clock.now() + timedelta(seconds=61), iter([True, False, True, False])
     for module, name in ((recovery, "_give_on"), (endings, "end_plan")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
-    monkeypatch.setattr(lost_leases, "is_lost", lambda *arguments, **options: True)
+    monkeypatch.setattr(statements, "is_lost", lambda *arguments, **options: True)
     assert (recovery.take_back_lost_steps(later), endings.end_overdue_plans(later)) == (1, 1)
 
 

@@ -13,8 +13,8 @@ from plans import conditions
 from plans.controls import cancel_plan
 from plans.finishing import TRIES
 from plans.models import Plan, Step
-from plans.selectors import memory_of
-from plans.services import Requester
+from plans.store.requesters import Requester
+from plans.store.selectors import memory_of
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step_of, work_off
 from tests.waiting import eventually
 

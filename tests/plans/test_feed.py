@@ -14,7 +14,7 @@ from plans.executor import Executor
 from plans.feed import feed_here
 from plans.models import Plan
 from plans.pokes import Pokes
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.subscriptions import Line, Subscription
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, happen

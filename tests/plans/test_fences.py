@@ -17,8 +17,8 @@ from plans import engine, recovery
 from plans.engine import Turn
 from plans.executor import Executor
 from plans.models import Plan, Step
-from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
+from plans.store.requesters import Requester
 from plans.work import Run
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, step_of, work_off
 from tests.tools_for_tests import Stage

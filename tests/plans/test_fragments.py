@@ -15,7 +15,8 @@ from approvals.reviews.coordination import comment
 from plans.boards import Board, Drawn, Subject, View
 from plans.executor import Executor
 from plans.feed import Feed, feed_here
-from plans.services import Requester, start_plan
+from plans.services import start_plan
+from plans.store.requesters import Requester
 from tests.approvals.builders import ask
 from tests.builders import make_plan, step, write_step
 from tests.plans.callers import apart, by_session, by_token, opened, refused

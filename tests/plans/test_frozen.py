@@ -11,10 +11,11 @@ from procrastinate.contrib.django import connector_params
 
 from catalog.core import clock
 from catalog.core.transactions import is_locked, waiting_briefly
-from plans import engine, events
+from plans import engine
 from plans.controls import pause_plan
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store import transactions
+from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of
 from tests.tools_for_tests import Stage
 from tests.waiting import eventually
@@ -100,13 +101,13 @@ def test_who_asks_for_its_plan_is_not_kept_waiting(ada, stuck, freeze):
 def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkeypatch):
     """A finish tries for longer than a frozen process may have the plan."""
     plan, tries = make_plan(ada, act(1, tool="cautious")), []
-    lock = events.lock_plan
+    lock = transactions.lock_plan
 
-    def lock_again(plan_pk: int) -> events.Locked:
+    def lock_again(plan_pk: int) -> transactions.Locked:
         tries.append(plan_pk)
         return lock(plan_pk)
 
-    monkeypatch.setattr(events, "lock_plan", lock_again)
+    monkeypatch.setattr(transactions, "lock_plan", lock_again)
     stage.acts["cautious"] = lambda value, context: give_way(freeze(plan), len(tries) + 1)
 
     def give_way(frozen: psycopg.Connection, begun: int) -> None:

@@ -22,7 +22,7 @@ from plans.calls import CallOrder, create_call
 from plans.engine import Turn
 from plans.models import Plan
 from plans.outlook import outlook
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.work import Run
 from tests.approvals.granting import dangerous, ended, grant, let_be_granted, run
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off

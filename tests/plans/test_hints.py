@@ -6,8 +6,9 @@ import pytest
 from django.db import connection
 
 from catalog.core import clock
-from plans import carriers, looks, ticker
+from plans import carriers, ticker
 from plans.hints import Hints
+from plans.store import statements
 from tests.builders import act, make_plan
 
 pytestmark = pytest.mark.db
@@ -38,4 +39,4 @@ def test_lost_hints_are_found_in_turns(stage, ada, monkeypatch):
         looker._wake()
     assert told == [*plans, *plans[:2]]
     with connection.cursor() as cursor:
-        assert looks.due_plans(cursor, now=clock.now(), limit=9, after=plans[2]) == plans[3:]
+        assert statements.due_plans(cursor, now=clock.now(), limit=9, after=plans[2]) == plans[3:]

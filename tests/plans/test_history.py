@@ -5,11 +5,11 @@ import pytest
 from approvals.models import AuditEntry
 from catalog.errors import Conflict
 from catalog.signals import record
-from plans import events
 from plans.controls import cancel_plan
-from plans.events import recording
 from plans.models import Event, Plan
-from plans.services import Requester
+from plans.store import transactions
+from plans.store.requesters import Requester
+from plans.store.transactions import recording
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, work_off
 
 pytestmark = pytest.mark.db
@@ -117,7 +117,7 @@ def test_events_that_clients_do_not_know_are_refused(stage, ada):
 def test_whoever_listens_is_told_after_the_commit(transactional_db, stage, ada, monkeypatch):
     """With the number of the last event; one who fails disturbs nobody."""
     heard: list[tuple[str, int]] = []
-    monkeypatch.setattr(events, "_listeners", [lambda ref, seq: 1 / 0, lambda ref, seq: heard.append((ref, seq))])
+    monkeypatch.setattr(transactions, "_listeners", [lambda ref, seq: 1 / 0, lambda ref, seq: heard.append((ref, seq))])
     plan = work_off(make_plan(ada, act(1)))
     assert heard[-1] == (plan.public_id, plan.last_seq)
     assert [seq for _, seq in heard] == sorted(seq for _, seq in heard)

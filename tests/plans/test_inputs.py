@@ -11,7 +11,7 @@ from catalog.errors import Conflict
 from plans.inputs import give_input
 from plans.models import Plan
 from plans.picture import draw
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.stretches import stretches, telling
 from tests.approvals.deciding import send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off, write_step

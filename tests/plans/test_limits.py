@@ -12,7 +12,7 @@ from catalog.models import Call, RateBucket
 from plans import engine
 from plans.controls import pause_plan, resume_plan
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.work import Limited
 from tests.builders import act, approve, events_of, make_plan, reject, step_of, work_off
 from tests.racing import at_once

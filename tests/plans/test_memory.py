@@ -3,7 +3,7 @@
 import pytest
 
 from plans.models import MemoryItem, Plan
-from plans.selectors import memory_of
+from plans.store.selectors import memory_of
 from tests.builders import act, call_of, events_of, make_plan, step_of, work_off
 
 

@@ -12,7 +12,7 @@ from approvals.models import AuditEntry
 from catalog.models import Call
 from plans.controls import cancel_plan
 from plans.models import MemoryItem, Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import act, approve, call_of, make_plan, request_of, step, step_of, work_off, write_step
 from tests.conftest import person
 from tests.pages import Pages, words

@@ -14,7 +14,7 @@ from plans import previews
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
 from plans.rehearsing import rehearse
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import approve, request_of, work_off
 from tests.waiting import eventually
 

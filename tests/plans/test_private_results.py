@@ -11,7 +11,7 @@ from catalog.errors import ToolError
 from catalog.models import Call, Tool
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import act, call_of, make_plan, step, work_off
 from tests.conftest import person
 from tests.rest import Rest, agent, wrong_paths

@@ -10,13 +10,14 @@ from django.db import transaction
 from approvals.models import AuditEntry, PolicyRevision
 from catalog.core import clock
 from catalog.errors import Conflict
-from plans import carriers, engine, lost_leases, recovery
+from plans import carriers, engine, recovery
 from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.executor import Executor
 from plans.finishing import CRASHES
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store import statements
+from plans.store.requesters import Requester
 from plans.ticker import Ticker
 from plans.work import Hold, Resume, Run, Work
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
@@ -214,14 +215,14 @@ def test_a_lease_that_was_renewed_is_not_taken(stage, ada, monkeypatch):
     """Also when it was seen expired a moment before."""
     plan = make_plan(ada, act(1))
     claimed(plan)
-    seen = lost_leases.lost_steps
+    seen = statements.lost_steps
 
     def seen_before_it_was_renewed(cursor: Any, **fields: Any) -> Any:
         lost = seen(cursor, **fields)
         Step.objects.update(lease_until=clock.now() + timedelta(seconds=30))
         return lost
 
-    monkeypatch.setattr(lost_leases, "lost_steps", seen_before_it_was_renewed)
+    monkeypatch.setattr(statements, "lost_steps", seen_before_it_was_renewed)
     take_back()
     assert (call_of(plan).status, step_of(plan).claimed_by) == ("running", "lost")
 

@@ -20,7 +20,7 @@ from config.operations import health
 from config.serving import lifespan
 from plans.controls import pause_plan
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.approvals.deciding import answer
 from tests.builders import act, approve, make_plan, request_of, work_off
 from tests.pages import Pages

@@ -6,7 +6,7 @@ import pytest
 
 from catalog.dispatch.serialization import MAX_RESULT
 from plans.models import Plan
-from plans.selectors import memory_of
+from plans.store.selectors import memory_of
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
 
 pytestmark = pytest.mark.django_db

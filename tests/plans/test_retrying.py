@@ -18,9 +18,10 @@ from plans.endings import end_overdue_plans
 from plans.models import Plan
 from plans.picture import draw
 from plans.retrying import arguments_to_edit, retry_plan, retry_with
-from plans.selectors import memory_of
-from plans.services import Requester, start_plan
+from plans.services import start_plan
 from plans.settling import Settlement, settle_outcome
+from plans.store.requesters import Requester
+from plans.store.selectors import memory_of
 from plans.work import Run
 from tests.builders import (
     act,

@@ -12,7 +12,7 @@ from catalog.models import Call
 from plans.calls import CallOrder, create_call
 from plans.models import Plan, Step
 from plans.room import PUT_OFF, wake_where_there_is_room
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.ticker import Ticker
 from tests import counts
 from tests.builders import act, approve, call_of, events_of, make_plan, reject, step_of, work_off

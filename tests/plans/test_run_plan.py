@@ -17,7 +17,7 @@ from plans.controls import pause_plan, resume_plan
 from plans.documents.files import read_document
 from plans.management.commands import run_plan
 from plans.models import Plan, Step
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import approve, request_of, step, write_step
 
 GOOD = """

@@ -13,9 +13,9 @@ from catalog.models import Call
 from plans.controls import cancel_plan
 from plans.event_words import line_of
 from plans.models import Plan, Step
-from plans.selectors import memory_of
-from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
+from plans.store.requesters import Requester
+from plans.store.selectors import memory_of
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage
 

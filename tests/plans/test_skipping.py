@@ -12,9 +12,10 @@ from plans import carriers, engine, recovery
 from plans.controls import pause_plan
 from plans.finishing import TRIES
 from plans.models import Plan, Step
-from plans.selectors import memory_of
-from plans.services import Requester, start_plan
+from plans.services import start_plan
 from plans.skipping import MAX_REASON, is_idle, skip_step
+from plans.store.requesters import Requester
+from plans.store.selectors import memory_of
 from tests.builders import (
     act,
     approve,

@@ -22,9 +22,10 @@ from plans.engine import Turn
 from plans.models import MemoryItem, Plan
 from plans.outlook import outlook
 from plans.request_changes import look
-from plans.services import Requester, start_plan
+from plans.services import start_plan
 from plans.skipping import skip_step
 from plans.slices import Approval, SliceItem
+from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants
 

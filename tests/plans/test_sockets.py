@@ -14,7 +14,7 @@ from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
 from plans.executor import Executor
 from plans.models import Event, Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import make_plan, step, write_step
 from tests.plans.callers import apart, by_session, by_token, happen, opened
 

@@ -20,8 +20,8 @@ from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
 from plans.endings import end_overdue_plans
 from plans.models import MemoryItem, Plan
-from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
+from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step_of
 from tests.invariants import assert_invariants
 from tests.tools_for_tests import Stage

@@ -13,7 +13,7 @@ from plans import engine
 from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import assert_gapless, call_of, request_of, step_of, work_off
 

@@ -11,7 +11,7 @@ from approvals.states import Verdict
 from catalog.errors import Conflict
 from plans.changing import change_plan, read_change
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import request_of
 from tests.races.acts import EXPIRED, RAN, approve_request, drive, settled

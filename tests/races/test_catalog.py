@@ -16,7 +16,7 @@ from catalog.models import Implementation, Tool, ToolVersion
 from catalog.tools.registry import codes_of, get_tool, register_tool
 from plans.calls import CallOrder, create_call
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests import counts
 from tests.approvals.builders import approval, ask, make_tool
 from tests.builders import act, make_plan

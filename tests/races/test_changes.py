@@ -10,9 +10,9 @@ from catalog.models import Call
 from plans.changing import change_plan, read_change
 from plans.models import Plan
 from plans.retrying import retry_plan
-from plans.services import Requester
 from plans.skipping import skip_step
 from plans.store.plan_documents import documents_of
+from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
 from tests.plans.test_failures import raises

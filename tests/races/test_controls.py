@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from catalog.errors import Conflict
 from plans.controls import pause_plan, resume_plan
 from plans.models import Plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import act, approve, assert_gapless, events_of, make_plan, work_off
 from tests.races.acts import ROUNDS, cancel, drive

@@ -7,7 +7,7 @@ import pytest
 from catalog.errors import Conflict
 from plans.models import Plan
 from plans.planner import drafts
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import make_draft
 from tests.racing import rounds_at_once

@@ -12,8 +12,8 @@ from catalog.errors import Conflict
 from plans import slices
 from plans.controls import cancel_plan
 from plans.models import Plan
-from plans.services import Requester
 from plans.slices import Approval, SliceItem
+from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import act, approve, make_plan, work_off
 from tests.races.acts import ROUNDS, drive

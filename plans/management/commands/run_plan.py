@@ -25,20 +25,20 @@ from catalog.errors import MalformedJSON, TooLarge
 from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
 from plans import carriers, picture
-from plans.counts import counts_of
 from plans.documents.checking import with_lines
 from plans.documents.files import read_document
 from plans.documents.reading import Problem
 from plans.executing import executing
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 from plans.models import Plan
-from plans.private import NOTHING
 from plans.progress import Progress, page_of
-from plans.selectors import is_over
 from plans.serializers import PlanDetailSerializer, PlanProblemSerializer
-from plans.services import PlanProblems, Requester, create_plan, problems_of
+from plans.services import PlanProblems, create_plan, problems_of
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
+from plans.store.privacy import NOTHING
+from plans.store.requesters import Requester
+from plans.store.selectors import counts_of, is_over
 
 LOOK_SECONDS = 0.1
 DRAWN_SECONDS = 1.0

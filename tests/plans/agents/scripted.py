@@ -12,7 +12,8 @@ from catalog.tools import ToolContext, registry, tool
 from plans.agents.conversation import MESSAGES
 from plans.agents.settings import AgentBudget, AgentDocument, ToolFilter, columns_of
 from plans.models import Agent, AgentRun, ModelUse, Plan, Step
-from plans.services import Requester, start_plan
+from plans.services import start_plan
+from plans.store.requesters import Requester
 from tests.builders import make_plan, step
 
 Said = str | dict[str, Any] | Exception

@@ -7,7 +7,6 @@ from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from plans import engine
 from plans.agents import telling
-from plans.askers import askers_of
 from plans.changing import change_plan, judge_change, read_change
 from plans.cloning import clone_plan, document_of
 from plans.controls import cancel_plan, pause_plan, resume_plan
@@ -15,9 +14,10 @@ from plans.endings import end_overdue_plans
 from plans.inputs import give_input
 from plans.models import MemoryItem, Plan, Step
 from plans.retrying import retry_plan
-from plans.services import PlanProblems, Requester
+from plans.services import PlanProblems
 from plans.skipping import is_idle, skip_step
 from plans.spec import MAX_STEPS
+from plans.store.requesters import Requester, askers_of
 from tests.builders import act, approve, assert_gapless, make_plan, request_of, step, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent, run_of, tools_of
 

@@ -17,8 +17,9 @@ from plans.models import Plan, Step
 from plans.planner import provider
 from plans.planning_tools import todo_list
 from plans.retrying import retry_plan
-from plans.services import Requester, start_plan
+from plans.services import start_plan
 from plans.spec import MAX_STEPS
+from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, reject, request_of, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, children_of, make_agent, run_of, tools_of
 from tests.waiting import eventually

@@ -12,17 +12,17 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call
-from plans import claims, engine
+from plans import engine
 from plans.agents import children, loop, telling
 from plans.agents.settings import AgentBudget
-from plans.askers import askers_of
 from plans.engine import Turn
 from plans.models import Agent, MemoryItem, Plan
 from plans.retrying import retry_plan
-from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
 from plans.skipping import skip_step
 from plans.spec import MAX_STEP_ID
+from plans.store import statements
+from plans.store.requesters import Requester, askers_of
 from tests.builders import act, approve, events_of, request_of, step_of, work_off
 from tests.plans.agents.scripted import SCRIPT, agent_plan, agent_step, calls, make_agent, run_of, tools_of
 from tests.racing import at_once
@@ -203,7 +203,7 @@ def test_an_agent_that_breaks_off_leaves_nothing_behind(script, stage, ada, monk
     plan = agent_plan(ada)
     with monkeypatch.context() as broken:
         broken.setattr(loop, "_numbers", lambda awaited: awaited[0].no_such_thing if awaited[0].id else [])
-        broken.setattr(claims, "park_step", _parks_turns_only(claims.park_step))
+        broken.setattr(statements, "park_step", _parks_turns_only(statements.park_step))
         assert work_off(plan).status == "failed"
     assert (run_of(plan).stopped_for, stage.values("safe")) == ("failed", [])
     assert tools_of(plan) == ["agent_turn completed", "safe cancelled"]

@@ -9,9 +9,9 @@ from plans.agents.limits import LOOPING
 from plans.cloning import clone_plan
 from plans.models import Agent
 from plans.planner.replying import DONE_BY_AGENT, told_of
-from plans.private import hidden_from
-from plans.services import Requester
 from plans.skipping import skip_step
+from plans.store.privacy import hidden_from
+from plans.store.requesters import Requester
 from tests.builders import act, step_of, work_off
 from tests.conftest import person
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent

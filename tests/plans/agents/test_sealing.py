@@ -8,7 +8,7 @@ from catalog.models import CallSecret
 from plans.agents import sealing
 from plans.agents.conversation import ToolUse, TurnResult
 from plans.controls import cancel_plan
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import call_of, work_off
 from tests.plans.agents.scripted import agent_plan, make_agent, tools_of
 from tests.plans.agents.test_turns import wants

@@ -4,7 +4,8 @@ import pytest
 
 from plans.agents.access import named_agents, usable_by
 from plans.models import Plan, Step
-from plans.services import PlanProblems, Requester, problems_of
+from plans.services import PlanProblems, problems_of
+from plans.store.requesters import Requester
 from tests.builders import make_plan
 from tests.plans.agents.scripted import agent_step, make_agent
 from tests.rest import Rest, wrong_paths

@@ -3,8 +3,8 @@
 import pytest
 
 from plans.agents.shown import work_of
-from plans.counts import counts_of
 from plans.outlook import outlook
+from plans.store.selectors import counts_of
 from plans.templatetags.plan_context import plan_around
 from tests.builders import act, reject, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent

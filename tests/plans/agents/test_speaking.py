@@ -14,7 +14,8 @@ from plans.agents import speaking
 from plans.door import Visitor
 from plans.feed import feed_here
 from plans.models import Plan
-from plans.services import Requester, start_plan
+from plans.services import start_plan
+from plans.store.requesters import Requester
 from plans.voices import Voices
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, by_session, opened

@@ -16,8 +16,9 @@ from plans.agents.settings import AgentBudget, ToolFilter
 from plans.controls import cancel_plan
 from plans.models import Agent, ModelUse, Plan
 from plans.retrying import retry_plan
-from plans.services import Requester, start_plan
+from plans.services import start_plan
 from plans.skipping import skip_step
+from plans.store.requesters import Requester
 from tests.builders import call_of, make_plan, step, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, children_of, make_agent, run_of, tools_of
 from tests.plans.planner.server import MODEL, ModelServer, Reply

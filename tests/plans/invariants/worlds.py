@@ -23,12 +23,12 @@ from catalog.models import Call
 from plans import engine, recovery, slices
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
-from plans.dialect import stamp
 from plans.engine import Turn
 from plans.inputs import give_input
 from plans.models import Plan, Step
-from plans.services import Requester
 from plans.settling import Settlement, settle_outcome
+from plans.store.database import stamp
+from plans.store.requesters import Requester
 from plans.work import Run
 from tests.approvals import deciding
 from tests.approvals.builders import set_rule

@@ -17,7 +17,7 @@ from plans.models import ModelUse
 from plans.planner import asking
 from plans.planner.asking import AnswerUnreadable, ModelRefused, ModelTooSlow, ModelUnavailable, Said
 from plans.planner.provider import NotConfigured
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.plans.planner.conftest import on_the_loop
 from tests.plans.planner.server import MODEL, Reply
 

@@ -16,9 +16,10 @@ from plans.inputs import give_input
 from plans.models import ModelUse, Plan
 from plans.planner.outcomes import CHANGED
 from plans.retrying import retry_plan
-from plans.services import Requester, create_plan
+from plans.services import create_plan
 from plans.skipping import skip_step
 from plans.spec import PlanDocument
+from plans.store.requesters import Requester
 from plans.work import Run
 from tests.builders import assert_gapless, call_of, events_of, step_of, work_off
 from tests.invariants import assert_invariants

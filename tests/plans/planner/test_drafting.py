@@ -10,7 +10,7 @@ from catalog.inventory.snapshot import forget
 from catalog.models import Call, Tool
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.builders import make_draft, work_off
 from tests.rest import Rest, agent
 

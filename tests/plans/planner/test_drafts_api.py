@@ -10,7 +10,7 @@ from plans.controls import cancel_plan
 from plans.models import ModelUse, Plan
 from plans.planner import drafting, provider
 from plans.planner.provider import NotConfigured
-from plans.services import Requester
+from plans.store.requesters import Requester
 from plans.waiting import WAIT_HEADER
 from tests.builders import work_off
 from tests.plans.planner.server import Reply

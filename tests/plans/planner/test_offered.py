@@ -9,7 +9,7 @@ from catalog.inventory import snapshot
 from catalog.tools import tool
 from plans.planner import offered
 from plans.planner.offered import LONGEST_SCHEMA, callable_by, line_of, offer
-from plans.services import Requester
+from plans.store.requesters import Requester
 from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db

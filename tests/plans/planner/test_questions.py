@@ -12,9 +12,9 @@ from plans.endings import end_overdue_plans
 from plans.inputs import give_input
 from plans.models import Plan, Question
 from plans.retrying import retry_plan
-from plans.selectors import memory_of
-from plans.services import Requester
 from plans.skipping import skip_step
+from plans.store.requesters import Requester
+from plans.store.selectors import memory_of
 from plans.stretches import stretches, telling
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step, step_of, work_off
 from tests.invariants import assert_invariants

@@ -11,8 +11,9 @@ from plans.inputs import give_input
 from plans.models import Plan, Question
 from plans.planner.replying import DONE, MOST_STEPS, told_of
 from plans.planning_tools import todo_list
-from plans.services import Requester, create_plan
+from plans.services import create_plan
 from plans.spec import PlanDocument
+from plans.store.requesters import Requester
 from tests.builders import act, call_of, step, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.plans.planner.test_continuing import Origin

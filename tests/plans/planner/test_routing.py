@@ -15,7 +15,8 @@ from catalog.tools.registry import register_tool
 from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools
 from plans.planner.routing import document_of
 from plans.planner.steps import Place, steps_of_calls
-from plans.services import Requester, problems_of
+from plans.services import problems_of
+from plans.store.requesters import Requester
 from tests.catalogs import fill_catalog
 
 

@@ -5,8 +5,9 @@ import pytest
 from catalog.calls.privacy import WORDS
 from plans.agents.settings import ToolFilter
 from plans.models import Plan
-from plans.services import Requester, create_plan
+from plans.services import create_plan
 from plans.spec import PlanDocument
+from plans.store.requesters import Requester
 from tests.builders import make_plan, step, step_of, work_off
 from tests.pages import Pages, words
 from tests.plans.agents.conftest import script  # noqa: F401 - a fixture

@@ -6,8 +6,9 @@ import pytest
 
 from plans.inputs import give_input
 from plans.models import ModelUse, Plan
-from plans.services import Requester, create_plan
+from plans.services import create_plan
 from plans.spec import PlanDocument
+from plans.store.requesters import Requester
 from tests.builders import call_of, work_off
 from tests.plans.planner.test_continuing import CALLS, Origin
 

@@ -32,8 +32,8 @@ from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, Tool
 from plans.documents import references
-from plans.events import recording
 from plans.models import AGENT_TURN, MemoryItem, Plan, Step
+from plans.store.transactions import recording
 
 CALLS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
 """Of a step: whether its tool returns private data, loaded here or not."""

@@ -22,8 +22,8 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.rest.idempotency import note_done
 from catalog.signals import Fact
-from plans.dialect import leave, on_sqlite, stamp
 from plans.models import Plan
+from plans.store.database import leave, on_sqlite, stamp
 
 EVENT_TYPES = frozenset(
     {

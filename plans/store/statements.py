@@ -1,26 +1,29 @@
-"""The hot statements of the engine, portable between SQLite (3.35 and later) and PostgreSQL.
+"""The hand-written SQL of plans, portable between SQLite (3.35 and later) and PostgreSQL.
 
-Each is one conditional UPDATE or INSERT on the cursor of an open `plans.events.recording`. Beside
-`catalog.core.transactions` this is the only module that writes statuses; both take their conditions from the MOVES
-tables.
+The statements of the engine are each one conditional UPDATE or INSERT on the cursor of an open
+`plans.store.transactions.recording`. Beside `catalog.transitions` this is the only module that writes statuses; both
+take their conditions from the MOVES tables. The other statements only look: for the ticker, for lost workers, and for
+/metrics.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
+from catalog.core import clock
 from catalog.core.transactions import Moves, sources
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
-from plans.dialect import leave, on_sqlite, stamp
-from plans.states import STEP_MOVES, StepStatus
+from plans.states import PLAN_TERMINAL, STEP_MOVES, StepStatus
+from plans.store.database import leave, on_sqlite, stamp
 
 
 class LeaseLost(ToolgateError):
@@ -397,3 +400,84 @@ def take_back(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
         [stamp(now), step.pk, step.claimed_by, step.attempt],
     )
     return _won(cursor)
+
+
+def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int, after: int = 0) -> list[int]:
+    """Return plans that have a ready step nobody claimed, by key and beyond `after`; paused ones are left alone."""
+    cursor.execute(
+        f"SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s AND plan_id > %s AND {NOT_PAUSED} "
+        "ORDER BY plan_id LIMIT %s",
+        [stamp(now), after, limit],
+    )
+    return [plan_pk for (plan_pk,) in cursor.fetchall()]
+
+
+def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
+    """Return those of the plans that have ended."""
+    keys, statuses = list(plan_pks), sorted(map(str, PLAN_TERMINAL))
+    marks = [", ".join(["%s"] * len(each)) for each in (keys, statuses)]
+    cursor.execute(f"SELECT id FROM plans_plan WHERE id IN ({marks[0]}) AND status IN ({marks[1]})", [*keys, *statuses])
+    return [plan_pk for (plan_pk,) in cursor.fetchall()]
+
+
+def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[Claimed]:
+    """Return steps whose lease has expired."""
+    cursor.execute(
+        f"SELECT {STEP_COLUMNS} FROM plans_step WHERE lease_until < %s ORDER BY lease_until LIMIT %s",
+        [stamp(now), limit],
+    )
+    return [Claimed(*row) for row in cursor.fetchall()]
+
+
+def is_lost(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
+    """Say whether the step's lease is still the expired one, and keep it so until the transaction ends."""
+    lock = "" if on_sqlite() else " FOR UPDATE"
+    cursor.execute(
+        f"SELECT 1 FROM plans_step {FENCED}lease_until < %s{lock}",
+        [step.pk, step.claimed_by, step.attempt, stamp(now)],
+    )
+    return cursor.fetchone() is not None
+
+
+# The conditions are spelled as those of the indexes: SQLite would not use them otherwise.
+STATEMENT = """
+SELECT
+    (SELECT COUNT(*) FROM plans_step JOIN plans_plan ON plans_plan.id = plan_id
+        WHERE ready_at IS NOT NULL AND ready_at <= %s AND paused_at IS NULL),
+    (SELECT MIN(ready_at) FROM plans_step JOIN plans_plan ON plans_plan.id = plan_id
+        WHERE ready_at IS NOT NULL AND ready_at <= %s AND paused_at IS NULL),
+    (SELECT COUNT(*) FROM plans_step WHERE lease_until IS NOT NULL),
+    (SELECT COUNT(*) FROM approvals_approvalrequest WHERE status = 'pending'),
+    (SELECT MIN(opened_at) FROM approvals_approvalrequest WHERE status = 'pending'),
+    (SELECT COUNT(*) FROM catalog_call
+        WHERE status IN ('held', 'ready', 'outcome_unknown') AND status = 'outcome_unknown')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Steps that may be claimed, that run, requests that wait, outcomes nobody knows; ages in seconds, 0 for none."""
+
+    ready: int
+    oldest_ready: float
+    running: int
+    approvals: int
+    oldest_approval: float
+    unknown: int
+
+
+def look() -> Standing:
+    """Count how things stand now."""
+    now = clock.now()
+    with connection.cursor() as cursor:
+        cursor.execute(STATEMENT, [stamp(now), stamp(now)])
+        ready, ready_since, running, approvals, opened, unknown = cursor.fetchone()
+    return Standing(ready, _age(ready_since, now), running, approvals, _age(opened, now), unknown)
+
+
+def _age(since: datetime | str | None, now: datetime) -> float:
+    """Return the seconds since a moment, as the database's driver reads it."""
+    if since is None:
+        return 0.0
+    moment = datetime.fromisoformat(since) if isinstance(since, str) else since
+    return max(0.0, (now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds())

@@ -1,16 +1,36 @@
-"""What may be read of plans, by whom. Access is part of every query: what one may not see is not found."""
+"""Queries of plans, limited to the rows a viewer may see; and counts of steps by status."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import F, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 
 from catalog.access.roles import has_role, sees_all
 from catalog.core import clock
 from catalog.models import ApiToken, Call
 from plans.models import Event, MemoryItem, Plan, Step
-from plans.states import PLAN_TERMINAL, PlanStatus
+from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
+
+COUNTS = {
+    "steps": Q(),
+    **{str(status): Q(status=status) for status in StepStatus.values},
+    "waiting": Q(status=StepStatus.IN_PROGRESS) & ~Q(waiting_for=""),
+    "skipped": Q(skipped=True),
+}
+NOTHING = dict.fromkeys(COUNTS, 0)
+
+
+def counts_of(plans: Iterable[Plan]) -> dict[int, dict[str, int]]:
+    """Return plan key → how many steps stand where; `waiting` is part of in_progress, `skipped` of completed."""
+    keys = [plan.pk for plan in plans]
+    counted = {name: Count("pk", filter=condition) for name, condition in COUNTS.items()}
+    steps = Step.objects.filter(plan__in=keys, parent=None).order_by()
+    rows = steps.values("plan_id").annotate(**counted).values("plan_id", *COUNTS)
+    found = {row["plan_id"]: {name: row[name] for name in COUNTS} for row in rows}
+    return dict.fromkeys(keys, NOTHING) | found
+
 
 RUNNING_SHOWN = 5
 ASKED_OF_PEOPLE = Q(waiting_for__in=("approval", "input", "outcome"), ready_at=None)

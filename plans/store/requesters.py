@@ -1,0 +1,101 @@
+"""People on whose behalf a step's call is made, and who for that reason are not the only ones to decide about it.
+
+Besides the author of a plan these are the people who changed the step or had it tried again, and those who edited or
+answered what it takes values from.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+
+from approvals.models import Review, Round
+from approvals.states import Verdict
+from catalog.models import ApiToken, Call
+from plans.documents.graphs import descendants
+from plans.models import Plan, Step, StepAsker, StepDependency
+from plans.store.privacy import Flow, flow_of
+from plans.store.statements import Claimed
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asks, with which token, over which door, and in which named session."""
+
+    user: User
+    token: ApiToken | None = None
+    via: str = "page"
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks for a call, with which token, over which door and in which session."""
+
+    user_id: int
+    token_id: int | None
+    via: str
+    session: str
+
+
+def ask_for(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None:
+    """Keep that someone asked for these steps as they are now; the author has asked for all of them."""
+    if by.user.pk == plan.author_id:
+        return
+    steps = plan.steps.filter(step_id__in=list(numbers)).values_list("pk", flat=True)
+    StepAsker.objects.bulk_create((StepAsker(step_id=step, person=by.user) for step in steps), ignore_conflicts=True)
+
+
+def ask_for_what_follows(plan: Plan, step: Step, *, by: Requester) -> None:
+    """Who answers for someone else asked for what is made of it, and does not decide about that.
+
+    What is made of an answer to an agent is what the agent does from then on, and what needs that.
+    """
+    if by.user.pk == plan.author_id:
+        return
+    arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs__step_id", "step__step_id")
+    first = step.parent.step_id if step.parent is not None else step.step_id
+    ask_for(plan, {step.step_id, first} | descendants(first, arrows), by=by)
+
+
+def askers_of(step_pk: int) -> set[int]:
+    """Return the people who asked for a step, beside the plan's author, by their keys."""
+    return set(StepAsker.objects.filter(step=step_pk).values_list("person_id", flat=True))
+
+
+def input_authors_of(step: Claimed) -> set[int]:
+    """Return the people, by their keys, who edited or answered what the step takes values from; without a query for a
+    step that refers to nothing.
+    """
+    if "${" not in step.parameters:
+        return set()
+    numbers = _sources(step.step_id, flow_of(step.plan_pk))
+    calls = _with_replaced(Step.objects.filter(plan=step.plan_pk, step_id__in=numbers).values_list("call", flat=True))
+    editors = Round.objects.filter(request__call__in=calls, editor__isnull=False).values_list("editor", flat=True)
+    answers = Review.objects.filter(request__call__in=calls, verdict=Verdict.RESPOND, undone_at=None)
+    return {*editors, *answers.values_list("person", flat=True)}
+
+
+def _sources(step_id: int, flow: Flow) -> set[int]:
+    """Return the numbers of the steps that values come from; what an agent gives comes from what it called, too."""
+    found: set[int] = set()
+    wanted = [step_id]
+    while wanted:
+        number = wanted.pop()
+        keys = set().union(*flow.wants.get(number, {}).values())
+        writers = {writer for writer, written in flow.keys.items() if written & keys}
+        new = (writers | flow.children.get(number, set())) - found
+        found |= new
+        wanted += new
+    return found
+
+
+def _with_replaced(calls: Iterable[int | None]) -> set[int]:
+    """Return these calls with those that they replaced: what was edited before is in their arguments."""
+    found = {call for call in calls if call is not None}
+    new = found
+    while new:
+        replaced = Call.objects.filter(pk__in=new, replaces__isnull=False).values_list("replaces", flat=True)
+        new = {call for call in replaced if call is not None} - found
+        found |= new
+    return found
