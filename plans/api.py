@@ -37,7 +37,7 @@ from plans.serializers import (
     PlanSerializer,
 )
 from plans.services import PlanProblems
-from plans.sessions import see_that_it_is_no_list
+from plans.sessions.lists import see_that_it_is_no_list
 from plans.settling import Settlement, settle_outcome
 from plans.spec import PlanDocument
 from plans.store import selectors

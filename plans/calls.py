@@ -30,7 +30,7 @@ from plans.new_calls import new_call
 from plans.previews import preview_in_time
 from plans.room import asking_of
 from plans.services import new_plan
-from plans.sessions import see_that_it_is_no_list
+from plans.sessions.lists import see_that_it_is_no_list
 from plans.starting import Start
 from plans.states import PlanStatus
 from plans.store import statements

@@ -10,7 +10,7 @@ from catalog.core import clock
 from catalog.core.tracing import trace_id_of
 from catalog.tools.class_tools import CallerContext
 from plans import agent_steps
-from plans.sessions import StoredSession
+from plans.sessions.lists import StoredSession
 from plans.work import Memory, Order, PlanFacts, Run
 
 

@@ -28,10 +28,11 @@ from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
 from catalog.tools.registry import output_key_of
-from plans import carriers, early, late, meanings, model_texts, reports, session_writes
+from plans import carriers, early, late, meanings, model_texts, reports
 from plans.budgets import BudgetExceeded
 from plans.late import as_json
 from plans.models import MemoryItem, Plan, Step
+from plans.sessions import commands
 from plans.spec import extract_value
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
@@ -66,7 +67,7 @@ def finish(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bo
         parked = park_as_unknown(batch, run.step, run.call)
         return _not_ended(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
     if run.sent:
-        outcome = session_writes.taken_in(run.call, run.order.asker or run.plan.asker, run.sent, outcome)
+        outcome = commands.taken_in(run.call, run.order.asker or run.plan.asker, run.sent, outcome)
     return _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome, is_ours=is_ours)
 
 

@@ -20,7 +20,7 @@ from plans.models import Plan, Step
 from plans.picture import Picture, draw
 from plans.retrying import STOPPED
 from plans.said import Conversation, conversation_of
-from plans.sessions import see_that_it_is_no_list
+from plans.sessions.lists import see_that_it_is_no_list
 from plans.settling import SETTLE, Settlement, settle_outcome
 from plans.skipping import is_idle
 from plans.states import PlanStatus

@@ -11,8 +11,8 @@ from plans.feed import Feed
 from plans.fragments import shell_subject
 from plans.models import Plan
 from plans.page_sockets import PageSocket
-from plans.session_page import page_of_session
-from plans.sessions import NEWEST_CALLS, SessionKey, plans_besides_lists
+from plans.sessions.lists import NEWEST_CALLS, SessionKey, plans_besides_lists
+from plans.sessions.overview import page_of_session
 
 RESTS = 0.5
 """Seconds: a session is drawn at most twice a second."""

@@ -6,7 +6,7 @@ from django.views.decorators.http import require_safe
 
 from catalog.ui.requests import PageRequest, signed_in
 from plans.models import Plan
-from plans.session_page import session_list, session_page
+from plans.sessions.overview import session_list, session_page
 
 
 @require_safe

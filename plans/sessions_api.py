@@ -13,7 +13,7 @@ from catalog.rest.serializers import PageQuery
 from catalog.states import PUBLIC_STATUS
 from plans.api import PlanEndpoint
 from plans.models import Plan
-from plans.session_page import session_page, sessions_for
+from plans.sessions.overview import session_page, sessions_for
 from plans.states import PlanStatus, StepStatus
 
 

@@ -1,7 +1,7 @@
 """The to-do list of a session in the words of agents: its documents, and the rules for each command.
 
 The rules are pure functions that check everything before they change anything. A refusal is a ToolValidationError,
-whose text the model reads. A list is stored as a plan; only `plans.sessions` knows both vocabularies.
+whose text the model reads. A list is stored as a plan; only `plans.sessions.lists` knows both vocabularies.
 """
 
 from collections.abc import Iterable

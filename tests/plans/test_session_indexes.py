@@ -6,7 +6,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from plans.models import Plan
-from plans.sessions import SessionKey, calls_in, current_lists, plans_besides_lists
+from plans.sessions.lists import SessionKey, calls_in, current_lists, plans_besides_lists
 from tests.plans.test_sessions import Agent
 
 

@@ -18,7 +18,7 @@ from plans.controls import cancel_plan
 from plans.engine import Turn
 from plans.models import Plan
 from plans.planning_tools import todo_list
-from plans.sessions import SessionKey, document_of
+from plans.sessions.lists import SessionKey, document_of
 from plans.store.requesters import Requester
 from plans.work import Run
 from tests.builders import events_of, work_off

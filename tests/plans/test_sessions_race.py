@@ -8,7 +8,7 @@ from plans import engine
 from plans.calls import CallOrder, create_call
 from plans.engine import Turn
 from plans.models import Plan
-from plans.sessions import current_lists
+from plans.sessions.lists import current_lists
 from plans.work import Run
 from tests.invariants import assert_invariants
 from tests.plans.test_sessions import Agent, started

@@ -96,7 +96,7 @@ def _step(row: Step) -> todo_list.PlanStep:
 class StoredSession(Session):
     """The session of a call that runs: its list is read from rows, what is sent waits for the call's end.
 
-    `sent` is stored by the transaction that finishes the call (`plans.session_writes`), and only when it worked.
+    `sent` is stored by the transaction that finishes the call (`plans.sessions.commands`), and only when it worked.
     Values of other types are not stored: they last as long as the call.
     """
 

@@ -11,7 +11,7 @@ from catalog.models import ApiToken, Call
 from catalog.rest.pagination import Cursor, PageAt, page_of
 from catalog.ui.labels import Word, status_word
 from plans.models import Plan, Step
-from plans.sessions import SessionKey, calls_in, current_lists
+from plans.sessions.lists import SessionKey, calls_in, current_lists
 from plans.store.selectors import counts_of, plan_for, plans_for
 
 PAGE_SIZE = 50

@@ -26,7 +26,7 @@ from catalog.tools.registry import RESERVED_PREFIX
 from plans.models import Plan, Step
 from plans.planning_tools.todo_list import Command, PlanStep, SetupPlan, carry_out
 from plans.planning_tools.todo_list import Plan as Document
-from plans.sessions import FIXED, SessionKey, document_of
+from plans.sessions.lists import FIXED, SessionKey, document_of
 from plans.states import PlanStatus, StepStatus
 from plans.store.database import on_sqlite
 from plans.store.requesters import Asker
