@@ -16,9 +16,9 @@ django.setup(set_prefix=False)
 # Models are loaded only now.
 from config.serving.handler import Handler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
-from plans.feed import feed_here  # noqa: E402
+from plans.live.feed import feed_here  # noqa: E402
+from plans.live.long_polling import WaitForCall  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
-from plans.waiting import WaitForCall  # noqa: E402
 
 
 async def call_settled(call_id: str, seconds: float) -> str:

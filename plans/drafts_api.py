@@ -18,8 +18,8 @@ from catalog.rest.problems import Problem as Refusal
 from catalog.rest.problems import refusals
 from catalog.rest.serializers import Choice, JsonObject, Seconds, StrictSerializer, Text
 from plans.api import PlanEndpoint, refused
-from plans.bells import wait_a_moment
 from plans.calls_api import OPEN, CallEndpoint
+from plans.live.long_polling import DRAFT, WAIT_HEADER, wait_a_moment
 from plans.planner import drafts
 from plans.planner.drafts import LONGEST_REQUEST, Drafted
 from plans.planner.output import PlannerOutput
@@ -30,7 +30,6 @@ from plans.states import TOOL
 from plans.store.privacy import hidden_of_call
 from plans.store.selectors import newest_call_of
 from plans.strategies import STRATEGIES
-from plans.waiting import DRAFT, WAIT_HEADER
 
 FAILURES: Mapping[str, int] = {
     "no_model": 503,

@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import connection
 
 from plans.executor import Executor
-from plans.feed import feed_here
+from plans.live.feed import feed_here
+from plans.live.long_polling import end_waits
 from plans.ticker import Ticker
-from plans.waiting import end_waits
 
 DRAIN_SECONDS = 30.0
 EXIT_AT_ONCE = 130

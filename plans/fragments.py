@@ -10,15 +10,15 @@ from django.template.loader import render_to_string
 from approvals.queue.saved_views import WAITING, Queues, needed_count
 from approvals.web.review.inbox import queue_of
 from catalog.calls.privacy import sees_private
-from plans.boards import Drawn, Subject
 from plans.browse import live_rows
-from plans.door import Visitor
 from plans.drawing import drawing_of
 from plans.event_words import EventLine
-from plans.feed import Feed
+from plans.live.approval_changes import Change
+from plans.live.feed import Feed
+from plans.live.fragment_cache import Drawn, Subject
+from plans.live.sockets import Visitor
 from plans.models import Plan, Step
 from plans.picture import MemoryRow, Picture, StepPicture, draw
-from plans.request_changes import Change
 from plans.said import state_of
 from plans.states import StepStatus
 from plans.step_card import default_step

@@ -2,7 +2,7 @@
 
 from django.template.loader import render_to_string
 
-from plans.request_changes import CLOSED, Change
+from plans.live.approval_changes import CLOSED, Change
 
 
 def gone_from_lists(change: Change) -> list[str]:

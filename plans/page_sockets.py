@@ -8,10 +8,6 @@ from contextlib import ExitStack
 from approvals.queue.saved_views import OPEN_VIEWS, WAITING
 from approvals.requests.queries import requests_told_of_since
 from catalog.calls.privacy import sees_private
-from plans import door
-from plans.boards import Subject, View, looking_at
-from plans.consumers import enter_plan, own_part, plan_ref_of
-from plans.door import TurnedAway, Visitor
 from plans.fragments import (
     agent_text,
     inbox_subject,
@@ -22,11 +18,14 @@ from plans.fragments import (
     views_subject,
 )
 from plans.leaving import gone_from_lists
+from plans.live import sockets
+from plans.live.approval_changes import CHANGED, Change, Changes, request_changes
+from plans.live.event_sockets import enter_plan, own_part, plan_ref_of
+from plans.live.fragment_cache import Subject, View, looking_at
+from plans.live.sockets import Socket, TurnedAway, Visitor, until_one_ends
+from plans.live.streaming import Ear
 from plans.models import Plan
-from plans.request_changes import CHANGED, Change, Changes, request_changes
-from plans.sockets import Socket, until_one_ends
 from plans.store.privacy import sees_through
-from plans.voices import Ear
 
 
 class PageSocket(Socket):
@@ -34,7 +33,7 @@ class PageSocket(Socket):
 
     def enter(self) -> Visitor:
         """Let in who has signed in: tokens have no pages."""
-        return door.admit(self.scope["headers"], None)
+        return sockets.admit(self.scope["headers"], None)
 
     @abstractmethod
     def subjects(self, visitor: Visitor) -> Sequence[Subject]:
@@ -56,7 +55,7 @@ class PageSocket(Socket):
 
     def drawn_at(self) -> int | None:
         """Return the number that the page was drawn at, None for one without. Raises TurnedAway for what is none."""
-        return door.read_after(self.scope["query_string"]) if self.scope["query_string"] else None
+        return sockets.read_after(self.scope["query_string"]) if self.scope["query_string"] else None
 
 
 class ShellSocket(PageSocket):
@@ -81,7 +80,7 @@ class InboxSocket(PageSocket):
         visitor = super().enter()
         saw, self._sees_private = self._sees_private, sees_private(visitor.user)
         if saw and not self._sees_private:
-            raise TurnedAway(door.TRY_AGAIN, "Your roles have changed; connect again.")
+            raise TurnedAway(sockets.TRY_AGAIN, "Your roles have changed; connect again.")
         return visitor
 
     def subjects(self, visitor: Visitor) -> Sequence[Subject]:

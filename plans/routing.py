@@ -4,10 +4,10 @@ from typing import Any, cast
 
 from django.urls import URLPattern, path, re_path
 
-from plans.consumers import NowhereSocket, PlanEventsSocket, RequestChangesSocket
+from plans.live.event_sockets import NowhereSocket, PlanEventsSocket, RequestChangesSocket
+from plans.live.sockets import Socket
 from plans.page_sockets import InboxSocket, PlanSocket, PlansSocket, ShellSocket
 from plans.session_sockets import SessionSocket
-from plans.sockets import Socket
 
 
 def socket(route: str, kind: type[Socket]) -> URLPattern:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from django.template.loader import render_to_string
 
-from plans.boards import Drawn, Subject
-from plans.consumers import enter_plan, plan_ref_of
-from plans.door import Visitor
-from plans.feed import Feed
 from plans.fragments import shell_subject
+from plans.live.event_sockets import enter_plan, plan_ref_of
+from plans.live.feed import Feed
+from plans.live.fragment_cache import Drawn, Subject
+from plans.live.sockets import Visitor
 from plans.models import Plan
 from plans.page_sockets import PageSocket
 from plans.sessions.lists import NEWEST_CALLS, SessionKey, plans_besides_lists

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Call, Tool
 from catalog.ui.requests import PageRequest, signed_in, wants_part
-from plans.bells import wait_a_moment
+from plans.live.long_polling import wait_a_moment
 from plans.store import selectors
 from plans.store.privacy import hidden_of_call
 from plans.trying import Trial, answer, begin, look_at

@@ -45,7 +45,7 @@ def configuration(style: str, level: str) -> dict[str, Any]:
             "toolgate": {"level": level},
             # A statement's parameters are arguments and results: what Django says of statements is never logged.
             "django.db.backends": {"level": "INFO"},
-            # It says each second that Redis is gone; `plans.pokes` says so once.
+            # It says each second that Redis is gone; `plans.live.broadcast` says so once.
             "channels_redis": {"level": "CRITICAL"},
         },
     }

@@ -8,12 +8,13 @@ from typing import Any
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.tools import tool
-from plans.agents import access, instructions, offering, sealing, speaking
+from plans.agents import access, instructions, offering, sealing
 from plans.agents.children import TURN
 from plans.agents.conversation import MESSAGES
 from plans.agents.conversing import Talk, converse
 from plans.agents.loop import AWAITED
 from plans.agents.settings import AgentDocument
+from plans.live import feed
 from plans.models import AgentRun, Step
 from plans.planner.database import in_database
 from plans.planner.offered import CATEGORY
@@ -48,13 +49,13 @@ async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
     try:
         async with asyncio.timeout(turn.seconds) as limit:
             watch = asyncio.create_task(_stop_when_unwanted(context, limit))
-            said = await converse(turn.talk, partial(speaking.say, turn.plan_ref, turn.agent_step))
+            said = await converse(turn.talk, partial(feed.say, turn.plan_ref, turn.agent_step))
     except TimeoutError:
         raise ToolError(UNWANTED if watch is not None and watch.done() else OUT_OF_TIME) from None
     finally:
         if watch is not None:
             watch.cancel()
-        speaking.say(turn.plan_ref, turn.agent_step, "")
+        feed.say(turn.plan_ref, turn.agent_step, "")
     result = await in_database(sealing.put_away, said, turn.plan_ref, context.step_id or 0)
     return result.model_dump(mode="json")
 

@@ -5,7 +5,7 @@ import pytest
 from approvals.errors import Drift
 from approvals.requests.lifecycle import change_before
 from catalog.results import Preview
-from plans.feed import _standing_in
+from plans.live.feed import _standing_in
 from plans.models import Plan
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
 

@@ -16,7 +16,7 @@ from django.urls import path
 
 from config.operations.health import healthz
 from config.serving.handler import Handler
-from plans import feed
+from plans.live import feed
 
 pytestmark = pytest.mark.db
 

@@ -7,8 +7,8 @@ from approvals.policies import gate
 from approvals.requests.lifecycle import withdraw
 from catalog.inventory.snapshot import forget
 from catalog.models import Call, Tool
+from plans.live.long_polling import WAIT_HEADER
 from plans.models import Plan
-from plans.waiting import WAIT_HEADER
 from tests.builders import make_plan, step, work_off
 from tests.conftest import person
 from tests.rest import Rest, agent, wrong_paths

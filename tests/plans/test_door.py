@@ -5,8 +5,8 @@ from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 
 from catalog.models import ApiToken
-from plans import sockets
-from plans.door import TurnedAway, is_allowed, read_after
+from plans.live import sockets
+from plans.live.sockets import TurnedAway, is_allowed, read_after
 from plans.models import Plan
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, by_session, by_token, opened, refused

@@ -7,15 +7,14 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.models import Call
-from plans import feed as feeds
-from plans import subscriptions
 from plans.calls import CallOrder, create_call
 from plans.executor import Executor
-from plans.feed import feed_here
+from plans.live import feed as feeds
+from plans.live import feed as live_feed
+from plans.live.broadcast import Pokes
+from plans.live.feed import Line, Subscription, feed_here
 from plans.models import Plan
-from plans.pokes import Pokes
 from plans.store.requesters import Requester
-from plans.subscriptions import Line, Subscription
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, happen
 
@@ -48,14 +47,14 @@ async def test_stored_events_come_first_then_those_that_happen(plan: Plan) -> No
 
 async def test_a_watched_plan_is_read_once_for_everyone(plan: Plan, monkeypatch) -> None:
     """However many watch."""
-    reads, lines_after = [], subscriptions.lines_after
+    reads, lines_after = [], live_feed.lines_after
 
     def read(plan_ref: str, seq: int) -> list[Line]:
         found = lines_after(plan_ref, seq)
         reads.append(seq)
         return found
 
-    monkeypatch.setattr(subscriptions, "lines_after", read)
+    monkeypatch.setattr(live_feed, "lines_after", read)
     monkeypatch.setattr(feeds, "LOOK_SECONDS", 3600.0)
     feed = feed_here()
     with feed.watch(plan.public_id, 1) as one, feed.watch(plan.public_id, 1) as two:
@@ -80,7 +79,7 @@ async def test_lost_pokes_cost_a_second(plan: Plan, monkeypatch) -> None:
 def test_what_overflows_is_read_again(monkeypatch) -> None:
     """A slow reader is behind, never blind."""
     stored = [Line(seq, str(seq)) for seq in range(1, 40)]
-    monkeypatch.setattr(subscriptions, "LINES_KEPT", 10)
+    monkeypatch.setattr(live_feed, "LINES_KEPT", 10)
 
     async def read(seq: int) -> list[Line]:
         return stored[seq : seq + 5]
@@ -93,7 +92,7 @@ def test_what_overflows_is_read_again(monkeypatch) -> None:
         lines.offer(stored[30:32])
         return await take(lines, 27)
 
-    monkeypatch.setattr(subscriptions, "LINES_AT_ONCE", 5)
+    monkeypatch.setattr(live_feed, "LINES_AT_ONCE", 5)
     assert asyncio.run(follow())[:27] == list(range(6, 33))
 
 
@@ -160,7 +159,7 @@ async def test_a_line_is_the_event_as_clients_know_it(plan: Plan) -> None:
 async def test_that_redis_is_gone_is_said_once(settings, caplog, monkeypatch) -> None:
     """However often it is tried, and once when it is back."""
     settings.REDIS_URL, tries = "", 0
-    monkeypatch.setattr("plans.pokes.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("plans.live.broadcast.AGAIN_SECONDS", 0.0)
     pokes: Pokes[int] = Pokes(lambda poked: None)
 
     async def send() -> None:

@@ -12,9 +12,9 @@ from django.test.signals import template_rendered
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews.coordination import comment
-from plans.boards import Board, Drawn, Subject, View
 from plans.executor import Executor
-from plans.feed import Feed, feed_here
+from plans.live.feed import Feed, feed_here
+from plans.live.fragment_cache import Board, Drawn, Subject, View
 from plans.services import start_plan
 from plans.store.requesters import Requester
 from tests.approvals.builders import ask
@@ -94,7 +94,7 @@ async def test_a_plan_changes_without_reload(executor: Executor, ada: User, rosa
 
 async def test_a_board_is_drawn_once_for_everyone(executor: Executor, ada, rosa, monkeypatch) -> None:
     """Two pages, one drawing."""
-    monkeypatch.setattr("plans.feed.LOOK_SECONDS", 3600.0)  # its look rings for what happened before it listened
+    monkeypatch.setattr("plans.live.feed.LOOK_SECONDS", 3600.0)  # its look rings for what happened before it listened
     plan, drawings = await apart(make_plan, ada, step(1), start=False), []
 
     def count(template: Any, **more: Any) -> None:

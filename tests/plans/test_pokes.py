@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from django.db import connection
 
-from plans.pokes import Poked, Pokes
+from plans.live.broadcast import Poked, Pokes
 
 pytestmark = pytest.mark.service
 

@@ -14,9 +14,9 @@ from approvals.requests.queries import waiting_count
 from approvals.reviews.coordination import claim, comment, delegate, release, snooze
 from approvals.reviews.decisions import decide, undo
 from catalog.core import clock
-from plans import request_changes
-from plans.feed import Feed
-from plans.request_changes import Look, look
+from plans.live import approval_changes
+from plans.live.approval_changes import Look, look
+from plans.live.feed import Feed
 from tests.approvals.builders import approval, ask, set_rule
 
 pytestmark = pytest.mark.db
@@ -62,7 +62,7 @@ def test_all_that_is_laid_over_a_request_is_a_change(watcher, ada, rosa, tomas, 
 
 def test_a_look_is_of_one_moment(transactional_db, ada, rosa, monkeypatch):
     """A decision in the middle of it is told of by the next one, and once."""
-    watcher, request, looked_on = Watcher(), ask(ada), request_changes._laid_over
+    watcher, request, looked_on = Watcher(), ask(ada), approval_changes._laid_over
     watcher.news()
 
     def laid_over_after_a_decision() -> object:
@@ -70,7 +70,7 @@ def test_a_look_is_of_one_moment(transactional_db, ada, rosa, monkeypatch):
         return looked_on()
 
     with monkeypatch.context() as patched:
-        patched.setattr(request_changes, "_laid_over", laid_over_after_a_decision)
+        patched.setattr(approval_changes, "_laid_over", laid_over_after_a_decision)
         assert watcher.news() == ([], 1)
     assert watcher.news() == (["closed"], 0)
 
@@ -79,13 +79,13 @@ async def test_two_who_come_first_begin_with_the_same_look(transactional_db, ada
     """The later one's would hide from the other what lies between."""
     looks: list[Look | None] = []
 
-    def noted(before: Look | None = None) -> tuple[Look, request_changes.Changes]:
+    def noted(before: Look | None = None) -> tuple[Look, approval_changes.Changes]:
         looks.append(before)
         return look(before)
 
-    monkeypatch.setattr(request_changes, "look", noted)
+    monkeypatch.setattr(approval_changes, "look", noted)
     feed = Feed()
-    changes = request_changes.request_changes(feed)
+    changes = approval_changes.request_changes(feed)
     async with AsyncExitStack() as followers:
         await asyncio.gather(*(followers.enter_async_context(changes.follow()) for _ in range(2)))
         assert looks.count(None) == 1

@@ -19,9 +19,9 @@ from plans import engine, slices
 from plans.changing import change_plan, read_change
 from plans.controls import cancel_plan
 from plans.engine import Turn
+from plans.live.approval_changes import look
 from plans.models import MemoryItem, Plan
 from plans.outlook import outlook
-from plans.request_changes import look
 from plans.services import start_plan
 from plans.skipping import skip_step
 from plans.slices import Approval, SliceItem

@@ -9,14 +9,15 @@ import redis.asyncio
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import Group, User
 
-from plans import page_sockets, sockets
-from plans.agents import speaking
-from plans.door import Visitor
-from plans.feed import feed_here
+from plans import page_sockets
+from plans.live import feed as live_feed
+from plans.live import sockets
+from plans.live.feed import feed_here
+from plans.live.sockets import Visitor
+from plans.live.streaming import Voices
 from plans.models import Plan
 from plans.services import start_plan
 from plans.store.requesters import Requester
-from plans.voices import Voices
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, by_session, opened
 
@@ -43,10 +44,10 @@ async def test_a_page_shows_what_a_model_says(transactional_db, stage, ada: User
     """Escaped, in the place of the agent's step."""
     plan = await apart(make_plan, ada, step(1), start=False)
     async with opened(path_of(plan), await apart(by_session, ada)) as caller:
-        shown = await fragment(caller, lambda: speaking.say(plan.public_id, 1, "<b>So far</b>"), "So far")
+        shown = await fragment(caller, lambda: live_feed.say(plan.public_id, 1, "<b>So far</b>"), "So far")
         assert 'id="agent-text-1"' in shown
         assert "&lt;b&gt;So far&lt;/b&gt;" in shown
-        gone = await fragment(caller, lambda: speaking.say(plan.public_id, 1, ""), "hidden")
+        gone = await fragment(caller, lambda: live_feed.say(plan.public_id, 1, ""), "hidden")
         assert "So far" not in gone
 
 
@@ -58,7 +59,7 @@ async def test_who_may_not_read_private_values_is_not_told(transactional_db, sta
         opened(path_of(plan), await apart(by_session, ben)) as operator,
         opened(path_of(other), await apart(by_session, ada)) as elsewhere,
     ):
-        await fragment(reviewer, lambda: speaking.say(plan.public_id, 1, "So far"), "So far")
+        await fragment(reviewer, lambda: live_feed.say(plan.public_id, 1, "So far"), "So far")
         for caller, watched in ((operator, plan), (elsewhere, other)):
             assert "So far" not in await heard_until_it_happens(caller, watched)
 
@@ -86,14 +87,14 @@ async def test_who_loses_the_right_hears_no_more(transactional_db, stage, ada, r
     monkeypatch.setattr(page_sockets.PlanSocket, "enter", noted)
     plan = await apart(make_plan, ada, step(1), start=False)
     async with opened(path_of(plan), await apart(by_session, rosa)) as caller:
-        await fragment(caller, lambda: speaking.say(plan.public_id, 1, "So far"), "So far")
+        await fragment(caller, lambda: live_feed.say(plan.public_id, 1, "So far"), "So far")
         operators = await apart(Group.objects.get, name="operator")
         await apart(rosa.groups.set, [operators])
         before = len(entered)
         async with asyncio.timeout(60):
             while len(entered) < before + 2:  # the first may have begun before the right was lost
                 await asyncio.sleep(0.01)
-        speaking.say(plan.public_id, 1, "No more")
+        live_feed.say(plan.public_id, 1, "No more")
         assert "No more" not in await heard_until_it_happens(caller, plan)
 
 
@@ -103,8 +104,8 @@ async def test_long_text_is_cut_to_its_end(settings) -> None:
     feed = feed_here()
     with feed.voices.listen(PLAN) as ear:
         for number, text in ((1, "a" * 4_000), (2, "a" + "b" * 4_000)):
-            speaking.say(PLAN, number, text)
-        assert await ear.news() == {1: "a" * 4_000, 2: speaking.BEFORE + "b" * 4_000}
+            live_feed.say(PLAN, number, text)
+        assert await ear.news() == {1: "a" * 4_000, 2: live_feed.BEFORE + "b" * 4_000}
     await feed.close()
 
 

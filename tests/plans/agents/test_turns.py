@@ -10,10 +10,11 @@ from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.tools import ToolContext
-from plans.agents import limits, loop, offering, speaking, turns, wire
+from plans.agents import limits, loop, offering, turns, wire
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.agents.settings import AgentBudget, ToolFilter
 from plans.controls import cancel_plan
+from plans.live import feed
 from plans.models import Agent, ModelUse, Plan
 from plans.retrying import retry_plan
 from plans.services import start_plan
@@ -42,7 +43,7 @@ def told(server: ModelServer, index: int = -1) -> list[str]:
 def said(monkeypatch):
     """What was shown of texts so far."""
     heard: list[tuple[str, int, str]] = []
-    monkeypatch.setattr(speaking, "say", lambda *given: heard.append(given))
+    monkeypatch.setattr(feed, "say", lambda *given: heard.append(given))
     return heard
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from catalog.models import Call
 from plans.controls import cancel_plan
+from plans.live.long_polling import WAIT_HEADER
 from plans.models import ModelUse, Plan
 from plans.planner import drafting, provider
 from plans.planner.provider import NotConfigured
 from plans.store.requesters import Requester
-from plans.waiting import WAIT_HEADER
 from tests.builders import work_off
 from tests.plans.planner.server import Reply
 from tests.plans.planner.test_drafting import GREETING

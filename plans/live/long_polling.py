@@ -1,17 +1,67 @@
-"""Requests that wait for a call: coroutines out here, so that no thread of Django's is held while people think.
+"""Requests that wait for news: a moment on their own thread, or longer as a coroutine that holds no thread of Django's.
 
-A view names the wait in a header and answers at once; this layer keeps that answer back, waits, and sends the
-call as it is then. A process that is told to stop, or cannot ask the database, sends the answer that was kept back.
+A view names the longer wait in a header and answers at once; the ASGI layer here keeps that answer back, waits, and
+sends the call as it is then. A process that is told to stop, or cannot ask the database, sends the answer that was kept
+back.
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from catalog.core.transactions import log_unexpected
+from catalog.models import Call
 from catalog.rest.problems import AWAY
+from catalog.states import PUBLIC_STATUS
+from plans.store.transactions import listen
+
+MOMENT_SECONDS = 0.05
+_hanging: dict[str, set[threading.Event]] = {}
+_lock = threading.Lock()
+
+
+def wait_a_moment(call: Call) -> None:
+    """Return when the call no longer runs, or after 50 ms: quick tools need no second look."""
+    ends = monotonic() + MOMENT_SECONDS
+    with _bell(call.plan_ref) as bell:
+        while _is_running(call) and monotonic() < ends:
+            bell.wait(max(0.0, ends - monotonic()))
+            bell.clear()
+
+
+def _is_running(call: Call) -> bool:
+    status = Call.objects.values_list("status", flat=True).get(pk=call.pk)
+    return PUBLIC_STATUS[status] == "running"
+
+
+@contextmanager
+def _bell(plan_ref: str) -> Iterator[threading.Event]:
+    bell = threading.Event()
+    with _lock:
+        _hanging.setdefault(plan_ref, set()).add(bell)
+    try:
+        yield bell
+    finally:
+        with _lock:
+            _hanging[plan_ref].discard(bell)
+            if not _hanging[plan_ref]:
+                del _hanging[plan_ref]
+
+
+def _ring(plan_ref: str, last_seq: int) -> None:
+    """Wake whoever waits for this plan; called after each commit, most often for nobody."""
+    if plan_ref in _hanging:
+        with _lock:
+            for bell in _hanging.get(plan_ref, ()):
+                bell.set()
+
+
+listen(_ring)
+
 
 WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"

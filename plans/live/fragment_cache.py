@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from catalog.core.transactions import log_unexpected
-from plans.feed import Bell, Feed
+from plans.live.feed import Bell, Feed
 
 log = logging.getLogger("toolgate.boards")
 SHARE_OF_TIME = 3

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from plans.pokes import Pokes
+from plans.live.broadcast import Pokes
 
 GROUP = "voices"
 

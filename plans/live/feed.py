@@ -1,14 +1,16 @@
-"""News of plans for whoever waits for it on this event loop: events, read once per plan, and bells.
+"""News of plans for subscribers on this event loop: events, read once per plan, and streamed text of agents' models.
 
-A poke names a plan and a number, no data. Numbers have no gaps, so a subscriber that is handed 7 after 5 reads what it
-missed from the database; a look at the counters of all watched plans each second makes up for pokes that were lost.
+A notification names a plan and a number, no data. Numbers have no gaps, so a subscriber that is handed 7 after 5 reads
+what it missed from the database; a look at the counters of all watched plans each second makes up for notifications
+that were lost. Each subscription gets its events in order, none twice, none left out, however slow its reader is.
 """
 
 import asyncio
 import contextlib
+import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,16 +20,98 @@ from typing import TypeVar
 from django.db import close_old_connections
 
 from approvals.requests.lifecycle import CHANGED
+from catalog.core.canonical_json import time_text
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus
-from plans import subscriptions
-from plans.models import Plan
-from plans.pokes import Poked, Pokes
+from plans.live.broadcast import Poked, Pokes
+from plans.live.streaming import Voices
+from plans.models import Event, Plan
 from plans.states import StepStatus
 from plans.store import transactions
-from plans.subscriptions import Subscription
-from plans.voices import Voices
+
+LINES_AT_ONCE = 500
+LINES_KEPT = 1000
+"""How many lines wait in memory for a slow reader; one that is further behind reads them from the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event as clients are told it, written once for all of them."""
+
+    seq: int
+    text: str
+
+
+def lines_after(plan_ref: str, seq: int) -> list[Line]:
+    """Return the plan's next events numbered above `seq`, at most LINES_AT_ONCE."""
+    found = Event.objects.filter(plan__public_id=plan_ref, seq__gt=seq).order_by("seq")
+    return [Line(event.seq, json.dumps(event_json(event), ensure_ascii=False)) for event in found[:LINES_AT_ONCE]]
+
+
+def event_json(event: Event) -> dict[str, object]:
+    """Return an event as clients are told it."""
+    return {
+        "seq": event.seq,
+        "type": event.type,
+        "at": time_text(event.at),
+        "step_id": event.step_id,
+        "data": event.data_json,
+    }
+
+
+class Subscription:
+    """An endless iterator of batches of lines. `offer` is called with what is new; the rest it reads by itself."""
+
+    def __init__(self, read: Callable[[int], Awaitable[list[Line]]], after: int) -> None:
+        self._read = read
+        self.seq = after
+        self._waiting: list[Line] = []
+        self._behind = True
+        self._news = asyncio.Event()
+
+    def offer(self, lines: list[Line]) -> None:
+        """Take new lines, or, when too many wait already, forget them: they are read again."""
+        if len(self._waiting) + len(lines) > LINES_KEPT:
+            self._waiting.clear()
+            self._behind = True
+        elif not self._behind:
+            self._waiting += lines
+        self._news.set()
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> list[Line]:
+        """Return the next lines; their numbers go on from the last without a gap."""
+        while True:
+            fresh = await self._catch_up() if self._behind else await self._follow()
+            if fresh:
+                self.seq = fresh[-1].seq
+                return fresh
+
+    async def _catch_up(self) -> list[Line]:
+        """Read what is stored; what is offered meanwhile waits."""
+        self._behind = False
+        lines = await self._read(self.seq)
+        self._behind = self._behind or len(lines) == LINES_AT_ONCE
+        return lines
+
+    async def _follow(self) -> list[Line]:
+        """Return the waiting lines that come next; where they do not follow on, the database is asked."""
+        await self._news.wait()
+        self._news.clear()
+        lines, self._waiting = self._waiting, []
+        fresh: list[Line] = []
+        for line in lines:
+            wanted = self.seq + len(fresh) + 1
+            if line.seq == wanted:
+                fresh.append(line)
+            elif line.seq > wanted:
+                self._behind = True
+                break
+        return fresh
+
 
 log = logging.getLogger("toolgate.feed")
 ResultT = TypeVar("ResultT")
@@ -88,7 +172,7 @@ class Feed:
     def watch(self, plan_ref: str, after: int) -> Iterator[Subscription]:
         """Subscribe to a plan's events numbered above `after`: those that are stored, then those to come."""
         with self._watched(plan_ref) as watched:
-            subscription = Subscription(lambda seq: self.run(subscriptions.lines_after, plan_ref, seq), after)
+            subscription = Subscription(lambda seq: self.run(lines_after, plan_ref, seq), after)
             watched.subscriptions.add(subscription)
             try:
                 yield subscription
@@ -160,7 +244,7 @@ class Feed:
     async def _hand_out(self, watched: Watched) -> None:
         """Read what is new, once, and hand it to every subscription."""
         try:
-            while lines := await self.run(subscriptions.lines_after, watched.ref, watched.start()):
+            while lines := await self.run(lines_after, watched.ref, watched.start()):
                 watched.read = lines[-1].seq
                 for subscription in watched.subscriptions:
                     subscription.offer(lines)
@@ -262,3 +346,15 @@ def _poke_all(plan_ref: str, last_seq: int) -> None:
 
 
 transactions.listen(_poke_all)
+
+
+MOST = 4_000
+"""Characters: of a longer text the end is shown."""
+BEFORE = "[… more before …]\n"
+
+
+def say(plan_ref: str, step_id: int, text: str) -> None:
+    """Show what the model of an agent's step has said so far; nothing once its turn is over. Never waits or raises."""
+    shown = text if len(text) <= MOST else BEFORE + text[-MOST:]
+    for feed in feeds():
+        feed.voices.say(plan_ref, step_id, shown)

@@ -17,7 +17,7 @@ from approvals.models import ApprovalRequest, Comment, Delegation, Review
 from approvals.states import OPEN, RequestStatus
 from catalog.core import clock
 from catalog.core.transactions import log_unexpected
-from plans.feed import Feed
+from plans.live.feed import Feed
 from plans.store.database import one_view
 
 log = logging.getLogger("toolgate.requests")

@@ -3,11 +3,10 @@
 from typing import Any
 
 from approvals.requests.queries import requests_for, waiting_count
-from plans import door
-from plans.door import TRY_AGAIN, TurnedAway, Visitor
+from plans.live import sockets
+from plans.live.approval_changes import Change, Changes, request_changes
+from plans.live.sockets import TRY_AGAIN, Socket, TurnedAway, Visitor
 from plans.models import Plan
-from plans.request_changes import Change, Changes, request_changes
-from plans.sockets import Socket
 from plans.store.selectors import plan_for
 
 
@@ -16,7 +15,7 @@ class NowhereSocket(Socket):
 
     def enter(self) -> Visitor:
         """Turn everyone away."""
-        raise TurnedAway(door.NOT_FOUND, "There is no socket at this path.")
+        raise TurnedAway(sockets.NOT_FOUND, "There is no socket at this path.")
 
     async def tell(self, visitor: Visitor) -> None:
         """Say nothing: nobody enters."""
@@ -31,7 +30,7 @@ class PlanEventsSocket(Socket):
 
     async def tell(self, visitor: Visitor) -> None:
         """Send every event once, in order."""
-        after = door.read_after(self.scope["query_string"])
+        after = sockets.read_after(self.scope["query_string"])
         await self.accept()
         with self.feed.watch(plan_ref_of(self.scope), after) as lines:
             async for batch in lines:
@@ -44,7 +43,7 @@ class RequestChangesSocket(Socket):
 
     def enter(self) -> Visitor:
         """Let in everyone who is known; who sees what is asked for each change."""
-        return door.admit(self.scope["headers"], "approvals:read")
+        return sockets.admit(self.scope["headers"], "approvals:read")
 
     async def tell(self, visitor: Visitor) -> None:
         """Send every change once."""
@@ -76,10 +75,10 @@ def plan_ref_of(scope: Any) -> str:
 
 def enter_plan(scope: Any, token_scope: str | None) -> Visitor:
     """Let in who may see the plan that the path names. Raises TurnedAway."""
-    door.read_after(scope["query_string"])
-    visitor = door.admit(scope["headers"], token_scope)
+    sockets.read_after(scope["query_string"])
+    visitor = sockets.admit(scope["headers"], token_scope)
     try:
         plan_for(visitor.user, visitor.token, plan_ref_of(scope))
     except Plan.DoesNotExist:
-        raise TurnedAway(door.NOT_FOUND, "There is no such plan, or it is not yours to see.") from None
+        raise TurnedAway(sockets.NOT_FOUND, "There is no such plan, or it is not yours to see.") from None
     return visitor

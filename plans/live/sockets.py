@@ -1,0 +1,221 @@
+"""One WebSocket from its opening to its end: authentication, sending, closing with a code and a reason.
+
+A socket is opened with a bearer token, or with the session from a page of ours; a token's cookies are ignored. It is
+accepted before it may be refused, and its user is looked at again while it is open. Bare ASGI instead of a consumer of
+Channels: those share one thread for all database work and lose the code of an early refusal.
+"""
+
+import asyncio
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.http import parse_cookie
+from django.http.request import split_domain_port, validate_host
+from django.utils.http import is_same_domain
+
+from catalog.access.roles import act_through, sees_all
+from catalog.access.tokens import authenticate
+from catalog.core.transactions import log_unexpected
+from catalog.models import ApiToken
+from plans import metrics
+from plans.live.feed import feed_here
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+MALFORMED, SIGNED_OUT, NO_RIGHT, NOT_FOUND = 4400, 4401, 4403, 4404
+TRY_AGAIN = 1013
+"""Clients connect again after it."""
+MAX_NUMBER = 2**53 - 1
+MAX_DIGITS = 16
+
+
+class TurnedAway(Exception):
+    """A socket that is closed, with the code that clients rely on and a sentence."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who looks, with which token, and whether at everyone's things."""
+
+    user: "User"
+    token: ApiToken | None
+    sees_all: bool
+
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+def admit(headers: Headers, scope: str | None) -> Visitor:
+    """Return who is there; `scope` is what a token needs, None where only sessions enter. Raises TurnedAway."""
+    texts = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
+    kind, _, secret = dict(texts).get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return _by_token(secret.strip(), scope)
+    return _by_session(texts)
+
+
+def _by_token(secret: str, scope: str | None) -> Visitor:
+    token = authenticate(secret)
+    if token is None:
+        raise TurnedAway(SIGNED_OUT, "This token is unknown, expired or revoked.")
+    if scope is None:
+        raise TurnedAway(NO_RIGHT, "This socket is for pages: sign in.")
+    if scope not in token.scopes:
+        raise TurnedAway(NO_RIGHT, f"This token lacks the scope {scope}.")
+    user = act_through(token)
+    return Visitor(user, token, sees_all(user))
+
+
+def _by_session(headers: list[tuple[str, str]]) -> Visitor:
+    cookies = parse_cookie("; ".join(value for name, value in headers if name == "cookie"))
+    key = cookies.get(settings.SESSION_COOKIE_NAME)
+    origins = [value for name, value in headers if name == "origin"]
+    host = dict(headers).get("host", "").lower()
+    if (key or origins) and not (len(origins) == 1 and is_allowed(origins[0], host)):
+        raise TurnedAway(NO_RIGHT, "A page of another origin may not open this socket.")
+    session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    user = get_user(SimpleNamespace(session=session))  # type: ignore[arg-type] # it reads the session and nothing else
+    if key is None or not user.is_authenticated:
+        raise TurnedAway(SIGNED_OUT, "Sign in first.")
+    return Visitor(user, None, sees_all(user))
+
+
+def is_allowed(origin: str, host: str) -> bool:
+    """Return whether a page of `origin` may open a socket that was asked for at `host`, as Django's CSRF check decides.
+
+    Scheme, host and port must be the socket's own, or those of an entry in CSRF_TRUSTED_ORIGINS.
+    """
+    own_scheme = "https" if settings.TOOLGATE_HTTPS else "http"
+    if validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS) and origin.lower() == f"{own_scheme}://{host}":
+        return True
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return any(
+        parts.scheme == trusted.scheme and is_same_domain(parts.netloc, trusted.netloc.lstrip("*"))
+        for trusted in map(urlsplit, settings.CSRF_TRUSTED_ORIGINS)
+    )
+
+
+def read_after(query: bytes) -> int:
+    """Return the number after which events are wanted, 0 unless it is given. Raises TurnedAway for anything else."""
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    if not pairs:
+        return 0
+    [(name, text), *more] = pairs
+    if more or name != "after":
+        raise TurnedAway(MALFORMED, "The one parameter of this socket is `after`.")
+    if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or int(text) > MAX_NUMBER:
+        raise TurnedAway(MALFORMED, "`after` takes the number of an event, or 0.")
+    return int(text)
+
+
+log = logging.getLogger("toolgate.sockets")
+LOOK_AGAIN_SECONDS = 3.0
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Socket(ABC):
+    """One connection; a subclass says who may enter and what is told."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.feed = feed_here()
+        self._send = send
+        self._accepted = False
+
+    @classmethod
+    async def serve(cls, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection: the ASGI application of this kind of socket."""
+        await receive()
+        socket = cls(scope, send)
+        try:
+            with metrics.socket_open():
+                visitor = await socket.feed.run(socket.enter)
+                await until_one_ends(socket.tell(visitor), socket.look_again(visitor), _until_gone(receive))
+        except TurnedAway as refusal:
+            await socket.close(refusal.code, str(refusal))
+        except OSError:
+            log.debug("a client was gone before it was told")
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log.warning("a socket broke")
+            log_unexpected(error)
+            await socket.close(1011, "Something went wrong here; it has been logged.")
+
+    @abstractmethod
+    def enter(self) -> Visitor:
+        """Return who is there, now and each few seconds again, in a thread. Raises TurnedAway."""
+
+    @abstractmethod
+    async def tell(self, visitor: Visitor) -> None:
+        """Accept, then tell the visitor what there is to tell, for ever."""
+
+    async def look_again(self, visitor: Visitor) -> None:
+        """Turn a visitor away who has signed out since, or whose rights are fewer than they were."""
+        gone = TurnedAway(NO_RIGHT, "You no longer have access.")
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            try:
+                now = await self.feed.run(self.enter)
+            except TurnedAway as refusal:
+                raise (gone if refusal.code == NOT_FOUND else refusal) from None
+            if visitor.sees_all and not now.sees_all:
+                raise gone
+
+    async def say(self, message: dict[str, Any]) -> None:
+        """Send one message as JSON; returns when the client can take more."""
+        await self.say_text(json.dumps(message, ensure_ascii=False))
+
+    async def say_text(self, text: str) -> None:
+        """Send one message that is JSON already."""
+        await self._send({"type": "websocket.send", "text": text})
+
+    async def accept(self) -> None:
+        """Accept the connection, unless that was done."""
+        if not self._accepted:
+            self._accepted = True
+            await self._send({"type": "websocket.accept"})
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close with a code and a sentence; a browser is told them only once it was accepted."""
+        await self.accept()
+        await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+async def until_one_ends(*jobs: Coroutine[Any, Any, None]) -> None:
+    """Run jobs side by side until one returns or raises; raise what it raised."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in ended:
+        task.result()
+
+
+async def _until_gone(receive: Receive) -> None:
+    """Return when the client has gone; what it says before is not listened to."""
+    while (await receive())["type"] != "websocket.disconnect":
+        continue
