@@ -37,7 +37,7 @@ class PlansConfig(AppConfig):
         from approvals.policies.lint import ask_of_plans  # noqa: PLC0415 (models are loaded only now)
         from plans.agent_steps import taken_further_by  # noqa: PLC0415 (as above)
         from plans.agents import loop  # noqa: PLC0415 (as above)
-        from plans.planner.provider import is_configured  # noqa: PLC0415 (as above)
+        from plans.llm.provider import is_configured  # noqa: PLC0415 (as above)
         from plans.reports import on_fact as report_fact  # noqa: PLC0415 (as above)
         from plans.store.selectors import is_plan  # noqa: PLC0415 (as above)
         from plans.store.transactions import on_fact  # noqa: PLC0415 (as above)

@@ -24,8 +24,9 @@ from catalog.rest.pagination import Cursor, Page, PageAt, page_of
 from catalog.ui.labels import Word, status_word
 from plans import states
 from plans.browse import AWAITED
+from plans.llm import provider
 from plans.models import Plan
-from plans.planner import drafts, provider
+from plans.planner import drafts
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 

@@ -14,10 +14,10 @@ from plans.ask_page import ask as ask_planner
 from plans.controls import cancel_plan
 from plans.draft_page import DraftPage, draft_or_404, draft_page
 from plans.draft_page import start as start_draft
+from plans.llm.provider import NotConfigured
 from plans.models import Plan
 from plans.plan_page import control, status_of
 from plans.planner import drafts
-from plans.planner.provider import NotConfigured
 from plans.store.requesters import Requester
 
 NO_MODEL = 503

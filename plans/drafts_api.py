@@ -20,10 +20,10 @@ from catalog.rest.serializers import Choice, JsonObject, Seconds, StrictSerializ
 from plans.api import PlanEndpoint, refused
 from plans.calls_api import OPEN, CallEndpoint
 from plans.live.long_polling import DRAFT, WAIT_HEADER, wait_a_moment
+from plans.llm.provider import NotConfigured
 from plans.planner import drafts
 from plans.planner.drafts import LONGEST_REQUEST, Drafted
 from plans.planner.output import PlannerOutput
-from plans.planner.provider import NotConfigured
 from plans.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
 from plans.services import PlanProblems
 from plans.states import TOOL

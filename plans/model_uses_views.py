@@ -5,7 +5,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from catalog.ui.requests import PageRequest, signed_in
-from plans.model_uses import askings_of
+from plans.llm.transcripts import askings_of
 from plans.plan_page import plan_or_404
 
 

@@ -14,8 +14,8 @@ from plans.changing import is_open_to_change
 from plans.cloning import NO_KIN, Kin, kin_of
 from plans.controls import AtStake
 from plans.drawing import Drawing, drawing_of
+from plans.llm.transcripts import has_prompts, may_read_prompts
 from plans.masked import MaskedField
-from plans.model_uses import has_prompts, may_read_prompts
 from plans.models import Plan, Step
 from plans.picture import Picture, draw
 from plans.retrying import STOPPED

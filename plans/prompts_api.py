@@ -11,7 +11,7 @@ from catalog.access.roles import NotAllowed
 from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.serializers import PageQuery
 from plans.api import PlanEndpoint
-from plans.model_uses import Asking, Message
+from plans.llm.transcripts import Asking, Message
 from plans.models import ModelUse
 from plans.store.selectors import may_control
 

@@ -14,9 +14,9 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.secrets.placeholders import scrub_words
 from plans.agents import wire
 from plans.agents.conversation import Message, TurnResult
-from plans.planner import asking, failures, provider
-from plans.planner.asking import Asked, Record
-from plans.planner.failures import AnswerUnreadable, ModelRefused, ModelUnavailable
+from plans.llm import client, failures, provider
+from plans.llm.client import Asked, Record
+from plans.llm.failures import AnswerUnreadable, ModelRefused, ModelUnavailable
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
@@ -44,13 +44,13 @@ async def converse(talk: Talk, tell: Callable[[str], None]) -> TurnResult:
 
     Raises NotConfigured, ModelUnavailable, ModelRefused, ModelTooSlow, and AnswerUnreadable for one that is cut off.
     """
-    messages, instructions = wire.shown(talk.messages), asking.without_secrets(talk.instructions)
+    messages, instructions = wire.shown(talk.messages), client.without_secrets(talk.instructions)
     told = wire.kept(instructions, messages, talk.tools)
     shown = Talk(talk.context, instructions, messages, talk.tools, talk.model)
-    async with asking.recorded(Asked("agent", talk.context, told, talk.model)) as record:
+    async with client.recorded(Asked("agent", talk.context, told, talk.model)) as record:
         response = await _response(shown, record, tell)
         if record.given.is_cut:
-            raise AnswerUnreadable(asking.CUT_OFF, record.given.text, record.given.tokens)
+            raise AnswerUnreadable(client.CUT_OFF, record.given.text, record.given.tokens)
         return _turn(response, record, messages)
 
 
@@ -76,7 +76,7 @@ async def _streamed(model: "Model", talk: Talk, record: Record, tell: Callable[[
 
     offered = ModelRequestParameters(function_tools=wire.definitions(talk.tools))
     sent = wire.sent(talk.instructions, talk.messages)
-    request = model_request_stream(model, sent, model_settings=asking.ONE_TRY, model_request_parameters=offered)
+    request = model_request_stream(model, sent, model_settings=client.ONE_TRY, model_request_parameters=offered)
     async with request as stream:
         speech = _Speech(stream, tell)
         try:
@@ -85,7 +85,7 @@ async def _streamed(model: "Model", talk: Talk, record: Record, tell: Callable[[
         finally:
             speech.stop()
             response = stream.get()
-            record.given = asking.answer_from(response, model.model_name)
+            record.given = client.answer_from(response, model.model_name)
         return response
 
 
@@ -121,7 +121,7 @@ class _Speech:
 def _turn(response: "ModelResponse", record: Record, before: Sequence[Message]) -> TurnResult:
     given = record.given
     return TurnResult(
-        text=asking.without_secrets(given.text),
+        text=client.without_secrets(given.text),
         calls=wire.calls_in(response, before),
         model=given.model,
         input_tokens=given.input_tokens,

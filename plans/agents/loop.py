@@ -20,8 +20,8 @@ from plans import finishing
 from plans.agents import access, children, instructions, limits, sealing, telling
 from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
 from plans.agents.settings import AgentDocument, document_of
+from plans.llm import provider
 from plans.models import Agent, AgentRun, Plan, Step
-from plans.planner import provider
 from plans.spec import MAX_STEPS, extract_value
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements

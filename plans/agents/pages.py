@@ -23,10 +23,10 @@ from plans.agents.access import may_use
 from plans.agents.forms import AgentForm, filter_in, form_of
 from plans.agents.settings import AgentBudget, ToolFilter, document_of
 from plans.ask_page import KEY, STRATEGIES, may_ask
+from plans.llm import provider
+from plans.llm.provider import NotConfigured
+from plans.llm.tools import UNOFFERED
 from plans.models import Agent, AgentRun, Plan
-from plans.planner import provider
-from plans.planner.offered import UNOFFERED
-from plans.planner.provider import NotConfigured
 from plans.questions import TOOL as ASK_USER
 from plans.services import create_plan
 from plans.spec import PlanDocument

@@ -14,7 +14,7 @@ from catalog.schemas import Problem, refuse
 from catalog.secrets.detectors import find_secrets
 from plans.agents.settings import AgentBudget, AgentDocument, AgentTerms, ToolFilter
 from plans.documents.reading import did_you_mean, problem_of
-from plans.planner.offered import UNOFFERED
+from plans.llm.tools import UNOFFERED
 from plans.questions import TOOL as ASK_USER
 
 NAME_SAID = "A name has 1 to 64 lower-case letters, digits, '-' and '_', and begins with a letter."

@@ -15,9 +15,9 @@ from plans.agents.conversing import Talk, converse
 from plans.agents.loop import AWAITED
 from plans.agents.settings import AgentDocument
 from plans.live import feed
+from plans.llm.client import in_database
+from plans.llm.tools import CATEGORY
 from plans.models import AgentRun, Step
-from plans.planner.database import in_database
-from plans.planner.offered import CATEGORY
 
 SECONDS = 300.0
 MOMENT = 0.1

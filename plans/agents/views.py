@@ -10,9 +10,9 @@ from catalog.ui.requests import PageRequest, signed_in
 from plans.agents import administering
 from plans.agents.forms import AgentForm, body_in, read_form, refused
 from plans.agents.pages import TaskForm, agent_or_404, agent_page, give_task, list_page, new_page
+from plans.llm.provider import NotConfigured
 from plans.models import Agent
 from plans.plan_page import status_of
-from plans.planner.provider import NotConfigured
 from plans.services import PlanProblems
 from plans.store.requesters import Requester
 

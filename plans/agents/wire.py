@@ -18,8 +18,8 @@ from catalog.exports.providers import OPENAI_DESCRIPTION
 from catalog.inventory.snapshot import CallableTool
 from catalog.tools.registry import get_tool
 from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
-from plans.planner.asking import without_secrets
-from plans.planner.offered import schema_of
+from plans.llm.client import without_secrets
+from plans.llm.tools import schema_of
 from plans.prompts import cut
 
 if TYPE_CHECKING:

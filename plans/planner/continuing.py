@@ -13,14 +13,13 @@ from catalog.errors import ToolError
 from catalog.tools import tool
 from plans import prompts
 from plans.documents.reading import Problem
+from plans.llm.client import Purpose, Said, in_database
+from plans.llm.tools import CATEGORY
 from plans.models import MemoryItem, Plan
 from plans.planner import prompt
-from plans.planner.asking import Purpose, Said
-from plans.planner.database import in_database
 from plans.planner.drafting import SECONDS, Drafting, Round
 from plans.planner.drafts import draft_of
 from plans.planner.judging import Judged, judge_steps
-from plans.planner.offered import CATEGORY
 from plans.planner.output import PlannerOutput
 from plans.planner.routing import should_execute_tools, steps_for
 from plans.planner.steps import PLAN_ON, Place, has_plan

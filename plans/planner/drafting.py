@@ -14,13 +14,14 @@ from catalog.errors import ToolError
 from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.tools import tool
+from plans.llm import client
+from plans.llm.client import Answer, Said, in_database
+from plans.llm.failures import AnswerUnreadable
+from plans.llm.tools import CATEGORY
 from plans.models import Plan
-from plans.planner import asking, prompt
-from plans.planner.asking import Answer, AnswerUnreadable, Said
-from plans.planner.database import in_database
+from plans.planner import prompt
 from plans.planner.drafts import LONGEST_REQUEST
 from plans.planner.judging import Judged, judge, without_reply
-from plans.planner.offered import CATEGORY
 from plans.planner.output import PlannerOutput
 from plans.states import TOOL
 from plans.store.requesters import Requester
@@ -79,7 +80,7 @@ class Drafting:
     by: Requester
     rounds: int = 0
     tokens: int = 0
-    purpose: asking.Purpose = "draft"
+    purpose: client.Purpose = "draft"
 
     async def result(self) -> dict[str, Any]:
         """Ask, and let the planner mend its answer at most twice. Raises what asking raises."""
@@ -103,7 +104,7 @@ class Drafting:
         self.rounds += 1
         purpose = self.purpose if self.rounds == 1 else "repair"
         try:
-            answer = await asking.ask(
+            answer = await client.ask(
                 purpose, context=self.context, instructions=instructions, messages=said, answer=PlannerOutput
             )
         except AnswerUnreadable as problem:

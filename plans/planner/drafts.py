@@ -20,10 +20,10 @@ from catalog.states import CallStatus
 from plans import services
 from plans.calls import CallOrder, create_call
 from plans.documents.reading import Problem
+from plans.llm import provider
+from plans.llm.provider import NotConfigured
 from plans.models import ModelUse, Plan
-from plans.planner import provider
 from plans.planner.output import PlannerOutput
-from plans.planner.provider import NotConfigured
 from plans.services import PlanProblems
 from plans.spec import PlanDocument
 from plans.states import TOOL

@@ -7,7 +7,7 @@ from typing import Any
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from plans.documents.reading import Problem
-from plans.planner.offered import callable_by
+from plans.llm.tools import callable_by
 from plans.planner.output import PlannerOutput
 from plans.planner.routing import document_of
 from plans.planner.steps import COMPOSE_REPLY, has_plan

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plans.agents.access import usable_by
-from plans.planner.asking import Said
-from plans.planner.offered import Offer, offer
+from plans.llm.client import Said
+from plans.llm.tools import Offer, offer
 from plans.planner.steps import MOST_QUERIES
 from plans.prompts import MarkdownSection, Prompt, PromptTemplate, cut, data_block
 from plans.store.requesters import Requester

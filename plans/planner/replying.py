@@ -19,12 +19,11 @@ from catalog.tools import tool
 from plans import model_texts, prompts
 from plans.agents.conversation import MESSAGES, ModelTurn
 from plans.agents.settings import AgentDocument
+from plans.llm import client, provider
+from plans.llm.client import Said, in_database
+from plans.llm.tools import CATEGORY
 from plans.models import AGENT_TURN, AgentRun, MemoryItem, Plan, Step
-from plans.planner import asking, provider
-from plans.planner.asking import Said
-from plans.planner.database import in_database
 from plans.planner.drafting import SECONDS
-from plans.planner.offered import CATEGORY
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.questions import TOOL as ASK_USER
 from plans.questions import Exchange, exchanges_for_models
@@ -62,7 +61,7 @@ Answer with the reply alone, as plain text."""
 async def compose_reply(*, context: ToolContext) -> str:
     """Compose the reply to whoever asked for this plan in words, from what came of its steps."""
     messages = [Said("user", await in_database(told_of, context))]
-    answer = await asking.ask("reply", context=context, instructions=INSTRUCTIONS, messages=messages)
+    answer = await client.ask("reply", context=context, instructions=INSTRUCTIONS, messages=messages)
     reply = answer.text.replace("\0", "").strip()
     if not reply:
         raise ToolError("The model composed no reply: its answer was empty.")

@@ -21,8 +21,8 @@ from catalog.states import PUBLIC_STATUS
 from catalog.tools.class_tools import answer_of, safe_execute
 from catalog.tools.registry import get_tool, unknown_tool
 from plans.calls import CallOrder, create_call
-from plans.planner.database import in_database
-from plans.planner.offered import callable_by
+from plans.llm.client import in_database
+from plans.llm.tools import callable_by
 from plans.planner.output import PlannedCall, PlannerOutput
 from plans.planner.steps import (
     Place,

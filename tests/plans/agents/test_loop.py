@@ -13,8 +13,8 @@ from catalog.models import Call
 from catalog.results import ToolResult
 from plans.agents import children, limits, loop, telling
 from plans.agents.settings import AgentBudget, ToolFilter
+from plans.llm import provider
 from plans.models import Plan, Step
-from plans.planner import provider
 from plans.planning_tools import todo_list
 from plans.retrying import retry_plan
 from plans.services import start_plan

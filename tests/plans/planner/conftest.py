@@ -11,7 +11,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from catalog.context import Deadline
 from catalog.dispatch.runner import settle
 from catalog.tools import registry
-from plans.planner import provider
+from plans.llm import provider
 from tests.catalogs import fill_catalog
 from tests.plans.planner.server import MODEL, ModelServer, model_server
 

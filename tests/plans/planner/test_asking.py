@@ -13,10 +13,11 @@ from pydantic import BaseModel
 from catalog.context import Deadline, ToolContext
 from catalog.core import clock
 from catalog.models import Call
+from plans.llm import client
+from plans.llm.client import Said
+from plans.llm.failures import AnswerUnreadable, ModelRefused, ModelTooSlow, ModelUnavailable
+from plans.llm.provider import NotConfigured
 from plans.models import ModelUse
-from plans.planner import asking
-from plans.planner.asking import AnswerUnreadable, ModelRefused, ModelTooSlow, ModelUnavailable, Said
-from plans.planner.provider import NotConfigured
 from plans.store.requesters import Requester
 from tests.plans.planner.conftest import on_the_loop
 from tests.plans.planner.server import MODEL, Reply
@@ -40,12 +41,12 @@ def context(ada, configured):
     return ToolContext(call_id=call.public_id, plan_id=call.plan_ref, deadline=Deadline.after(60))
 
 
-def ask(context: ToolContext, text: str = "Which colour?", **options: Any) -> asking.Answer:
+def ask(context: ToolContext, text: str = "Which colour?", **options: Any) -> client.Answer:
     """Ask as a tool does, on a loop of its own."""
     messages = options.pop("messages", [Said("user", text)])
     given = {"instructions": "Answer briefly.", "messages": messages} | options
-    answer = on_the_loop(asking.ask("draft", context=context, **given))
-    assert isinstance(answer, asking.Answer)
+    answer = on_the_loop(client.ask("draft", context=context, **given))
+    assert isinstance(answer, client.Answer)
     return answer
 
 
@@ -80,7 +81,7 @@ def test_the_cost_is_known_for_models_of_the_price_list(server, context, setting
 
     usage = RequestUsage(input_tokens=1_000_000, output_tokens=0)
     known = ModelResponse(parts=[TextPart("x")], model_name="gpt-4o", provider_name="openai", usage=usage)
-    assert asking._cost_of(known) == Decimal("2.500000")
+    assert client._cost_of(known) == Decimal("2.500000")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_being_stopped_leaves_a_row_and_ends_the_request(server, context):
 
     async def stop_it() -> None:
         asked = asyncio.ensure_future(
-            asking.ask("draft", context=context, instructions="", messages=[Said("user", "x")])
+            client.ask("draft", context=context, instructions="", messages=[Said("user", "x")])
         )
         await asyncio.to_thread(server.waiting.wait, 20)
         asked.cancel()

@@ -8,9 +8,10 @@ import pytest
 from catalog.models import Call
 from plans.controls import cancel_plan
 from plans.live.long_polling import WAIT_HEADER
+from plans.llm import provider
+from plans.llm.provider import NotConfigured
 from plans.models import ModelUse, Plan
-from plans.planner import drafting, provider
-from plans.planner.provider import NotConfigured
+from plans.planner import drafting
 from plans.store.requesters import Requester
 from tests.builders import work_off
 from tests.plans.planner.server import Reply

@@ -7,8 +7,8 @@ import pytest
 from approvals.policies.gate import forget as forget_rules
 from catalog.inventory import snapshot
 from catalog.tools import tool
-from plans.planner import offered
-from plans.planner.offered import LONGEST_SCHEMA, callable_by, line_of, offer
+from plans.llm import tools
+from plans.llm.tools import LONGEST_SCHEMA, callable_by, line_of, offer
 from plans.store.requesters import Requester
 from tests.rest import Rest
 
@@ -90,5 +90,5 @@ def test_a_tool_that_does_not_fit_keeps_no_smaller_one_out(catalog, ada):
 
 def test_the_words_of_every_schema_make_no_tool_likelier(catalog):
     target = snapshot.all_current()["render_text"]
-    assert "additionalproperties" not in offered._told(target).lower()
-    assert target.tool.description in offered._told(target)
+    assert "additionalproperties" not in tools._told(target).lower()
+    assert target.tool.description in tools._told(target)

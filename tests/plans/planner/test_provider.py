@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from django.core.checks import run_checks
 
-from plans.planner import provider
-from plans.planner.provider import NotConfigured, model, what_is_wrong
+from plans.llm import provider
+from plans.llm.provider import NotConfigured, model, what_is_wrong
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -1,36 +1,104 @@
-"""Asking a language model once: what it is sent, how long it is waited for, and what is kept of it.
+"""Asking a language model once: the request, how long it is waited for, the record of it, and reading its answer.
 
-Nothing is held while it is waited for but the call itself: no transaction, no connection. Whatever comes of it, a row
-says what the model read and answered. Prompts and answers are never logged.
+Nothing is held while it is waited for but the call itself: no transaction, and a database connection only for as long
+as a short read or write from the coroutine takes. Whatever comes of it, a row says what the model read and answered.
+Prompts and answers are never logged.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel
+from django.db import connection
+from pydantic import BaseModel, ValidationError
 
 from catalog.context import ToolContext
 from catalog.core import clock
+from catalog.core.canonical_json import Json, parse_json
 from catalog.dispatch.serialization import clean
+from catalog.errors import ToolgateError
 from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words, shown_text
+from plans.llm import failures, provider
+from plans.llm.failures import AnswerUnreadable, ModelRefused, ModelTooSlow, ModelUnavailable
 from plans.models import ModelUse, Plan
-from plans.planner import failures, provider
-from plans.planner.database import in_database
-from plans.planner.failures import AnswerUnreadable, ModelRefused, ModelTooSlow, ModelUnavailable
-from plans.planner.reading import Unreadable, read_answer
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.settings import ModelSettings
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+MOST_BYTES = 512 * 1024
+MOST_NAMED = 20
+FENCE = "```"
+
+
+class Unreadable(ValueError):
+    """An answer that is not what was asked for; the text says what is wrong with it, for the model too."""
+
+
+def read_answer(text: str, shape: type[ModelT]) -> ModelT:
+    """Return the answer in the shape that was asked for. Raises Unreadable."""
+    try:
+        return shape.model_validate(_json_in(text))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[:MOST_NAMED]
+        told = (f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found)
+        raise Unreadable(f"The answer has not the shape that was asked for: {'; '.join(told)}.") from None
+
+
+def _json_in(text: str) -> Json:
+    """Return the first JSON object of a text."""
+    problem = "The answer is no JSON object."
+    for each in dict.fromkeys(_objects_in(text.strip())):
+        try:
+            return parse_json(each, max_bytes=MOST_BYTES)
+        except ToolgateError as error:
+            problem = f"The answer is no JSON that can be read: {error.message}"
+    raise Unreadable(problem)
+
+
+def _objects_in(text: str) -> Iterator[str]:
+    """Yield what may be an object: the whole text, what stands between fences, all between the outermost braces."""
+    fenced = text.split(FENCE)[1::2]
+    for each in (text, *(inner[inner.find("{") :].strip() for inner in fenced if "{" in inner)):
+        if each.startswith("{"):
+            yield each
+    if "{" in text:
+        yield text[text.find("{") : text.rfind("}") + 1]
+
+
+ResultT = TypeVar("ResultT")
+AT_ONCE = 2
+
+
+async def in_database(work: Callable[..., ResultT], *given: Any) -> ResultT:
+    """Return what `work` returns, done in a thread with a connection of its own; raises what it raises."""
+    done = asyncio.get_running_loop().run_in_executor(_threads(), copy_context().run, _connected, work, *given)
+    return await done
+
+
+def _connected(work: Callable[..., ResultT], *given: Any) -> ResultT:
+    try:
+        return work(*given)
+    finally:
+        connection.close()
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="toolgate-model-rows")
+
 
 __all__ = ["Answer", "AnswerUnreadable", "ModelRefused", "ModelTooSlow", "ModelUnavailable", "Said", "ask"]
 
