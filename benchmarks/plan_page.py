@@ -6,7 +6,7 @@ from django.conf import settings
 from django.test import Client
 
 from benchmarks.ground import prepare, step
-from plans.engine import Turn, advance, claim
+from plans.engine.execution import Turn, advance, claim
 from plans.executing import collect_rarely
 from plans.models import Event, Plan
 from plans.services import create_plan

@@ -16,10 +16,10 @@ TURNS = "plans.agents.turns"
 QUESTIONS = "plans.planner.ask_user"
 """The module whose tool asks people: it needs no model."""
 CONNECTED = (
-    "plans.consequences",
+    "plans.engine.decisions",
     "plans.agents.waking",
     "plans.planner.outcomes",
-    "plans.previews",
+    "plans.engine.previews",
     "plans.store.privacy",
 )
 """The modules that connect themselves to lower ones when they are imported."""
@@ -35,15 +35,15 @@ class PlansConfig(AppConfig):
         for module in CONNECTED:
             import_module(module)
         from approvals.policies.lint import ask_of_plans  # noqa: PLC0415 (models are loaded only now)
-        from plans.agent_steps import taken_further_by  # noqa: PLC0415 (as above)
         from plans.agents import loop  # noqa: PLC0415 (as above)
+        from plans.engine.extensions import taken_further_by  # noqa: PLC0415 (as above)
+        from plans.engine.reports import on_fact as report_fact  # noqa: PLC0415 (as above)
         from plans.llm.provider import is_configured  # noqa: PLC0415 (as above)
-        from plans.reports import on_fact as report_fact  # noqa: PLC0415 (as above)
         from plans.store.selectors import is_plan  # noqa: PLC0415 (as above)
         from plans.store.transactions import on_fact  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="plans.store.transactions")
-        fact.connect(report_fact, dispatch_uid="plans.reports")
+        fact.connect(report_fact, dispatch_uid="plans.engine.reports")
         taken_further_by(loop)
         ask_of_plans(is_plan)
         registry.also_ships(PLANNING_TOOLS, lambda: True)

@@ -21,17 +21,19 @@ from catalog.models import ApiToken, Call
 from catalog.results import Preview
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
-from plans import budgets, caps, carriers, engine, granted, granted_starts, limits, spec, starting
-from plans.answers import found_again
-from plans.carriers import Desk
-from plans.denials import denial
+from plans import spec
+from plans.engine import calls, execution, grants, hints, limits, starting
+from plans.engine.calls import new_call
+from plans.engine.denials import denial
+from plans.engine.hints import Desk
+from plans.engine.limits import asking_of
+from plans.engine.lost_commits import found_again
+from plans.engine.previews import preview_in_time
+from plans.engine.starting import Start
+from plans.engine.work import Hold, Order, PlanFacts, Run, facts_of
 from plans.models import Plan, Step
-from plans.new_calls import new_call
-from plans.previews import preview_in_time
-from plans.room import asking_of
 from plans.services import new_plan
 from plans.sessions.lists import see_that_it_is_no_list
-from plans.starting import Start
 from plans.states import PlanStatus
 from plans.store import statements
 from plans.store.plan_documents import removed_from
@@ -39,7 +41,6 @@ from plans.store.requesters import Asker, Requester
 from plans.store.selectors import may_control, plan_for
 from plans.store.statements import Claimed
 from plans.store.transactions import Recording, recording, recording_new
-from plans.work import Hold, Order, PlanFacts, Run, facts_of
 
 _SCALARS = (str, int, float, bool, type(None))
 REPLACED = "Another call has taken the place of that one already; look at its replaced_by."
@@ -73,7 +74,7 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     refuse_to_begin()
     asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
-    wanted = starting.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
+    wanted = calls.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
     old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
     admission = _admit(plan, replace(wanted, reason=scrub_words(order.reason), asker=asker, replaces=old))
     try:
@@ -160,7 +161,7 @@ def _check_open(plan: Plan) -> None:
         raise Conflict("This plan is paused: resume it before you add calls to it.")
     if not plan.can_modify or plan.status != PlanStatus.IN_PROGRESS:
         raise Conflict("This plan takes no more steps: it may not be changed, has not started, or has ended.")
-    if budgets.is_used_up(plan):
+    if limits.is_budget_used_up(plan):
         raise Conflict("This plan takes no more calls: its budget is used up.")
     if plan.steps.count() >= spec.MAX_STEPS:
         raise Conflict(f"This plan has {spec.MAX_STEPS} steps, and takes no more.")
@@ -178,7 +179,7 @@ class _Admission:
 
 
 def _admit(plan: Plan, order: Order) -> _Admission:
-    verdict = gate(starting.facts_for(order, facts_of(plan)))
+    verdict = gate(calls.facts_for(order, facts_of(plan)))
     if isinstance(verdict, pipeline.Deny):
         raise denial(verdict, facts_of(plan), order)
     if isinstance(verdict, pipeline.Hold):
@@ -187,8 +188,8 @@ def _admit(plan: Plan, order: Order) -> _Admission:
             return _Admission(order, verdict.terms, None, first)
         if order.target.grant_limits is None:
             look_for_room(asking_of(facts_of(plan), order))
-    if limits.is_limited(order):
-        limits.count(order, facts_of(plan))
+    if limits.is_rate_limited(order):
+        limits.count_call(order, facts_of(plan))
     if not isinstance(verdict, pipeline.Hold):
         return _Admission(order, None, None)
     # People are shown what the catalog's code says that it does: whoever has that computes it, and asks them.
@@ -209,45 +210,45 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
     is_left = order.target.drifted and admission.first is None
     if admission.rule is not None and not is_granted and not is_left:
         step.save(force_insert=True)
-        claimed = statements.claim_step(batch.cursor, step.pk, starting.lease("door", batch))
+        claimed = statements.claim_step(batch.cursor, step.pk, calls.new_lease("door", batch))
         if claimed is None:
             raise Conflict("The step was taken before its call could be held.")
         if admission.first is not None:
             return starting.refuse_again(Start(batch, facts, claimed), order, admission.first)
         return _hold(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
     waits = order.target.drifted or (is_granted and unwritable())
-    may_start = not waits and caps.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1)
-    desk = carriers.desk() if may_start else None
+    may_start = not waits and limits.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1)
+    desk = hints.desk() if may_start else None
     if desk is not None:
         return (_start_granted if is_granted else _start_here)(batch, facts, admission, step, desk)
     call = new_call(facts, step_id, order, status=CallStatus.CREATED)
     call.created_at = batch.now
     statements.insert_call(batch.cursor, call)
-    starting.keep_secrets(order, plan.public_id, step_id)
+    calls.keep_secrets(order, plan.public_id, step_id)
     step.call = call
     step.save(force_insert=True)
-    carriers.hint(plan.pk)
+    hints.hint(plan.pk)
     return call
 
 
 def _hold(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     """Ask people about a direct call. Raises TooManyWaiting where no more requests may wait."""
     take_room(asking_of(hold.plan, hold.order))
-    return engine.store_held(batch, hold, shown)
+    return execution.store_held(batch, hold, shown)
 
 
 def _is_granted(plan: PlanFacts, admission: _Admission) -> bool:
     """Say whether a grant covers a call that is to be held."""
     if admission.rule is None or admission.first is not None:
         return False
-    return granted.may_start(plan, admission.order, admission.rule)
+    return grants.may_start(plan, admission.order, admission.rule)
 
 
 def _start_granted(batch: Recording, plan: PlanFacts, admission: _Admission, step: Step, desk: Desk) -> Call:
     """Start the call by a grant in this very transaction; ask people after all where another call was faster."""
     assert admission.rule is not None  # noqa: S101 (else nothing would have been granted)
     hold = Hold(_claimed(batch, step, desk), plan, admission.order, admission.rule)
-    run = granted_starts.start(batch, hold, admission.shown)
+    run = grants.start_granted(batch, hold, admission.shown)
     if run is None:
         return _hold(batch, hold, admission.shown)
     batch.once_committed(lambda: desk.take(run))
@@ -257,7 +258,7 @@ def _start_granted(batch: Recording, plan: PlanFacts, admission: _Admission, ste
 def _claimed(batch: Recording, step: Step, desk: Desk) -> Claimed:
     """Store a new step, claimed by this process's executor."""
     step.save(force_insert=True)
-    claimed = statements.claim_step(batch.cursor, step.pk, starting.lease(desk.owner, batch))
+    claimed = statements.claim_step(batch.cursor, step.pk, calls.new_lease(desk.owner, batch))
     if claimed is None:
         raise Conflict("The step was taken before its call could start.")
     batch.add("step.started", claimed.step_id, attempt=claimed.attempt)

@@ -22,8 +22,9 @@ from catalog.core.canonical_json import MAX_BYTES, check_json, size_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, MalformedJSON
 from catalog.secrets.placeholders import KEY, scrub_words, shown_text
-from plans import carriers, early, finishing, services, spec
+from plans import services, spec
 from plans.documents.reading import Problem, problem_of
+from plans.engine import early_requests, finishing, hints
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.services import PlanProblems
 from plans.spec import PlanDocument, StepDocument
@@ -345,7 +346,7 @@ class _Change:
         keep_given(self.plan, touched)
         ask_for(self.plan, [step.step_id for step in touched], by=self.by)
         self._tell(document, edited=edited, added=added)
-        carriers.hint(self.plan.pk, self._make_ready([step.step_id for step in touched]))
+        hints.hint(self.plan.pk, self._make_ready([step.step_id for step in touched]))
         finishing.settle_plan(self.batch)
 
     def _rows(self, numbers: Sequence[int]) -> QuerySet[Step]:
@@ -354,7 +355,7 @@ class _Change:
     def _take_back(self) -> None:
         """Withdraw what was asked early about steps that become others, or nothing."""
         named = self._rows([*_edited(self.change), *self.change.remove]).exclude(call=None)
-        early.take_back(early.calls_of(named), "The step was changed.", by=self.by.user)
+        early_requests.take_back(early_requests.calls_of(named), "The step was changed.", by=self.by.user)
 
     def _remove(self) -> None:
         gone = list(self._rows(self.change.remove).values_list("pk", flat=True))

@@ -14,8 +14,8 @@ from catalog.access.roles import name_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.states import CallStatus
-from plans import carriers
-from plans.endings import end_plan
+from plans.engine import hints
+from plans.engine.cancellation import end_plan
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 from plans.store.requesters import Requester
@@ -41,7 +41,7 @@ def resume_plan(plan: Plan, *, by: Requester) -> None:
         if not paused.update(paused_at=None, paused_by=None):
             raise Conflict(_why_not(plan, "It is not paused."))
         batch.add("plan.resumed", by=name_of(by.user))
-        carriers.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=batch.now).count())
+        hints.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=batch.now).count())
 
 
 @retried

@@ -20,10 +20,11 @@ from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.dispatch.runner import wait_inside
 from catalog.errors import Conflict
-from plans import carriers, engine, metrics, recovery
+from plans import metrics
+from plans.engine import execution, hints, recovery
+from plans.engine.reports import ids_of
+from plans.engine.work import Run, Work
 from plans.hints import Hints
-from plans.reports import ids_of
-from plans.work import Run, Work
 
 log = logging.getLogger("toolgate.executor")
 QUICK_SECONDS = 0.002
@@ -47,7 +48,7 @@ transaction; whoever finds so many waits in its seat."""
 class Seat:
     """One thread's place, also while it waits aside: what it works on, and until when the handler may run."""
 
-    turn: engine.Turn
+    turn: execution.Turn
     plan_pk: int | None = None
     asked_at: float = float("inf")
     work: Work | None = None
@@ -134,8 +135,8 @@ class Executor:
         """Start the threads and listen for hints."""
         for _ in range(self.threads):
             self._add_thread()
-        carriers.carry_to(self._hear)
-        carriers.open_desk(self)
+        hints.carry_to(self._hear)
+        hints.open_desk(self)
 
     def retire(self) -> None:
         """Claim nothing more from now on; may be called in a signal handler, and more than once."""
@@ -143,8 +144,8 @@ class Executor:
             return
         self._retired_at = monotonic()
         self._stopping.set()
-        carriers.close_desk(self)
-        carriers.carry_no_more(self._hear)
+        hints.close_desk(self)
+        hints.carry_no_more(self._hear)
         for _ in range(self.threads):
             self._hints.put(None)
 
@@ -251,7 +252,7 @@ class Executor:
             if work is not None:
                 log.warning("a tool could not be stopped; its thread is written off", extra=told(**ids_of(work)))
                 self._replace(seat)
-                engine.abandon(work)
+                execution.abandon(work)
         if not self._seats and not self._stopping.is_set():
             self._hand_back_all()
 
@@ -267,7 +268,7 @@ class Executor:
 
     def _add_thread(self) -> bool:
         """Start a thread where one is missing; False when tools past their time keep as many as there may be."""
-        seat = Seat(engine.Turn(self.owner))
+        seat = Seat(execution.Turn(self.owner))
         with self._lock:
             if len(self._seats) + len(self._written_off) >= 2 * self.threads:
                 return False
@@ -309,7 +310,7 @@ class Executor:
             if seat not in self._seats or not seat.awaits() or len(self._aside) >= MOST_ASIDE:
                 return False
             try:
-                self._begin(Seat(engine.Turn(self.owner)))
+                self._begin(Seat(execution.Turn(self.owner)))
             except RuntimeError:
                 return False
             self._seats.discard(seat)
@@ -374,15 +375,15 @@ class Executor:
         seat.plan_pk, seat.asked_at = plan_pk, monotonic() if work is None else float("inf")
         seat.was_slow = False
         try:
-            seat.turn = engine.Turn(self.owner, stopping=self._stopping, back=seat.back)
-            work = work or engine.claim(plan_pk, owner=self.owner, turn=seat.turn)
+            seat.turn = execution.Turn(self.owner, stopping=self._stopping, back=seat.back)
+            work = work or execution.claim(plan_pk, owner=self.owner, turn=seat.turn)
             while work is not None:
                 seat.take(work)
                 self._taken.pop(work.step.pk, None)
                 if self._stopping.is_set() and not isinstance(work, Run):
                     recovery.let_go(work)
                     break
-                work = engine.advance(work, seat.turn)
+                work = execution.advance(work, seat.turn)
         except Conflict:
             log.info("someone else got there first", extra=told(plan_key=plan_pk))
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments

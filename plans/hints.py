@@ -7,7 +7,7 @@ the others waiting for one turn of one thread, not for all of its hints.
 import threading
 from queue import SimpleQueue
 
-from plans.work import Run
+from plans.engine.work import Run
 
 Job = int | Run | None
 """A plan's key, a call to run, or None for a thread that is to end."""

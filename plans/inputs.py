@@ -2,7 +2,7 @@
 
 What a person gives is taken as it stands: nothing in it refers to the plan's memory. The step's own parameters stay as
 they were planned, so that what in them was private stays so. Steps that ask a question wait likewise, and are answered
-at the same address: `plans.questions` has them.
+at the same address: `plans.engine.questions` has them.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,34 +14,16 @@ from catalog.access.roles import name_of
 from catalog.calls import vault
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, field_error
-from catalog.models import ApiToken, Call
 from catalog.secrets.placeholders import Sealed
-from plans import carriers, starting
+from plans.engine import calls, hints
+from plans.engine.questions import answer, waits_for_answer
+from plans.engine.work import Order
 from plans.models import Plan, Step
-from plans.questions import answer, waits_for_answer
 from plans.states import StepStatus, WaitingFor
 from plans.store.requesters import Requester, ask_for
-from plans.store.transactions import Recording, recording
-from plans.work import Order
+from plans.store.transactions import recording
 
 WAITS = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.INPUT, "claimed_by": ""}
-
-
-def wait_for_changes(batch: Recording, call: Call) -> bool:
-    """Let the step of a call that was sent back wait for its person; False where an agent asked, or for one call alone.
-
-    A call that is a plan of its own has been answered: whoever made it makes another, which replaces it.
-    """
-    is_agents = Step.objects.filter(call=call).exclude(parent=None).exists()  # whose model is told, and asks anew
-    by_agent = is_agents or (call.token is not None and call.token.kind == ApiToken.Kind.AGENT)
-    if by_agent or not Plan.objects.filter(pk=batch.plan_pk, kind=Plan.Kind.PLAN).exists():
-        return False
-    steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
-    if not steps.update(waiting_for=WaitingFor.INPUT, waiting_since=batch.now, ready_at=None, lease_until=None):
-        return False
-    batch.add("step.waiting", int(call.step_ref), waiting_for="input", call=call.public_id)
-    batch.add("input.requested", int(call.step_ref), call=call.public_id)
-    return True
 
 
 def waiting_step(plan: Plan, step_id: int | None) -> Step:
@@ -110,7 +92,7 @@ def check_arguments(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Ord
     """Return the order that these arguments make of a step that was sent back; raise what `order_for` raises."""
     before = step.call.arguments if step.call else step.parameters
     wanted = vault.refilled(arguments, before, plan.public_id)
-    order = starting.order_for(step.tool, wanted.in_place(), plan_ref=plan.public_id)
+    order = calls.order_for(step.tool, wanted.in_place(), plan_ref=plan.public_id)
     wanted.check(Sealed(order.text, order.secrets))
     return order
 
@@ -121,7 +103,7 @@ def _store(plan: Plan, step: Step, order: Order, by: Requester) -> None:
         waiting = Step.objects.filter(pk=step.pk, call=step.call, **WAITS)
         if not waiting.update(given_arguments=order.text, waiting_for="", waiting_since=None, ready_at=batch.now):
             raise Conflict(f"Step {step.step_id} waits for no input any more.")
-        starting.keep_secrets(order, plan.public_id, step.step_id)
+        calls.keep_secrets(order, plan.public_id, step.step_id)
         ask_for(plan, [step.step_id], by=by)
         batch.add("input.received", step.step_id, by=name_of(by.user))
-        carriers.hint(plan.pk)
+        hints.hint(plan.pk)

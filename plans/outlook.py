@@ -14,12 +14,12 @@ from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.states import TERMINAL
 from catalog.tools.registry import output_key_of
-from plans import early, granted, starting
 from plans.documents import references
+from plans.engine import calls, early_requests, grants, starting
+from plans.engine.work import Order, PlanFacts, plan_facts
 from plans.models import MemoryItem, Plan, Step
 from plans.states import StepStatus, WaitingFor
 from plans.store.statements import Claimed
-from plans.work import Order, PlanFacts, plan_facts
 
 ALONE, GATED, LATER, ASKED, WAITS, APPROVED, STOPS = "alone", "gated", "later", "asked", "waits", "approved", "stops"
 """Runs by itself; people can be asked now; they are asked when its arguments are known; they are asked early; its step
@@ -74,10 +74,10 @@ class _View:
             if step.waiting_for != WaitingFor.APPROVAL or request is None:
                 return Ahead(step, ALONE, _under_way(step))
             return Ahead(step, WAITS if request.status == RequestStatus.PENDING else APPROVED, request=request)
-        if request is not None and step.call is not None and early.is_ahead(step.call):
+        if request is not None and step.call is not None and early_requests.is_ahead(step.call):
             if step.call.status not in TERMINAL:
                 return Ahead(step, ASKED if request.status == RequestStatus.PENDING else APPROVED, request=request)
-            if not early.asks_again(step.call):
+            if not early_requests.asks_again(step.call):
                 return Ahead(step, STOPS, step.call.message, request)
         return self._unasked(step)
 
@@ -90,7 +90,7 @@ class _View:
             missing = self._missing(step)
             if missing is not None:
                 return self._later(step, missing)
-            order = starting.order_of_step(self.facts, _as_claimed(step))
+            order = calls.order_of_step(self.facts, _as_claimed(step))
         except ToolError as error:
             return Ahead(step, STOPS, error.user_message())
         return self._judged(step, order)
@@ -112,16 +112,16 @@ class _View:
         if target is None:
             return Ahead(step, STOPS, f"There is no tool {step.tool}.")
         asked = Order(target, step.parameters_json, step.parameters)
-        runs = isinstance(gate(starting.facts_for(asked, self.facts)), pipeline.Allow)
+        runs = isinstance(gate(calls.facts_for(asked, self.facts)), pipeline.Allow)
         return Ahead(step, ALONE if runs else LATER, why)
 
     def _judged(self, step: Step, order: Order) -> Ahead:
-        verdict = gate(starting.facts_for(order, self.facts))
+        verdict = gate(calls.facts_for(order, self.facts))
         if isinstance(verdict, pipeline.Deny):
             return Ahead(step, STOPS, verdict.message)
         if isinstance(verdict, pipeline.Allow):
             return Ahead(step, ALONE)
-        if granted.may_start(self.facts, order, verdict.terms, step.pk):
+        if grants.may_start(self.facts, order, verdict.terms, step.pk):
             return Ahead(step, ALONE, "A grant covers it.")
         if starting.refused_before(self.facts.ref, order) is not None:
             return Ahead(step, STOPS, "People refused the same in this plan before: it is refused again.")
@@ -146,4 +146,4 @@ def _as_claimed(step: Step) -> Claimed:
 def _replacing(step: Step, order: Order) -> Order:
     """Let the order take the place of a call that was asked about early and came to nothing."""
     old = step.call
-    return order if old is None else replace(order, replaces=old, asker=starting.asker_of(old))
+    return order if old is None else replace(order, replaces=old, asker=calls.asker_of(old))

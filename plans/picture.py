@@ -13,7 +13,7 @@ from django.db.models.functions import Left, Length
 from catalog.core import clock
 from catalog.secrets.placeholders import shown_text
 from catalog.ui.labels import Word, status_word
-from plans.budgets import say_spent
+from plans.engine.limits import budget_text
 from plans.event_words import EventLine, line_of
 from plans.families import FOR_PEOPLE, Family, awaited_label, awaited_word
 from plans.graph import Graph, lay_out
@@ -151,7 +151,7 @@ class Picture:
     @property
     def spent(self) -> str:
         """What it has spent of its budget; empty for a plan without one."""
-        return say_spent(self.plan)
+        return budget_text(self.plan)
 
     @property
     def over(self) -> bool:

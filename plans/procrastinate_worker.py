@@ -8,7 +8,7 @@ import procrastinate
 from procrastinate.contrib.django import connector_params
 
 from catalog.core.transactions import log_unexpected
-from plans.procrastinate_hints import QUEUE, TASK
+from plans.engine.hints import QUEUE, TASK
 
 log = logging.getLogger("toolgate.hints")
 FETCHERS = 4

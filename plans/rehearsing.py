@@ -8,12 +8,12 @@ from approvals.policies.gate import gate
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Verdict
 from catalog.results import Preview
-from plans import starting
+from plans.engine import calls
+from plans.engine.previews import preview_in_time
+from plans.engine.work import facts_of
 from plans.models import Plan
-from plans.previews import preview_in_time
 from plans.services import new_plan
 from plans.store.requesters import Asker, Requester
-from plans.work import facts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Rehearsal:
 def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
     """Say what would become of a call. Raises what `create_call` raises before it stores anything, and ToolError."""
     asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
-    order = replace(starting.order_for(tool, dict(arguments)), asker=asker)
+    order = replace(calls.order_for(tool, dict(arguments)), asker=asker)
     plan = facts_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
-    verdict = gate(starting.facts_for(order, plan))
+    verdict = gate(calls.facts_for(order, plan))
     return Rehearsal(order.target.tool.safety_level, verdict, preview_in_time(plan, 1, order))

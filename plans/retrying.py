@@ -24,16 +24,16 @@ from catalog.core.transactions import move, retried, try_move
 from catalog.errors import Conflict, ParameterError, field_error
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import Sealed, shown_text
-from plans import carriers, finishing, starting
-from plans.agents.loop import end_run
 from plans.documents import references
 from plans.documents.graphs import descendants
+from plans.engine import calls, finishing, hints
+from plans.engine.extensions import end_run
+from plans.engine.work import Memory, Order
 from plans.models import Plan, Step, StepDependency
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store.plan_documents import words_of_call
 from plans.store.requesters import Requester, ask_for
 from plans.store.transactions import Recording, recording
-from plans.work import Memory, Order
 
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -73,7 +73,7 @@ def _retry_edited(plan: Plan, step: Step, order: Order, by: Requester) -> None:
     with recording(plan.pk, plan.public_id) as batch:
         revive(plan, step.step_id, batch, by=by, said={"edited": True})
         Step.objects.filter(pk=step.pk).update(given_arguments=order.text)
-        starting.keep_secrets(order, plan.public_id, step.step_id)
+        calls.keep_secrets(order, plan.public_id, step.step_id)
         if step.call is not None:
             signals.record("call.edited", call=step.call, by=by.user)
         finishing.settle_plan(batch)
@@ -105,7 +105,7 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
 def check_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Order:
     """Return the order that these arguments make of a failed step; raise what `starting.order_for` raises."""
     wanted = vault.refilled(arguments, _text_of(step), plan.public_id)
-    order = starting.order_for(step.tool, wanted.in_place(), plan_ref=plan.public_id)
+    order = calls.order_for(step.tool, wanted.in_place(), plan_ref=plan.public_id)
     wanted.check(Sealed(order.text, order.secrets))
     return order
 
@@ -215,7 +215,7 @@ def _try_again(plan: Plan, steps: list[Step], batch: Recording, by: Requester) -
         raise Conflict("A step went on meanwhile. Nothing was retried; look again.")
     end_run([step.pk for step in steps if step.agent], batch)
     ask_for(plan, [step.step_id for step in steps], by=by)
-    carriers.hint(plan.pk, max(1, sum(not step.dependencies_left for step in steps)))
+    hints.hint(plan.pk, max(1, sum(not step.dependencies_left for step in steps)))
 
 
 def _see_that_agents_are_done(steps: list[Step]) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from catalog.models import ApiToken
+from plans.engine.questions import waits_for_answer
 from plans.models import Question
 from plans.picture import Picture, StepPicture
-from plans.questions import waits_for_answer
 
 WITH_CARE = "Tell it only what it needs, never a password."
 

@@ -14,10 +14,10 @@ from catalog.core.transactions import move, retried
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import scrub_words
-from plans import carriers, finishing
 from plans.agents.access import named_agents
 from plans.documents.checking import check_plan
 from plans.documents.reading import Problem
+from plans.engine import finishing, hints
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
@@ -149,6 +149,6 @@ def start(plan: Plan, batch: Recording) -> None:
     first = Step.objects.filter(plan=plan, status=StepStatus.PENDING, dependencies_left=0)
     ready = first.update(ready_at=batch.now)
     batch.add("plan.started")
-    carriers.hint(plan.pk, ready)
+    hints.hint(plan.pk, ready)
     if not ready:  # every step was skipped before; nothing else would ever look at the plan
         finishing.settle_plan(batch)

@@ -13,7 +13,8 @@ from catalog.models import Call
 from catalog.results import format_success_response
 from catalog.secrets.placeholders import scrub_words, scrubbed
 from catalog.states import CallStatus
-from plans import carriers, finishing, states
+from plans import states
+from plans.engine import finishing, hints
 from plans.models import Plan, Step
 from plans.states import WaitingFor
 from plans.store import statements
@@ -71,7 +72,7 @@ def _happened(settling: Settling) -> None:
         message="A person settled that it happened.",
     )  # fmt: skip
     _tell_end(settling, "call.succeeded")
-    carriers.hint(settling.batch.plan_pk, finishing.complete(settling.batch, settling.step, response, call=call))
+    hints.hint(settling.batch.plan_pk, finishing.complete(settling.batch, settling.step, response, call=call))
 
 
 def _did_not_happen(settling: Settling) -> None:
@@ -86,7 +87,7 @@ def _request_again(settling: Settling) -> None:
         raise Conflict("The plan has ended: say whether the call happened.")
     _fail_call(settling, "A person asked for it again.")
     Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.batch.now, waiting_for="", waiting_since=None)
-    carriers.hint(settling.batch.plan_pk)
+    hints.hint(settling.batch.plan_pk)
 
 
 def _fail_call(settling: Settling, message: str) -> None:

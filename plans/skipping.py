@@ -17,10 +17,10 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
-from plans import carriers, finishing
 from plans.agents.children import TURN
-from plans.agents.loop import end_run
-from plans.endings import cancel_step
+from plans.engine import finishing, hints
+from plans.engine.cancellation import cancel_step
+from plans.engine.extensions import end_run
 from plans.models import Plan, Step
 from plans.retrying import STOPPED, revive
 from plans.states import PlanStatus, StepStatus, WaitingFor
@@ -138,7 +138,7 @@ def _leave_behind(step: Step, reason: str, batch: Recording, by: Requester) -> N
     """Note who skipped it and why, and make ready what needed it."""
     name = name_of(by.user)
     finishing.note_skip(batch, statements.look_at(batch.cursor, step.pk), reason, by=name)
-    carriers.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, step.pk, now=batch.now))
+    hints.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, step.pk, now=batch.now))
     batch.add("step.skipped", step.step_id, by=name, reason=reason)
 
 

@@ -21,15 +21,15 @@ from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
-from plans import engine, granted_starts, limits
-from plans.granted import people_of
+from plans.engine import execution, grants, limits
+from plans.engine.grants import people_of
+from plans.engine.previews import preview_in_time
+from plans.engine.work import Hold, PlanFacts, plan_facts
 from plans.models import Plan, Step
 from plans.outlook import GATED, Ahead, outlook
-from plans.previews import preview_in_time
 from plans.states import PLAN_TERMINAL, StepStatus
 from plans.store import statements
 from plans.store.transactions import recording
-from plans.work import Hold, PlanFacts, plan_facts
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -103,7 +103,7 @@ def _ask(plan: PlanFacts, ahead: Ahead, until: float, by: "User") -> list[Approv
         raise NotAllowed(why_not)
     if monotonic() > until:
         raise ToolError(TOO_LATE)
-    counted = limits.count(order, plan) if limits.is_limited(order) and ahead.step.call is None else None
+    counted = limits.count_call(order, plan) if limits.is_rate_limited(order) and ahead.step.call is None else None
     made: ApprovalRequest | None = None
     try:
         made = _store(plan, ahead, preview_in_time(plan, ahead.step.step_id, order), by)
@@ -111,7 +111,7 @@ def _ask(plan: PlanFacts, ahead: Ahead, until: float, by: "User") -> list[Approv
         made = None
     finally:
         if made is None and counted is not None:
-            limits.give_back(order, plan, counted)
+            limits.give_back_count(order, plan, counted)
     return [made] if made is not None else _asked_by_others(ahead.step)
 
 
@@ -131,9 +131,9 @@ def _store(plan: PlanFacts, ahead: Ahead, shown: Preview | None, by: "User") -> 
         waits = Step.objects.filter(pk=step.pk, status=StepStatus.PENDING, call=step.call, parameters=step.parameters)
         if not waits.exclude(plan__status__in=PLAN_TERMINAL).exists():
             raise Conflict("The step has changed.")
-        call = granted_starts.held_call(batch, hold)
+        call = grants.held_call(batch, hold)
         waits.update(call=call)
-        return engine.ask_people(batch, hold, call, shown, early_by=by)
+        return execution.ask_people(batch, hold, call, shown, early_by=by)
 
 
 @dataclass(frozen=True, slots=True)

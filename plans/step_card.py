@@ -15,11 +15,11 @@ from catalog.errors import ParameterError
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import shown_text
 from plans.documents import references
+from plans.engine.questions import waits_for_answer
 from plans.inputs import is_sent_back
 from plans.masked import MaskedParts, masked_parameters, masked_parts
 from plans.models import MemoryItem, Step
 from plans.picture import VALUE_SHOWN, Picture, StepPicture
-from plans.questions import waits_for_answer
 from plans.states import WaitingFor
 
 BY_GRANT = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
-from plans.drift import DRIFTED
+from plans.engine.starting import DRIFTED
 from plans.models import Event, Plan, Step
 from plans.states import WaitingFor
 from plans.timeline import IDLE, Interval, Kind

@@ -22,11 +22,12 @@ from catalog.core import clock
 from catalog.core.rate_limits import MOST_CLEARED, clear_buckets
 from catalog.core.transactions import log_unexpected
 from catalog.rest.idempotency import clear_keys, free_ended
-from plans import carriers, drift, executors, metrics, recovery, sweeping
-from plans.endings import end_overdue_plans
+from plans import executors, metrics
+from plans.engine import hints, recovery, starting
+from plans.engine.cancellation import end_overdue_plans
+from plans.engine.limits import wake_where_there_is_room
 from plans.executor import Executor
 from plans.leases import Renewer
-from plans.room import wake_where_there_is_room
 from plans.store import statements
 
 log = logging.getLogger("toolgate.ticker")
@@ -183,18 +184,18 @@ class Ticker:
             due = statements.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN, after=self._woken_to)
         self._woken_to = due[-1] if len(due) == PLANS_WOKEN else 0
         for plan_pk in due:
-            if not drift.is_left(plan_pk):
-                carriers.send(plan_pk)
+            if not starting.is_left(plan_pk):
+                hints.send(plan_pk)
 
     def _forget(self) -> None:
-        sweeping.forget_secrets()
+        recovery.forget_secrets()
 
     def _clear(self) -> None:
         """Clear old counts, idempotency keys and deliveries, some at a time, and hints that workers lost."""
         free_ended()
         if monotonic() - self._cleared_at < CLEAR_SECONDS:
             return
-        carriers.clear_lost()
+        hints.clear_lost()
         now = clock.now()
         clears = (clear_buckets, clear_sign_in_counts, clear_keys, clear_deliveries)
         cleared = [clear(now=now) for clear in clears]

@@ -21,8 +21,8 @@ from catalog.schemas import Problem, refuse
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
 from catalog.ui.forms.editor import Writing
-from plans import starting
 from plans.calls import CallOrder, create_call
+from plans.engine import calls
 from plans.rehearsing import Rehearsal, rehearse
 from plans.store.requesters import Requester
 
@@ -110,7 +110,7 @@ def answer(tool: Tool, viewer: "User", sent: QueryDict) -> Trial:
 
 
 def _check(trial: Trial, arguments: dict[str, Any]) -> None:
-    starting.order_for(trial.tool.name, arguments)
+    calls.order_for(trial.tool.name, arguments)
     trial.fits = True
 
 
@@ -124,7 +124,7 @@ def _call(trial: Trial, arguments: dict[str, Any]) -> None:
     _see_that_they_may(trial)
     if not KEY.fullmatch(trial.key):
         refuse([Problem("", "key", "This form has lost its key; reload the page.")])
-    starting.order_for(trial.tool.name, arguments)
+    calls.order_for(trial.tool.name, arguments)
     order, by = CallOrder(trial.tool.name, arguments), Requester(trial.viewer)
     what = keyring().fingerprint(digest("try", trial.tool.name, canonical_text(arguments)))
     called = act_once(

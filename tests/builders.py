@@ -11,8 +11,9 @@ from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.models import Call, ToolVersion
-from plans import engine, states
-from plans.engine import Turn
+from plans import states
+from plans.engine import execution
+from plans.engine.execution import Turn
 from plans.models import ModelUse, Plan, Step
 from plans.services import create_plan
 from plans.spec import PlanDocument
@@ -66,9 +67,9 @@ def work_off(plan: Plan) -> Plan:
     """Do on this thread all that is ready in a plan; return the plan as it is then."""
     # This machine's time, which is the database's: the product's may lie behind what has become ready just now.
     while plan.steps.filter(ready_at__lte=datetime.now(UTC)).exists():
-        work = engine.claim(plan.pk, owner="tests")
+        work = execution.claim(plan.pk, owner="tests")
         while work is not None:
-            work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+            work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
     plan.refresh_from_db()
     return plan
 

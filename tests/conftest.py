@@ -22,7 +22,7 @@ from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.tools import registry
 from catalog.tools.registry import initialize_tools, register_tool
-from plans import drift, finishing
+from plans.engine import finishing, starting
 from plans.executor import Executor
 from plans.ticker import Ticker
 from tests import answers
@@ -203,7 +203,7 @@ def forget_what_was_read() -> None:
     """Drop what this process remembers of the tables that the next test starts without."""
     snapshot.forget()
     gate._view = gate._View()
-    drift._left.clear()
+    starting._left.clear()
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from approvals.audit.verification import head_fault
 from catalog.core import clock
 from catalog.core.tracing import told
 from catalog.inventory import snapshot
-from plans import carriers, executors
+from plans import executors
+from plans.engine import hints
 
 ValueT = TypeVar("ValueT")
 KEEP_SECONDS = 1.0
@@ -203,19 +204,19 @@ def _tools() -> str:
 
 def _cluster() -> str:
     """Say whether anyone executes plans, here or elsewhere."""
-    return GOOD if carriers.executes() or executors.alive() else "nobody executes plans: start a worker, or a server"
+    return GOOD if hints.executes() or executors.alive() else "nobody executes plans: start a worker, or a server"
 
 
 def _executor() -> str:
     """Say whether a thread is left to execute plans, where this process is one that does."""
-    if carriers.can_execute() or not carriers.executes():
+    if hints.can_execute() or not hints.executes():
         return GOOD
     return "no thread is left: tools past their time keep them; restart this process"
 
 
 def _late_tools() -> str:
     """Say how many threads are kept by tools past their time; the log names the tools."""
-    count = len(carriers.late_tools())
+    count = len(hints.late_tools())
     return f"keep {count} threads: see the log for which, and mend them" if count else GOOD
 
 

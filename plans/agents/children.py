@@ -7,12 +7,12 @@ from itertools import count, islice
 from pydantic import ValidationError
 
 from catalog.tools.registry import get_tool, unknown_tool
-from plans import carriers
-from plans.agent_steps import UNSAID
 from plans.agents import offering
 from plans.agents.conversation import ToolUse, TurnResult
 from plans.agents.settings import AgentDocument
 from plans.documents import references
+from plans.engine import hints
+from plans.engine.extensions import UNSAID
 from plans.models import AGENT_TURN, Plan, Step, StepAsker
 from plans.spec import MAX_STEP_ID, MAX_STEPS, StepDocument
 from plans.store.plan_documents import fields_of, keep_secrets, removed_from
@@ -104,4 +104,4 @@ def _free_numbers(plan: Plan, wanted: int) -> list[int]:
 
 def tell_workers(batch: Recording, ready: int) -> None:
     """Tell workers that so many steps have become ready."""
-    carriers.hint(batch.plan_pk, ready)
+    hints.hint(batch.plan_pk, ready)

@@ -16,10 +16,12 @@ from catalog.core.transactions import try_move
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.results import format_success_response
-from plans import finishing
 from plans.agents import access, children, instructions, limits, sealing, telling
 from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
 from plans.agents.settings import AgentDocument, document_of
+from plans.engine import finishing
+from plans.engine.extensions import end_run
+from plans.engine.work import PlanFacts
 from plans.llm import provider
 from plans.models import Agent, AgentRun, Plan, Step
 from plans.spec import MAX_STEPS, extract_value
@@ -27,7 +29,6 @@ from plans.states import StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
 from plans.store.transactions import Recording
-from plans.work import PlanFacts
 
 UNREADABLE = "What came in place of the model's answer cannot be read. Retry this step, and it is asked again."
 NOTHING_SAID = "The model answered nothing: neither a text nor a call. Retry this step, and it is asked again."
@@ -286,9 +287,3 @@ def give_up(batch: Recording, step: Claimed) -> None:
         cleared = {"completed_at": batch.now, **finishing.RELEASED}
         if try_move(Step.objects.filter(pk=child.pk), to=StepStatus.CANCELLED, **cleared):
             batch.add("step.cancelled", child.step_id)
-
-
-def end_run(step_pks: Sequence[int], batch: Recording) -> None:
-    """End the runs of steps that are to begin again: they were cut off with their plan."""
-    open_runs = AgentRun.objects.filter(step__in=step_pks, ended_at=None)
-    open_runs.update(ended_at=batch.now, stopped_for=AgentRun.Stopped.FAILED)

@@ -6,9 +6,9 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from plans.agents.settings import ToolFilter
+from plans.engine.questions import TOOL as ASK_USER
 from plans.llm.tools import callable_by, ranked
 from plans.models import Plan
-from plans.questions import TOOL as ASK_USER
 from plans.store.requesters import Requester
 
 LEVELS = (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS, SafetyLevel.DANGEROUS)

@@ -23,11 +23,11 @@ from plans.agents.access import may_use
 from plans.agents.forms import AgentForm, filter_in, form_of
 from plans.agents.settings import AgentBudget, ToolFilter, document_of
 from plans.ask_page import KEY, STRATEGIES, may_ask
+from plans.engine.questions import TOOL as ASK_USER
 from plans.llm import provider
 from plans.llm.provider import NotConfigured
 from plans.llm.tools import UNOFFERED
 from plans.models import Agent, AgentRun, Plan
-from plans.questions import TOOL as ASK_USER
 from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.store import selectors

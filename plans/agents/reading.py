@@ -14,8 +14,8 @@ from catalog.schemas import Problem, refuse
 from catalog.secrets.detectors import find_secrets
 from plans.agents.settings import AgentBudget, AgentDocument, AgentTerms, ToolFilter
 from plans.documents.reading import did_you_mean, problem_of
+from plans.engine.questions import TOOL as ASK_USER
 from plans.llm.tools import UNOFFERED
-from plans.questions import TOOL as ASK_USER
 
 NAME_SAID = "A name has 1 to 64 lower-case letters, digits, '-' and '_', and begins with a letter."
 MODEL_SAID = "Write provider:model, such as openai:gpt-5; leave it empty for what TOOLGATE_MODEL says."

@@ -7,8 +7,9 @@ from typing import Any
 from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets.placeholders import shown_text
-from plans import model_texts, prompts
+from plans import prompts
 from plans.agents.conversation import Task
+from plans.engine import model_texts
 from plans.models import MemoryItem, Step
 from plans.states import StepStatus
 from plans.store.statements import Claimed

@@ -2,7 +2,7 @@
 
 from django.db.models import Exists, OuterRef
 
-from plans import carriers
+from plans.engine import hints
 from plans.models import Step
 from plans.states import StepStatus, WaitingFor
 from plans.store.transactions import Recording, at_step_ends
@@ -15,7 +15,7 @@ def wake(batch: Recording) -> None:
     waiting = Step.objects.filter(plan=batch.plan_pk, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.CALLS)
     busy = Step.objects.filter(parent=OuterRef("pk"), status__in=UNSETTLED)
     woken = waiting.filter(~Exists(busy)).update(ready_at=batch.now, waiting_for="")
-    carriers.hint(batch.plan_pk, woken)
+    hints.hint(batch.plan_pk, woken)
 
 
 at_step_ends(wake)

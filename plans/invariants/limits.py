@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.db import connection
 
-from plans.finishing import CRASHES, TRIES
+from plans.engine.finishing import CRASHES, TRIES
 from plans.invariants.base import Finding, World, each, invariant, rows, steps
 from plans.models import Step
 from plans.spec import MAX_STEPS

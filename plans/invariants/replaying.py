@@ -15,9 +15,9 @@ from typing import Any
 from catalog.core.transactions import Moves
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
+from plans.engine.postponed_starts import PUT_BACK
 from plans.invariants.base import Finding, Shelf, World, invariant, rows
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus
-from plans.unwitnessed import PUT_BACK
 
 PLANS = "SELECT id, public_id, status FROM plans_plan ORDER BY id"
 EVENTS = "SELECT plan_id, seq, type, step_id, data FROM plans_event ORDER BY plan_id, seq"

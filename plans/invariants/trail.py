@@ -8,9 +8,9 @@ from approvals.audit.verification import verify
 from approvals.models import Instance
 from catalog.definitions.levels import SafetyLevel
 from catalog.states import CallStatus
+from plans.engine.postponed_starts import PUT_BACK
 from plans.invariants.base import Finding, World, each, invariant, rows
 from plans.invariants.granting import what_the_log_tells_of_grants
-from plans.unwitnessed import PUT_BACK
 
 OPENED = """
     SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest WHERE NOT is_early UNION ALL

@@ -1,6 +1,6 @@
 """The tool that asks the person whose plan it is; it needs no model, so any plan may have such a step.
 
-The step waits with `plans.questions`; when its call runs there is an answer, and that is what it gives back.
+The step waits with `plans.engine.questions`; when its call runs there is an answer, and that is what it gives back.
 """
 
 from typing import Annotated
@@ -10,8 +10,8 @@ from pydantic import Field
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.tools import tool
+from plans.engine.questions import MAX_QUESTION
 from plans.models import Question
-from plans.questions import MAX_QUESTION
 
 Asked = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, description="What the person is asked")]
 

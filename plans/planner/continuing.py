@@ -13,6 +13,7 @@ from catalog.errors import ToolError
 from catalog.tools import tool
 from plans import prompts
 from plans.documents.reading import Problem
+from plans.engine.questions import Exchange, exchanges_for_models
 from plans.llm.client import Purpose, Said, in_database
 from plans.llm.tools import CATEGORY
 from plans.models import MemoryItem, Plan
@@ -24,7 +25,6 @@ from plans.planner.output import PlannerOutput
 from plans.planner.routing import should_execute_tools, steps_for
 from plans.planner.steps import PLAN_ON, Place, has_plan
 from plans.planner.withholding import Told, without_answers
-from plans.questions import Exchange, exchanges_for_models
 from plans.store.plan_documents import calls_of_agents, documents_of, removed_from
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy

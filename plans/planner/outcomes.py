@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from plans import finishing, meanings
+from plans.engine import extensions, finishing
 from plans.models import MemoryItem, Plan, Step, StepAsker, StepDependency
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.spec import MAX_STEPS, StepDocument, extract_value
@@ -86,5 +86,5 @@ def keep_reply(batch: Recording, step: Claimed, response: Response) -> str:
     return ""
 
 
-meanings.on_completion(PLAN_ON, add_steps)
-meanings.on_completion(COMPOSE_REPLY, keep_reply)
+extensions.on_completion(PLAN_ON, add_steps)
+extensions.on_completion(COMPOSE_REPLY, keep_reply)

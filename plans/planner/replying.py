@@ -16,17 +16,18 @@ from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets.placeholders import scrub_words
 from catalog.tools import tool
-from plans import model_texts, prompts
+from plans import prompts
 from plans.agents.conversation import MESSAGES, ModelTurn
 from plans.agents.settings import AgentDocument
+from plans.engine import model_texts
+from plans.engine.questions import TOOL as ASK_USER
+from plans.engine.questions import Exchange, exchanges_for_models
 from plans.llm import client, provider
 from plans.llm.client import Said, in_database
 from plans.llm.tools import CATEGORY
 from plans.models import AGENT_TURN, AgentRun, MemoryItem, Plan, Step
 from plans.planner.drafting import SECONDS
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
-from plans.questions import TOOL as ASK_USER
-from plans.questions import Exchange, exchanges_for_models
 from plans.spec import extract_value
 from plans.states import StepStatus
 from plans.store.privacy import CALLS_PRIVATE, parts_beyond

@@ -13,9 +13,9 @@ from typing import Any
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError
 from plans.documents import references
+from plans.engine.questions import MAX_QUESTION
+from plans.engine.questions import TOOL as ASK_USER
 from plans.planner.output import PlannerOutput
-from plans.questions import MAX_QUESTION
-from plans.questions import TOOL as ASK_USER
 from plans.spec import extract_value
 
 PLAN_ON, COMPOSE_REPLY = "plan_on", "compose_reply"

@@ -17,13 +17,13 @@ from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Tool
 from catalog.results import Preview
-from plans import engine, granted, recovery, starting
 from plans.calls import CallOrder, create_call
-from plans.engine import Turn
+from plans.engine import calls, execution, grants, recovery
+from plans.engine.execution import Turn
+from plans.engine.work import Run, facts_of
 from plans.models import Plan
 from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
-from plans.work import Run, facts_of
 from tests.approvals.builders import set_rule
 from tests.approvals.granting import ANY, allow, approved, dangerous, grant, let_be_granted, run, standing, terms_from
 from tests.builders import approve, call_of, make_plan, step_of, work_off
@@ -125,9 +125,9 @@ def test_calls_of_tools_without_grants_cost_no_query(grantable, ada, admin, djan
     """The look at the tool is enough."""
     allow(admin)
     plan = make_plan(ada, dangerous(), start=False)
-    order = starting.order_for("dangerous", {"value": "x"}, plan_ref=plan.public_id)
+    order = calls.order_for("dangerous", {"value": "x"}, plan_ref=plan.public_id)
     with django_assert_num_queries(0):
-        assert not granted.may_start(facts_of(plan), order, None)  # type: ignore[arg-type]
+        assert not grants.may_start(facts_of(plan), order, None)  # type: ignore[arg-type]
 
 
 def test_who_sees_them(grantable, ada, ben, admin, vera):
@@ -140,9 +140,9 @@ def test_who_sees_them(grantable, ada, ben, admin, vera):
 
 def started(plan: Plan) -> Run:
     """Claim the plan's next step until its call has started, and leave it there."""
-    work: Any = engine.claim(plan.pk, owner="tests")
+    work: Any = execution.claim(plan.pk, owner="tests")
     while not isinstance(work, Run):
-        work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+        work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
     return work
 
 

@@ -12,12 +12,12 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, ToolVersion
-from plans import engine
+from plans.engine import execution
+from plans.engine.work import Resume
 from plans.models import Plan
 from plans.skipping import skip_step
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
-from plans.work import Resume
 from tests.approvals.builders import refusal_at, set_rule
 from tests.approvals.deciding import answer, reject, respond, send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
@@ -176,11 +176,11 @@ def test_an_approval_may_be_revoked_until_it_is_used(alone, stage, rosa, tomas):
 
 def test_a_worker_that_has_claimed_the_step_starts_nothing_after_a_revocation(alone, stage, rosa):
     approve(alone, rosa)
-    resume = engine.claim(alone.pk, owner="tests")
+    resume = execution.claim(alone.pk, owner="tests")
     assert isinstance(resume, Resume)
     revoke(request_of(alone), by=rosa)
     with pytest.raises(Conflict):
-        engine.advance(resume, engine.Turn("tests"))
+        execution.advance(resume, execution.Turn("tests"))
     assert (stage.played, call_of(alone).status) == ([], "failed")
 
 

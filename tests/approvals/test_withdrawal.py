@@ -6,8 +6,8 @@ from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.lifecycle import withdraw
 from catalog.access.roles import NotAllowed
 from catalog.models import Call
-from plans import engine
 from plans.controls import cancel_plan
+from plans.engine import execution
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import make_plan, write_step
@@ -18,9 +18,9 @@ from tests.rest import Rest, wrong_paths
 def waiting(catalog, workspace, ada) -> ApprovalRequest:
     """A request of a plan whose one step waits for people."""
     plan = make_plan(ada, write_step(1))
-    work = engine.claim(plan.pk, owner="test")
+    work = execution.claim(plan.pk, owner="test")
     assert work is not None
-    assert engine.advance(work, engine.Turn("test")) is None
+    assert execution.advance(work, execution.Turn("test")) is None
     return ApprovalRequest.objects.select_related("call").get()
 
 

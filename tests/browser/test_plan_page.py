@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 
-from plans import engine
 from plans.controls import pause_plan
+from plans.engine import execution
 from plans.fragments import plan_subject
 from plans.skipping import skip_step
 from plans.store.requesters import Requester
@@ -34,9 +34,9 @@ def extent(page: Page, bar: str) -> tuple[float, float]:
 def test_the_bar_of_a_running_step_and_its_time_go_on(ada, stage, page_as: PageAs):
     """What is over shrinks beside it, and the axis with it; nothing comes from the server."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
-    run = engine.claim(plan.pk, owner="tests")
+    run = execution.claim(plan.pk, owner="tests")
     assert run is not None
-    engine.advance(run, engine.Turn("tests"))
+    execution.advance(run, execution.Turn("tests"))
     page = page_as(ada)
     page.clock.install()
     page.goto(f"/plans/{plan.public_id}/")

@@ -81,8 +81,8 @@ def test_a_stray_write_is_found(tmp_path: Path, code: str) -> None:
     """The rule can fail, except in the two modules."""
     write(tmp_path, "catalog/core/transactions.py", code)
     assert strays(tmp_path) == []
-    write(tmp_path, "plans/engine.py", code)
-    assert strays(tmp_path) == ["plans/engine.py:1"]
+    write(tmp_path, "plans/engine/execution.py", code)
+    assert strays(tmp_path) == ["plans/engine/execution.py:1"]
 
 
 @pytest.mark.parametrize(
@@ -96,5 +96,5 @@ def test_a_stray_write_is_found(tmp_path: Path, code: str) -> None:
 )
 def test_reading_and_birth_pass(tmp_path: Path, code: str) -> None:
     """The rule does not cry wolf."""
-    write(tmp_path, "plans/engine.py", code)
+    write(tmp_path, "plans/engine/execution.py", code)
     assert strays(tmp_path) == []

@@ -17,10 +17,10 @@ from django.db import connection
 from catalog.core import clock
 from catalog.models import Call
 from plans import executor as executors
-from plans import recovery
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
-from plans.endings import end_overdue_plans
+from plans.engine import recovery
+from plans.engine.cancellation import end_overdue_plans
 from plans.executor import Executor
 from plans.metrics import REGISTRY
 from plans.models import Plan, Step

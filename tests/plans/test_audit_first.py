@@ -9,10 +9,10 @@ from django.db import DatabaseError, connection, transaction
 
 from approvals.audit.restore_guard import Watch, note
 from catalog.core import clock
-from plans import engine
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.models import Plan, Step
-from plans.work import Run
 from tests.builders import act, approve, call_of, make_plan, step_of, work_off
 from tests.invariants import assert_invariants
 
@@ -135,12 +135,12 @@ def test_a_started_call_whose_checkpoint_fails_is_put_back(stage, ada, rosa, che
     plan = make_plan(ada, act(1, "x", "dangerous"))
     work_off(plan)
     approve(plan, rosa)
-    resume = engine.claim(plan.pk, owner="tests")
+    resume = execution.claim(plan.pk, owner="tests")
     assert resume is not None
-    run = engine.advance(resume, Turn("tests"))
+    run = execution.advance(resume, Turn("tests"))
     assert isinstance(run, Run)
     full_disk(checkpoints)
-    assert engine.advance(run, Turn("tests")) is None
+    assert execution.advance(run, Turn("tests")) is None
     assert (stage.played, call_of(plan).status, call_of(plan).attempt) == ([], "ready", 0)
     space_again(checkpoints)
     assert work_off(plan).status == "completed"

@@ -19,7 +19,7 @@ from catalog.models import Call, CatalogState, Implementation, Tool, ToolVersion
 from catalog.results import Preview
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
-from plans.drift import LEFT_AT_MOST
+from plans.engine.starting import LEFT_AT_MOST
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off

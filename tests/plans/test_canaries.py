@@ -16,8 +16,8 @@ from django.test import Client
 
 from approvals.queue.saved_views import WAITING
 from catalog.core.canonical_json import canonical_text
-from plans import starting
 from plans.browse import PlanQuery
+from plans.engine import calls
 from plans.fragments import _draw_inbox, _draw_plan
 from plans.models import Plan
 from tests.builders import approve, call_of, make_plan, reject, request_of, step, work_off
@@ -212,7 +212,7 @@ def test_refusals_and_errors_hold_nothing(keepers, nest, ada, monkeypatch):
     def fail(tool, arguments, **kwargs):
         raise RuntimeError(json.dumps(dict(arguments)))
 
-    monkeypatch.setattr(starting, "order_for", fail)
+    monkeypatch.setattr(calls, "order_for", fail)
     answer = Rest(ada).post("calls/", {"tool": "jot", "arguments": {"value": given}})
     assert answer.status_code == 500
     nest.keep("500", answer.content)

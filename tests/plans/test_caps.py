@@ -7,15 +7,17 @@ from typing import ClassVar
 import pytest
 from django.db import connection
 
-from plans import caps, carriers, engine, procrastinate_hints
 from plans import executor as executors
 from plans.calls import CallOrder, create_call
-from plans.engine import INLINE_STEPS, Turn
+from plans.engine import execution
+from plans.engine import hints as engine_hints
+from plans.engine import limits as engine_limits
+from plans.engine.execution import INLINE_STEPS, Turn
+from plans.engine.work import Run
 from plans.executor import Executor
 from plans.hints import Hints
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
-from plans.work import Run
 from tests.builders import act, assert_gapless, make_plan, step, work_off
 from tests.racing import at_once
 from tests.waiting import eventually
@@ -35,7 +37,7 @@ def no_clock(transactional_db: None, workspace: object, monkeypatch: pytest.Monk
 
 def claim(plan: Plan, owner: str = "tests") -> Run | None:
     """Claim a plan's next step as any worker does."""
-    work = engine.claim(plan.pk, owner=owner)
+    work = execution.claim(plan.pk, owner=owner)
     assert work is None or isinstance(work, Run)
     return work
 
@@ -57,7 +59,7 @@ def test_a_plan_runs_no_more_steps_at_once_than_it_may(stage, ada, settings):
     first, second = claim(plan), claim(plan)
     assert first and second
     assert (claim(plan), running()) == (None, 2)
-    assert isinstance(engine.advance(first, Turn("tests")), Run)
+    assert isinstance(execution.advance(first, Turn("tests")), Run)
     assert (running(), Plan.objects.get(pk=plan.pk).status) == (2, "in_progress")
     settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 0
     assert claim(plan)
@@ -109,9 +111,9 @@ def test_a_direct_call_waits_its_turn(no_clock, stage, ada, settings):
     calls = [create_call(CallOrder("cautious", {"value": number}), by=by) for number in (1, 2, 3)]
     assert [call.status for call in calls] == ["created"] * 3
     eventually(lambda: len(stage.values("cautious")) == 3, what="the calls")
-    carriers.close_desk(no_clock)
+    engine_hints.close_desk(no_clock)
     settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 1
-    carriers.open_desk(no_clock)
+    engine_hints.open_desk(no_clock)
     plan = make_plan(ada, act(1, tool="dangerous"), act(2, tool="dangerous"))
     eventually(lambda: plan.steps.filter(waiting_for="approval").count() == 2, what="the requests")
     joined = create_call(CallOrder("safe", {"value": "x"}, plan_ref=plan.public_id), by=by)
@@ -123,15 +125,15 @@ def test_a_direct_call_waits_its_turn(no_clock, stage, ada, settings):
 def test_plans_take_turns(stage, ada, monkeypatch):
     """Small plans wait for one turn of a wide plan that began first, not for all of its ready steps."""
     hints = Hints(threads=2)
-    monkeypatch.setattr(carriers, "_carriers", [hints.put])
+    monkeypatch.setattr(engine_hints, "_carriers", [hints.put])
     wide = make_plan(ada, *(act(number, number, "keeping") for number in range(1, INLINE_STEPS + 20)))
     small = [make_plan(ada, act(1), act(2, dependencies=[1])) for _ in range(5)]
     while not have_ended(small):
         plan_pk, turn = hints.get_nowait(), Turn("tests")
         assert isinstance(plan_pk, int)
-        work = engine.claim(plan_pk, owner="tests", turn=turn)
+        work = execution.claim(plan_pk, owner="tests", turn=turn)
         while work is not None:
-            work = engine.advance(work, turn)
+            work = execution.advance(work, turn)
     assert 0 < len(stage.values("keeping")) <= INLINE_STEPS
     assert work_off(wide).status == "completed"
     assert_gapless(wide)
@@ -152,13 +154,13 @@ def test_other_plans_are_told_after_the_commit(stage, ada, settings, monkeypatch
     settings.TOOLGATE_EXECUTOR, settings.TOOLGATE_MAX_RUNNING_PER_TOOL = "procrastinate", {"cautious": 1}
     told: list[tuple[int, bool]] = []
     monkeypatch.setattr(
-        procrastinate_hints, "defer", lambda plan_pk, count: told.append((plan_pk, connection.in_atomic_block))
+        engine_hints, "insert_jobs", lambda plan_pk, count: told.append((plan_pk, connection.in_atomic_block))
     )
     first, second = (make_plan(ada, act(1, tool="cautious")) for _ in range(2))
     run = claim(first)
     del told[:]
     assert run
-    assert engine.advance(run, Turn("tests")) is None
+    assert execution.advance(run, Turn("tests")) is None
     assert (second.pk, False) in told
     assert {plan_pk for plan_pk, is_inside in told if is_inside} <= {first.pk}
 
@@ -183,17 +185,17 @@ def test_a_tool_that_others_claim_just_now_keeps_no_other_tool_back(stage, ada, 
     """Whoever misses its lock claims a step of another tool; with none left one timer sends the hint."""
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "cautious": 1}
     told: list[int] = []
-    monkeypatch.setattr(caps, "_lock", lambda cursor, tool: tool != "patient")
+    monkeypatch.setattr(engine_limits, "_try_lock", lambda cursor, tool: tool != "patient")
     monkeypatch.setattr(threading, "Timer", FakeTimer)
     monkeypatch.setattr(FakeTimer, "started", [])
-    monkeypatch.setattr(carriers, "_soon", set())
-    monkeypatch.setattr(carriers, "_carriers", [told.append])
+    monkeypatch.setattr(engine_hints, "_soon", set())
+    monkeypatch.setattr(engine_hints, "_carriers", [told.append])
     plan = make_plan(ada, act(1, tool="patient"), act(2, tool="cautious"))
     run = claim(plan)
     assert run and run.step.step_id == 2
     del told[:]
     assert (claim(plan), claim(plan), told) == (None, None, [])
     (timer,) = FakeTimer.started
-    assert timer.interval == carriers.SOON_SECONDS
+    assert timer.interval == engine_hints.SOON_SECONDS
     timer.function()
     assert told == [plan.pk]

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from catalog.errors import ToolError
 from plans.changing import change_plan, read_change
 from plans.controls import cancel_plan
-from plans.engine import claim
+from plans.engine.execution import claim
 from plans.fragments import plan_subject
 from plans.models import Plan
 from plans.store.plan_documents import documents_of

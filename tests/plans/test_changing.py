@@ -9,11 +9,12 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
-from plans import engine, services
+from plans import services
 from plans.calls import CallOrder, create_call
 from plans.changing import change_plan, read_change
 from plans.controls import pause_plan
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine.execution import Turn
 from plans.models import Plan
 from plans.services import PlanProblems
 from plans.store import transactions
@@ -151,9 +152,9 @@ def test_removing_the_last_step_that_was_left_ends_the_plan(stage, ada):
     """Nothing more is to be done."""
     plan = make_plan(ada, act(1), act(2))
     stage.acts["safe"] = lambda value, context: pause_plan(plan, by=Requester(ada))
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     assert work is not None
-    assert engine.advance(work, Turn("tests")) is None
+    assert execution.advance(work, Turn("tests")) is None
     change(plan, remove=[2])
     assert (plan.status, events_of(plan)[-2:]) == ("completed", ["plan.changed", "plan.completed"])
 
@@ -266,7 +267,7 @@ def test_a_plan_is_judged_before_it_is_locked(stage, ada, at_the_judgement):
 def test_what_begins_during_the_judgement_is_seen(stage, ada, at_the_judgement, number):
     """It is judged again under the lock: a conflict for the step that has begun, and for no other."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
-    at_the_judgement[:] = [lambda: engine.claim(plan.pk, owner="tests")]
+    at_the_judgement[:] = [lambda: execution.claim(plan.pk, owner="tests")]
     if number == 1:
         with pytest.raises(Conflict, match="Step 1"):
             change(plan, edit=[{"step_id": 1, "description": "Other"}])

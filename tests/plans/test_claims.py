@@ -12,12 +12,12 @@ from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus
-from plans import engine
+from plans.engine import execution
+from plans.engine.work import Run
 from plans.models import Plan, Step
 from plans.store import statements
 from plans.store.statements import CallEnding, LeaseLost
 from plans.store.transactions import Recording, recording
-from plans.work import Run
 from tests.builders import act, call_of, make_plan, step_of
 from tests.waiting import blocks_someone, eventually
 
@@ -27,7 +27,7 @@ OWNER = "ours"
 
 def started(plan: Plan) -> Run:
     """Claim and start the plan's first step."""
-    run = engine.claim(plan.pk, owner=OWNER)
+    run = execution.claim(plan.pk, owner=OWNER)
     assert isinstance(run, Run)
     return run
 

@@ -9,7 +9,7 @@ from catalog.core import clock
 from catalog.errors import ToolError
 from plans.changing import change_plan, read_change
 from plans.cloning import clone_plan, document_of, kin_of
-from plans.endings import end_overdue_plans
+from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan
 from plans.services import PlanProblems, start_plan
 from plans.store.plan_documents import documents_of

@@ -4,8 +4,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.models import Call
-from plans import engine
 from plans.controls import pause_plan
+from plans.engine import execution
 from plans.fragments import plan_subject
 from plans.models import Plan
 from plans.store.requesters import Requester
@@ -105,7 +105,7 @@ def test_cancelling_asks_first(stage, ada, runs):
     """Nothing is cancelled by the first press, whether or not a call runs; the second does it."""
     plan = make_plan(ada, act(1))
     if runs:
-        engine.claim(plan.pk, owner="someone")
+        execution.claim(plan.pk, owner="someone")
     pages = at(plan, ada)
     pages.send(path_of(plan, "cancel/"))
     assert pages.field("confirmed") == "1"

@@ -8,15 +8,15 @@ from django.db import connection
 from approvals.requests import deadlines
 from catalog.core import clock
 from catalog.errors import Conflict
-from plans import engine
 from plans.calls import CallOrder, create_call
 from plans.controls import at_stake, cancel_plan, pause_plan, resume_plan
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine.execution import Turn
+from plans.engine.work import Resume, Run
 from plans.models import Plan
 from plans.services import start_plan
 from plans.store import statements
 from plans.store.requesters import Requester
-from plans.work import Resume, Run
 from tests.builders import (
     act,
     approve,
@@ -44,9 +44,9 @@ def resume(plan: Plan) -> None:
 
 def carry_on(plan: Plan) -> Plan:
     """Claim and run as long as something can be claimed; return the plan as it is then."""
-    while (work := engine.claim(plan.pk, owner="tests")) is not None:
+    while (work := execution.claim(plan.pk, owner="tests")) is not None:
         while work is not None:
-            work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+            work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
     plan.refresh_from_db()
     return plan
 
@@ -98,10 +98,10 @@ def test_a_step_that_was_claimed_before_the_pause_does_not_start_after_it(stage,
     """While its preview was computed the plan was paused: it is claimed again later."""
     plan = work_off(make_plan(ada, act(1, "x", tool="dangerous")))
     approve(plan, rosa)
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     assert isinstance(work, Resume)
     pause(plan)
-    assert engine.advance(work, Turn("tests")) is None
+    assert execution.advance(work, Turn("tests")) is None
     assert (stage.played, request_of(plan).status, step_of(plan).claimed_by) == ([], "approved", "")
     resume(plan)
     assert (work_off(plan).status, stage.values("dangerous")) == ("completed", ["x"])
@@ -111,10 +111,10 @@ def test_a_step_that_was_claimed_before_the_pause_does_not_start_after_it(stage,
 def test_a_limited_call_that_was_counted_before_the_pause_does_not_start_after_it(stage, ada):
     """It is counted again when the plan goes on."""
     plan = make_plan(ada, act(1, "x", tool="limited"))
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     assert work is not None
     pause(plan)
-    assert (engine.advance(work, Turn("tests")), stage.played) == (None, [])
+    assert (execution.advance(work, Turn("tests")), stage.played) == (None, [])
     resume(plan)
     assert work_off(plan).status == "completed"
 
@@ -191,7 +191,7 @@ def test_what_cancelling_would_cut_short_is_counted(stage, ada, rosa):
     """Calls that run, and calls that people have approved."""
     plan = make_plan(ada, act(1), act(2, tool="dangerous"), act(3, tool="dangerous"))
     assert not at_stake(plan)
-    assert isinstance(engine.claim(plan.pk, owner="someone"), Run)
+    assert isinstance(execution.claim(plan.pk, owner="someone"), Run)
     work_off(plan)
     approve(plan, rosa, 2)
     stake = at_stake(plan)

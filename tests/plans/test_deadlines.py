@@ -15,15 +15,15 @@ from catalog.core import clock
 from catalog.errors import DeadlineExceededError
 from catalog.models import Call
 from catalog.tools import ToolContext
-from plans import carriers
 from plans.calls import CallOrder, create_call
-from plans.endings import end_overdue_plans
+from plans.engine import hints
+from plans.engine.cancellation import end_overdue_plans
+from plans.engine.work import Run, Work
 from plans.executor import Executor
 from plans.models import MemoryItem, Plan
 from plans.picture import draw
 from plans.store.requesters import Requester
 from plans.store.selectors import DEADLINE_PASSED
-from plans.work import Run, Work
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest
 from tests.tools_for_tests import Stage
@@ -226,7 +226,7 @@ def test_no_more_threads_are_kept_than_twice_as_many(executor, stage, ada, gate,
     hanging = Hanging(gate)
     stage.acts["safe"] = lambda value, context: hanging.wait(context) and "late"
     plan = make_plan(ada, *(act(number) for number in range(1, 5)))
-    overrun_until(executor, lambda: ended(plan) and not carriers.can_execute(), hanging.__contains__)
+    overrun_until(executor, lambda: ended(plan) and not hints.can_execute(), hanging.__contains__)
     answer = client.get("/readyz")
     assert (answer.status_code, executor.late_tools()) == (503, ["safe"] * 4)
     assert answer.json()["checks"]["late_tools"] != "ok"
@@ -243,7 +243,7 @@ def test_what_was_taken_goes_to_others_when_no_thread_is_left(executor, stage, a
     hanging = Hanging(gate)
     stage.acts["safe"] = lambda value, context: hanging.wait(context) and "late"
     calls = [create_call(CallOrder("safe", {}), by=Requester(ada)) for _ in range(5)]
-    overrun_until(executor, lambda: not carriers.can_execute(), hanging.__contains__)
+    overrun_until(executor, lambda: not hints.can_execute(), hanging.__contains__)
     left = Call.objects.filter(pk__in=[call.pk for call in calls], status="ready")
     [(key, attempt)] = eventually(lambda: list(left.values_list("pk", "attempt")), what="the call that is left")
     assert attempt == 0

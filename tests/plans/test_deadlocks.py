@@ -15,11 +15,11 @@ from approvals.requests import deadlines, lifecycle
 from approvals.reviews import decisions
 from catalog.core import clock
 from catalog.models import Call
-from plans import engine, finishing, recovery
 from plans.calls import CallOrder, create_call
 from plans.changing import PlanChange, change_plan
 from plans.controls import cancel_plan, pause_plan, resume_plan
-from plans.engine import Turn
+from plans.engine import execution, finishing, recovery
+from plans.engine.execution import Turn
 from plans.models import Plan, Step
 from plans.retrying import retry_plan
 from plans.services import start_plan
@@ -82,7 +82,7 @@ def test_every_step_is_taken_once(stage, ada, rosa, monkeypatch, point):
 def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
     """It counts as lost once."""
     plan = make_plan(ada, act(1))
-    engine.claim(plan.pk, owner="lost")
+    execution.claim(plan.pk, owner="lost")
     Step.objects.update(lease_until=clock.now())
     done = lose_once(monkeypatch, statements, "take_back")
     assert recovery.take_back_lost_steps(clock.now()) == 1
@@ -134,7 +134,7 @@ def unknown(stage: Stage, ada: User) -> Plan:
 
 def claimed(plan: Plan) -> Any:
     """Claim the plan's next step."""
-    return engine.claim(plan.pk, owner="stopping")
+    return execution.claim(plan.pk, owner="stopping")
 
 
 @pytest.mark.parametrize(
@@ -205,10 +205,10 @@ def another_order():
 def test_a_real_deadlock_costs_nobody_their_result(stage, ada, another_order):
     """Someone has the audit log's head and wants the plan; the finish has the plan and wants the head."""
     plan = make_plan(ada, act(1, "x", "cautious"))
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     assert work is not None
     another_order(plan)
-    assert engine.advance(work, Turn("tests")) is None
+    assert execution.advance(work, Turn("tests")) is None
     assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])
     assert AuditEntry.objects.filter(action="call.succeeded").count() == 1
     assert_gapless(plan)

@@ -16,8 +16,8 @@ from catalog.models import CatalogState, Implementation
 from catalog.testing import clean_registry
 from catalog.tools import SafetyLevel, Tool
 from catalog.tools.registry import register_tool
-from plans import carriers, drift
 from plans.calls import CallOrder, create_call
+from plans.engine import hints, starting
 from plans.executor import Executor
 from plans.models import Event, Plan
 from plans.store.requesters import Requester
@@ -56,7 +56,7 @@ def test_an_approved_call_is_left_to_others(approved, drifted, stage):
     plan = work_off(approved)
     assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
     told = Event.objects.get(plan=plan, type="step.retrying").data_json
-    assert (told["error"], told["attempt"], told["of"]) == ("drifted", 1, drift.LEFT_AT_MOST)
+    assert (told["error"], told["attempt"], told["of"]) == ("drifted", 1, starting.LEFT_AT_MOST)
 
     say_in_the_catalog(drifted)
     hurry(plan)
@@ -67,7 +67,7 @@ def test_an_approved_call_is_left_to_others(approved, drifted, stage):
 
 def test_alone_its_approval_becomes_void(approved, drifted, stage):
     """After a few tries, and with a sentence that says what to do."""
-    for _ in range(drift.LEFT_AT_MOST):
+    for _ in range(starting.LEFT_AT_MOST):
         assert work_off(approved).status == "in_progress"
         hurry(approved)
     plan = work_off(approved)
@@ -78,7 +78,7 @@ def test_alone_its_approval_becomes_void(approved, drifted, stage):
 
 def test_what_came_of_a_step_since_begins_the_count_anew(approved, drifted):
     """A step that another process took on is left to others again, also after many times."""
-    for _ in range(drift.LEFT_AT_MOST):
+    for _ in range(starting.LEFT_AT_MOST):
         work_off(approved)
         hurry(approved)
     with recording(approved.pk, approved.public_id) as batch:
@@ -91,11 +91,11 @@ def test_a_step_that_only_began_goes_on_counting(stage, ada):
     """Each time it is left it has begun before: that is no progress."""
     say_in_the_catalog("another", tool="safe")
     plan = make_plan(ada, act(1, "x"))
-    for _ in range(drift.LEFT_AT_MOST):
+    for _ in range(starting.LEFT_AT_MOST):
         assert work_off(plan).status == "in_progress"
         hurry(plan)
     assert work_off(plan).status == "failed"
-    assert events_of(plan).count("1 step.started") == drift.LEFT_AT_MOST + 1
+    assert events_of(plan).count("1 step.started") == starting.LEFT_AT_MOST + 1
 
 
 def test_a_definition_that_changed_is_asked_about_by_who_has_it(approved, stage, monkeypatch):
@@ -121,21 +121,21 @@ def seen_late() -> Any:
 def test_who_left_a_plan_does_not_take_it_again_at_once(approved, drifted, monkeypatch):
     """The ticker of this process lets others go first."""
     sent: list[int] = []
-    monkeypatch.setattr(carriers, "send", sent.append)
+    monkeypatch.setattr(hints, "send", sent.append)
     work_off(approved)
     hurry(approved)
     Ticker(Executor(1))._wake()
     assert sent == []
-    monkeypatch.setitem(drift._left, approved.pk, 0.0)
+    monkeypatch.setitem(starting._left, approved.pk, 0.0)
     Ticker(Executor(1))._wake()
     assert sent == [approved.pk]
 
 
 def test_plans_left_long_ago_are_forgotten(approved, drifted, monkeypatch):
     """When the next is left: a process that lives long keeps no list of them."""
-    monkeypatch.setattr(drift, "_left", {-1: 0.0})
+    monkeypatch.setattr(starting, "_left", {-1: 0.0})
     work_off(approved)
-    assert list(drift._left) == [approved.pk]
+    assert list(starting._left) == [approved.pk]
 
 
 def old_label(text: str) -> str:

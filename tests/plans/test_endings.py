@@ -11,8 +11,8 @@ from approvals.states import Verdict
 from catalog.core import clock, transactions
 from catalog.errors import Conflict
 from catalog.models import Call
-from plans import endings
 from plans.controls import cancel_plan
+from plans.engine import cancellation
 from plans.models import Plan
 from plans.services import start_plan
 from plans.settling import Settlement, settle_outcome
@@ -151,5 +151,5 @@ def test_a_plan_that_was_given_more_time_is_not_ended(stage, ada, monkeypatch):
         return sum(map(end, plans))
 
     monkeypatch.setattr(transactions, "do_each", retry_first)
-    assert endings.end_overdue_plans(now) == 0
+    assert cancellation.end_overdue_plans(now) == 0
     assert Plan.objects.get(pk=plan.pk).status == "in_progress"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from plans import engine
+from plans.engine import execution
 from plans.models import Plan
 from plans.states import StepStatus
 from tests.builders import act, assert_gapless, events_of, make_plan, step, step_of, work_off
@@ -85,8 +85,8 @@ def test_a_plan_that_has_not_started_does_nothing(stage, ada):
 def test_one_turn_does_not_keep_a_plan_from_ending(stage, ada):
     """A worker whose turn is over ends the plan with its last step: nobody may come after it."""
     plan = make_plan(ada, act(1))
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     assert work is not None
-    assert engine.advance(work, engine.Turn("tests", steps_left=0)) is None
+    assert execution.advance(work, execution.Turn("tests", steps_left=0)) is None
     plan.refresh_from_db()
     assert plan.status == "completed"

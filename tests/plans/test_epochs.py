@@ -16,12 +16,12 @@ from approvals.models import AuditEntry, Grant
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.models import Tool
-from plans import engine
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.executor import Executor
 from plans.models import Plan
 from plans.ticker import Ticker
-from plans.work import Run
 from tests.builders import act, approve, call_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.pages import Pages
@@ -46,8 +46,8 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     for plan in (waiting, approved, running):
         work_off(plan)
     approve(running, rosa)
-    work = engine.claim(running.pk, owner="lost")
-    assert work is not None and isinstance(engine.advance(work, Turn("lost")), Run)
+    work = execution.claim(running.pk, owner="lost")
+    assert work is not None and isinstance(execution.advance(work, Turn("lost")), Run)
     approve(approved, rosa)
     note()
     backup = transaction.savepoint()

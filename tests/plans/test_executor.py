@@ -19,15 +19,15 @@ from catalog.core import clock
 from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call, IdempotencyKey
 from catalog.rest.idempotency import HOURS_KEPT
-from plans import carriers, endings, engine, recovery
 from plans import executor as executors
 from plans.calls import CallOrder, create_call
+from plans.engine import cancellation, execution, hints, recovery
+from plans.engine.work import Run, Work
 from plans.executor import Executor, Seat
 from plans.models import Plan
 from plans.store import statements
 from plans.store.requesters import Requester
 from plans.ticker import SHORTEST_SECONDS, Ticker
-from plans.work import Run, Work
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
 from tests.waiting import eventually
 
@@ -45,14 +45,14 @@ def has_ended(plan: Plan) -> bool:
 @pytest.mark.parametrize("end", [SystemExit("hunter2"), RuntimeError("hunter2")])
 def test_a_thread_that_dies_is_replaced(executor, stage, ada, monkeypatch, end):
     """As many as there are: plans go on."""
-    deaths, claim = [end] * 3, engine.claim
+    deaths, claim = [end] * 3, execution.claim
 
     def die_first(plan_pk, *, owner, turn):
         if deaths:
             raise deaths.pop()
         return claim(plan_pk, owner=owner, turn=turn)
 
-    monkeypatch.setattr(engine, "claim", die_first)
+    monkeypatch.setattr(execution, "claim", die_first)
     plan = make_plan(ada, act(1))
     eventually(lambda: has_ended(plan), what="the plan's end")
     eventually(lambda: len(executor._seats) == 2, what="two threads")
@@ -65,7 +65,7 @@ def test_what_goes_wrong_is_logged_without_its_message(stage, ada, monkeypatch, 
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(engine, "claim", fail)
+    monkeypatch.setattr(execution, "claim", fail)
     monkeypatch.setattr(decisions, "apply_due", fail)
     monkeypatch.setattr(deadlines, "next_due", fail)
     pool = Executor(threads=1)
@@ -84,18 +84,18 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
     """Lost steps, plans past their deadline, requests: whatever comes first in the row."""
     plans = [make_plan(ada, act(1), deadline_seconds=60) for _ in range(2)]
     for plan in plans:
-        engine.claim(plan.pk, owner="lost")
+        execution.claim(plan.pk, owner="lost")
     later, fails = clock.now() + timedelta(seconds=61), iter([True, False, True, False])
-    for module, name in ((recovery, "_give_on"), (endings, "end_plan")):
+    for module, name in ((recovery, "_give_on"), (cancellation, "end_plan")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
     monkeypatch.setattr(statements, "is_lost", lambda *arguments, **options: True)
-    assert (recovery.take_back_lost_steps(later), endings.end_overdue_plans(later)) == (1, 1)
+    assert (recovery.take_back_lost_steps(later), cancellation.end_overdue_plans(later)) == (1, 1)
 
 
 def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, stage, ada):
     """At once, not when its lease expires; it has not begun, so it counts as no attempt."""
     stopped, other = Executor(threads=1), Executor(threads=1)
-    carriers.open_desk(stopped)
+    hints.open_desk(stopped)
     stopped._add_thread()
     with given_late(stopped) as taken:
         call = create_call(CallOrder("cautious", {"value": "x"}), by=Requester(ada))
@@ -104,7 +104,7 @@ def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, st
     assert Call.objects.get(pk=call.pk).status == "ready"
     assert step_of(Plan.objects.get(public_id=call.plan_ref)).lease_until is None
     other.start()
-    carriers.send(Plan.objects.get(public_id=call.plan_ref).pk)
+    hints.send(Plan.objects.get(public_id=call.plan_ref).pk)
     eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
     other.stop(seconds=10)
     assert (stage.values("cautious"), Call.objects.get(pk=call.pk).attempt) == (["x"], 1)
@@ -160,7 +160,7 @@ def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada, m
 @pytest.fixture
 def held_back(transactional_db: None) -> Iterator[tuple[Executor, Seat, threading.Thread]]:
     """Two hints of plan 7, kept back because a thread writes for it; without threads that could follow them."""
-    pool, seat = Executor(threads=2), Seat(engine.Turn("tests"), plan_pk=7)
+    pool, seat = Executor(threads=2), Seat(execution.Turn("tests"), plan_pk=7)
     pool._seats.add(seat)
     holder = threading.Thread(target=pool._needs_help, args=[7], daemon=True)
     holder.start()
@@ -226,13 +226,13 @@ def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, st
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """The calls whose end the engine has begun to write, once for each time."""
-    begun, end = list[Run](), engine.end
+    begun, end = list[Run](), execution.end
 
-    def begin(run: Run, outcome: Outcome, turn: engine.Turn) -> Work | None:
+    def begin(run: Run, outcome: Outcome, turn: execution.Turn) -> Work | None:
         begun.append(run)
         return end(run, outcome, turn)
 
-    monkeypatch.setattr(engine, "end", begin)
+    monkeypatch.setattr(execution, "end", begin)
     return begun
 
 
@@ -279,11 +279,11 @@ def test_a_result_is_not_kept_for_ever(stage, ada, monkeypatch, settings):
         tries.append(1)
         raise OperationalError(SECRET)
 
-    work = engine.claim(make_plan(ada, act(1)).pk, owner="tests")
-    monkeypatch.setattr(engine, "end", fail)
+    work = execution.claim(make_plan(ada, act(1)).pk, owner="tests")
+    monkeypatch.setattr(execution, "end", fail)
     assert work is not None
     with pytest.raises(OperationalError):
-        engine.advance(work, engine.Turn("tests"))
+        execution.advance(work, execution.Turn("tests"))
     assert 1 < len(tries) < 5
 
 

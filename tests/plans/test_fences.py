@@ -13,13 +13,13 @@ from catalog.context import ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.models import Call
-from plans import engine, recovery
-from plans.engine import Turn
+from plans.engine import execution, recovery
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.executor import Executor
 from plans.models import Plan, Step
 from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
-from plans.work import Run
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, step_of, work_off
 from tests.tools_for_tests import Stage
 from tests.waiting import eventually
@@ -73,9 +73,9 @@ def test_a_worker_that_slept_past_its_lease_leaves_what_another_wrote(stage, ada
 
     stage.acts[tool] = writing(sleep_past_the_lease)
     plan = make_plan(ada, act(1, tool=tool))
-    run = engine.claim(plan.pk, owner="lost")
+    run = execution.claim(plan.pk, owner="lost")
     assert isinstance(run, Run)
-    engine.advance(run, Turn("lost"))
+    execution.advance(run, Turn("lost"))
     assert (call_of(plan).status, call_of(plan).attempt) == ("completed", 2)
     assert json.loads(call_of(plan).late_evidence)["not_restored"] == ["Filesystem"]
     assert (workspace / "made" / "x.txt").read_text() == "x"

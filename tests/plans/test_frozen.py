@@ -11,8 +11,8 @@ from procrastinate.contrib.django import connector_params
 
 from catalog.core import clock
 from catalog.core.transactions import is_locked, waiting_briefly
-from plans import engine
 from plans.controls import pause_plan
+from plans.engine import execution
 from plans.models import Plan, Step
 from plans.store import transactions
 from plans.store.requesters import Requester
@@ -50,7 +50,7 @@ def is_over(plan: Plan) -> bool:
 def stuck(stage: Stage, ada: User) -> Plan:
     """A plan with a step that a lost worker had begun, and more that is ready."""
     plan = make_plan(ada, *(act(number) for number in range(1, 6)))
-    engine.claim(plan.pk, owner="lost")
+    execution.claim(plan.pk, owner="lost")
     Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
     return plan
 
@@ -113,10 +113,10 @@ def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkey
     def give_way(frozen: psycopg.Connection, begun: int) -> None:
         threading.Thread(target=end_once, args=[frozen, lambda: len(tries) > begun]).start()
 
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     assert work is not None
     with waiting_briefly():
-        engine.advance(work, engine.Turn("tests"))
+        execution.advance(work, execution.Turn("tests"))
     assert (call_of(plan).status, len(stage.played)) == ("completed", 1)
 
 

@@ -17,13 +17,13 @@ from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import change_tool
-from plans import engine, recovery
 from plans.calls import CallOrder, create_call
-from plans.engine import Turn
+from plans.engine import execution, recovery
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.models import Plan
 from plans.outlook import outlook
 from plans.store.requesters import Requester
-from plans.work import Run
 from tests.approvals.granting import dangerous, ended, grant, let_be_granted, run
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
 from tests.invariants import assert_invariants
@@ -93,9 +93,9 @@ def test_a_preview_is_made_for_who_asked(grantable, ada, rosa, boss):
 
 def started(plan: Plan) -> Run:
     """Claim the plan's next step until its call has started, and leave it there."""
-    work: Any = engine.claim(plan.pk, owner="tests")
+    work: Any = execution.claim(plan.pk, owner="tests")
     while not isinstance(work, Run):
-        work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+        work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
     return work
 
 

@@ -6,7 +6,8 @@ import pytest
 from django.db import connection
 
 from catalog.core import clock
-from plans import carriers, ticker
+from plans import ticker
+from plans.engine import hints as engine_hints
 from plans.hints import Hints
 from plans.store import statements
 from tests.builders import act, make_plan
@@ -33,7 +34,7 @@ def test_lost_hints_are_found_in_turns(stage, ada, monkeypatch):
     plans = [make_plan(ada, act(1)).pk for _ in range(5)]
     told: list[int] = []
     monkeypatch.setattr(ticker, "PLANS_WOKEN", 2)
-    monkeypatch.setattr(carriers, "send", lambda plan_pk, count=1: told.append(plan_pk))
+    monkeypatch.setattr(engine_hints, "send", lambda plan_pk, count=1: told.append(plan_pk))
     looker = ticker.Ticker(None)
     for _ in range(4):
         looker._wake()

@@ -8,10 +8,10 @@ import pytest
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.errors import DeadlineExceededError
-from plans import engine, recovery
-from plans.engine import Turn
+from plans.engine import execution, recovery
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.models import MemoryItem, Step
-from plans.work import Run
 from tests.builders import act, approve, call_of, make_plan, step_of, work_off
 from tests.tools_for_tests import SHORT_SECONDS
 from tests.waiting import eventually
@@ -65,8 +65,8 @@ def test_a_failure_that_comes_after_the_lease_was_lost_is_kept(stage, ada, tool)
 
     stage.acts[tool] = fail
     plan = make_plan(ada, act(1, tool=tool))
-    run = engine.claim(plan.pk, owner="lost")
+    run = execution.claim(plan.pk, owner="lost")
     assert isinstance(run, Run)
-    engine.advance(run, Turn("lost", steps_left=0))
+    execution.advance(run, Turn("lost", steps_left=0))
     evidence = json.loads(call_of(plan).late_evidence)
     assert (evidence["error"], evidence["attempt"]) == ("Upstream was slow.", 1)

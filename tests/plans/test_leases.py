@@ -8,7 +8,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from catalog.core import clock
-from plans import engine, leases, recovery
+from plans import leases
+from plans.engine import execution, recovery
 from plans.models import Plan
 from tests.builders import act, make_plan, step_of
 from tests.waiting import eventually
@@ -19,7 +20,7 @@ UNTIL = clock.now() + timedelta(days=1)
 
 def claimed(plan: Plan, owner: str) -> int:
     """Claim the plan's next step; return its key."""
-    work = engine.claim(plan.pk, owner=owner)
+    work = execution.claim(plan.pk, owner=owner)
     assert work is not None
     return work.step.pk
 

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from catalog.dispatch import pipeline
 from catalog.errors import ToolError
 from catalog.models import Call
-from plans import previews
 from plans.calls import CallOrder, create_call
+from plans.engine import previews
 from plans.models import Plan
 from plans.rehearsing import rehearse
 from plans.store.requesters import Requester

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 from procrastinate import App
 from procrastinate.exceptions import ConnectorException
 
-from plans import carriers, procrastinate_hints
+from plans.engine import hints as engine_hints
 from plans.models import Plan
 from plans.procrastinate_worker import listen
 from tests.builders import make_plan, step
@@ -46,7 +46,7 @@ def test_a_hint_is_committed_with_what_it_is_about(catalog: None, ada: User) -> 
 def test_a_hint_is_rolled_back_with_what_it_is_about() -> None:
     """Nobody is told of what never was."""
     with pytest.raises(ZeroDivisionError), transaction.atomic():
-        carriers.hint(1, 3)
+        engine_hints.hint(1, 3)
         raise ZeroDivisionError
     assert hints() == []
 
@@ -56,10 +56,10 @@ def test_hints_of_a_plan_do_not_pile_up(catalog: None, ada: User) -> None:
     for _ in range(10):
         with transaction.atomic():
             for _ in range(100):
-                carriers.hint(1, 50)
+                engine_hints.hint(1, 50)
             plan = make_plan(ada, step(1))
         assert Plan.objects.filter(pk=plan.pk).exists()
-    assert len(hints()) == carriers.HINTS_AT_MOST + 10
+    assert len(hints()) == engine_hints.HINTS_AT_MOST + 10
 
 
 def test_two_transactions_may_hint_at_one_plan_at_a_time() -> None:
@@ -67,19 +67,19 @@ def test_two_transactions_may_hint_at_one_plan_at_a_time() -> None:
 
     def hint_elsewhere() -> None:
         with transaction.atomic():
-            carriers.hint(7, 8)
+            engine_hints.hint(7, 8)
 
     async def both() -> None:
         await asyncio.gather(*(apart(hint_elsewhere) for _ in range(8)))
 
     asyncio.run(both())
-    assert len(hints()) == carriers.HINTS_AT_MOST
+    assert len(hints()) == engine_hints.HINTS_AT_MOST
 
 
 def test_no_hint_where_there_is_nothing_to_do() -> None:
     """A step that makes nothing ready costs nothing."""
-    carriers.hint(1, 0)
-    carriers.hint(1, -1)
+    engine_hints.hint(1, 0)
+    engine_hints.hint(1, -1)
     assert hints() == []
 
 
@@ -88,7 +88,7 @@ async def test_a_worker_hears_each_hint_once_and_leaves_nothing_behind() -> None
     heard: asyncio.Queue[int] = asyncio.Queue()
     listening = asyncio.create_task(listen(heard.put))
     for plan_pk in (11, 12, 13):
-        await apart(carriers.hint, plan_pk)
+        await apart(engine_hints.hint, plan_pk)
     async with asyncio.timeout(60):
         assert {await heard.get() for _ in range(3)} == {11, 12, 13}
         while await apart(hints):
@@ -103,7 +103,7 @@ async def test_a_worker_hears_again_after_its_sessions_were_ended() -> None:
     heard: asyncio.Queue[int] = asyncio.Queue()
     listening = asyncio.create_task(listen(heard.put))
     for plan_pk in (21, 22):
-        await apart(carriers.hint, plan_pk)
+        await apart(engine_hints.hint, plan_pk)
         async with asyncio.timeout(60):
             assert await heard.get() == plan_pk
         await apart(run, END_LISTENERS)
@@ -141,11 +141,11 @@ def test_hints_that_died_with_their_worker_are_cleared_away() -> None:
     """Those of living workers, and those that nobody has taken yet, are left alone."""
     run("INSERT INTO procrastinate_workers (last_heartbeat) VALUES (NOW()), (NOW() - INTERVAL '1 hour')")
     for plan_pk in (1, 2, 3, 4):
-        carriers.hint(plan_pk)
+        engine_hints.hint(plan_pk)
     taken = "UPDATE procrastinate_jobs SET status = 'doing', worker_id = ({}) WHERE args = '{{\"plan_pk\": {}}}'"
     run(taken.format("SELECT max(id) - 1 FROM procrastinate_workers", 1))
     run(taken.format("SELECT max(id) FROM procrastinate_workers", 2))
     run(taken.format("NULL", 3))
-    assert procrastinate_hints.clear_lost() == 2
+    assert engine_hints.delete_lost_jobs() == 2
     assert sorted(status for status, _ in hints()) == ["doing", "todo"]
     run("DELETE FROM procrastinate_workers")

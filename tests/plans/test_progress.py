@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.core import clock
-from plans.endings import end_overdue_plans
+from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan
 from plans.picture import draw
 from plans.progress import Progress

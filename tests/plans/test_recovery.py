@@ -10,16 +10,16 @@ from django.db import transaction
 from approvals.models import AuditEntry, PolicyRevision
 from catalog.core import clock
 from catalog.errors import Conflict
-from plans import carriers, engine, recovery
 from plans.controls import cancel_plan
-from plans.engine import Turn
+from plans.engine import execution, hints, recovery
+from plans.engine.execution import Turn
+from plans.engine.finishing import CRASHES
+from plans.engine.work import Hold, Resume, Run, Work
 from plans.executor import Executor
-from plans.finishing import CRASHES
 from plans.models import Plan, Step
 from plans.store import statements
 from plans.store.requesters import Requester
 from plans.ticker import Ticker
-from plans.work import Hold, Resume, Run, Work
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.conftest import forget_what_was_read
 from tests.waiting import eventually
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.db
 
 def claimed(plan: Plan) -> Work:
     """Let a worker claim a step and be lost with it."""
-    work = engine.claim(plan.pk, owner="lost")
+    work = execution.claim(plan.pk, owner="lost")
     assert work is not None
     expire(plan)
     return work
@@ -49,7 +49,7 @@ def started(plan: Plan, rosa: User) -> Run:
     """Let a worker start the plan's approved dangerous call and be lost with it."""
     work_off(plan)
     approve(plan, rosa)
-    run = engine.advance(claimed(plan), Turn("lost"))
+    run = execution.advance(claimed(plan), Turn("lost"))
     assert isinstance(run, Run)
     expire(plan)
     return run
@@ -110,7 +110,7 @@ def test_a_call_that_loses_every_worker_is_left_to_a_person(stage, ada):
         claimed(plan)
         take_back()
     assert (call_of(plan).status, call_of(plan).attempt) == ("outcome_unknown", CRASHES)
-    assert engine.claim(plan.pk, owner="tests") is None
+    assert execution.claim(plan.pk, owner="tests") is None
 
 
 def call_of_or_none(plan: Plan) -> str | None:
@@ -150,7 +150,7 @@ def test_what_a_lost_worker_does_late_changes_nothing(stage, ada):
     take_back()
     assert work_off(plan).status == "completed"
     before, events = Step.objects.filter(plan=plan).values().get(step_id=1), events_of(plan)
-    assert engine.advance(late, Turn("lost")) is None
+    assert execution.advance(late, Turn("lost")) is None
     assert Step.objects.filter(plan=plan).values().get(step_id=1) == before
     assert (events_of(plan), call_of(plan).status) == (events, "completed")
     assert '"x"' in call_of(plan).late_evidence
@@ -162,8 +162,8 @@ def test_a_late_result_does_not_end_the_next_attempt(stage, ada):
     plan = make_plan(ada, act(1, "x"))
     late = claimed(plan)
     take_back()
-    assert isinstance(engine.claim(plan.pk, owner="lost"), Run)
-    engine.advance(late, Turn("lost", steps_left=0))
+    assert isinstance(execution.claim(plan.pk, owner="lost"), Run)
+    execution.advance(late, Turn("lost", steps_left=0))
     assert (call_of(plan).status, call_of(plan).attempt, step_of(plan).status) == ("running", 2, "in_progress")
 
 
@@ -172,7 +172,7 @@ def test_a_late_result_of_a_dangerous_call_helps_to_settle_it(stage, ada, rosa):
     plan = make_plan(ada, act(1, "x", "dangerous"))
     late = started(plan, rosa)
     take_back()
-    engine.advance(late, Turn("lost"))
+    execution.advance(late, Turn("lost"))
     assert (call_of(plan).status, step_of(plan).waiting_for) == ("outcome_unknown", "outcome")
     assert '"x"' in call_of(plan).late_evidence
 
@@ -185,7 +185,7 @@ def test_a_late_failure_changes_nothing(stage, ada, tool):
     take_back()
     before, events = Step.objects.filter(plan=plan).values().get(), events_of(plan)
     stage.acts[tool] = lambda value, context: 1 / 0
-    engine.advance(late, Turn("lost", steps_left=0))
+    execution.advance(late, Turn("lost", steps_left=0))
     assert (Step.objects.filter(plan=plan).values().get(), events_of(plan)) == (before, events)
 
 
@@ -197,7 +197,7 @@ def test_a_lost_worker_holds_nothing(stage, ada):
     work_off(plan)
     request = request_of(plan)
     with pytest.raises(Conflict):
-        engine.advance(late, Turn("lost"))
+        execution.advance(late, Turn("lost"))
     assert request_of(plan) == request
 
 
@@ -266,7 +266,7 @@ def test_the_clock_ticks_often_enough_for_short_leases(db, settings):
 
 def test_lost_hints_cost_time_only(executor, stage, ada, monkeypatch):
     """The ticker finds what nobody was told of, also what becomes ready later."""
-    monkeypatch.setattr(carriers, "hint", lambda plan_pk, count=1: None)
+    monkeypatch.setattr(hints, "hint", lambda plan_pk, count=1: None)
     stage.acts["patient"] = lambda value, context: value if context.attempt > 1 else 1 / 0
     plan = make_plan(ada, act(1, tool="patient"), act(2, dependencies=[1]), act(3))
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the plan's end")
@@ -291,7 +291,7 @@ def taken_over(plan: Plan) -> tuple[Resume, Resume]:
     """Let a worker sleep through its lease on an approved call; return what it holds and what another one does."""
     slow = claimed(plan)
     take_back()
-    quick = engine.claim(plan.pk, owner="quick")
+    quick = execution.claim(plan.pk, owner="quick")
     assert isinstance(slow, Resume)
     assert isinstance(quick, Resume)
     return slow, quick
@@ -309,34 +309,34 @@ def test_a_worker_that_lost_its_lease_starts_nothing(approved, stage):
     """Whoever took over does."""
     slow, quick = taken_over(approved)
     with pytest.raises(Conflict), transaction.atomic():
-        engine.advance(slow, Turn("lost"))
-    run = engine.advance(quick, Turn("quick"))
+        execution.advance(slow, Turn("lost"))
+    run = execution.advance(quick, Turn("quick"))
     assert isinstance(run, Run)
-    engine.advance(run, Turn("quick"))
+    execution.advance(run, Turn("quick"))
     assert (call_of(approved).status, stage.values("dangerous")) == ("completed", ["x"])
 
 
 def test_a_worker_that_lost_its_lease_fails_nothing(approved, stage):
     """What it was refused means nothing for the call that runs elsewhere by now."""
     slow, quick = taken_over(approved)
-    run = engine.advance(quick, Turn("quick"))
+    run = execution.advance(quick, Turn("quick"))
     assert isinstance(run, Run)
-    engine.abandon(slow)
+    execution.abandon(slow)
     assert (call_of(approved).status, step_of(approved).status) == ("running", "in_progress")
-    engine.advance(run, Turn("quick"))
+    execution.advance(run, Turn("quick"))
     assert (call_of(approved).status, work_off(approved).status) == ("completed", "completed")
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(approved, stage, lost):
     """A person may have been asked by now what happened; what came late is kept for them."""
-    run = engine.advance(claimed(approved), Turn("lost"))
+    run = execution.advance(claimed(approved), Turn("lost"))
     assert isinstance(run, Run)
     if lost:
         expire(approved)
         take_back()
     run.call.started_at = clock.now() - timedelta(seconds=30)
-    engine.advance(run, Turn("lost"))
+    execution.advance(run, Turn("lost"))
     call = call_of(approved)
     assert (call.status, stage.values("dangerous")) == (("outcome_unknown", []) if lost else ("completed", ["x"]))
     assert (call.late_evidence != "") == lost
@@ -346,7 +346,7 @@ def test_what_is_let_go_before_anything_of_it_ran_goes_to_another_worker(stage, 
     """Before its request, and before its start: nothing was asked, consumed or counted in this one's name."""
     plan = make_plan(ada, act(1, "x", "dangerous"))
     for kind in (Hold, Resume):
-        work = engine.claim(plan.pk, owner="stopping")
+        work = execution.claim(plan.pk, owner="stopping")
         assert isinstance(work, kind)
         recovery.let_go(work)
         assert (step_of(plan).claimed_by, step_of(plan).lease_until, step_of(plan).crashes) == ("", None, 0)

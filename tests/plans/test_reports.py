@@ -6,10 +6,10 @@ import pytest
 from django.db import transaction
 
 from catalog.core import tracing
-from plans import engine, reports
-from plans.engine import Turn
+from plans.engine import execution, reports
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.models import Step
-from plans.work import Run
 from tests.builders import act, call_of, make_plan, work_off
 from tests.plans.test_recovery import claimed, started, take_back
 
@@ -43,7 +43,7 @@ def test_the_end_of_a_call_is_told_with_its_ids(stage, ada, told):
 @pytest.mark.django_db(transaction=True)
 def test_what_is_rolled_back_is_not_told(stage, ada, told):
     """The finish is tried again, and told once."""
-    run = engine.claim(make_plan(ada, act(1)).pk, owner="tests")
+    run = execution.claim(make_plan(ada, act(1)).pk, owner="tests")
     assert isinstance(run, Run)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         reports.attempt_ended(run, "completed")
@@ -81,7 +81,7 @@ def test_what_comes_back_too_late_is_a_warning(stage, ada, told):
     run = claimed(make_plan(ada, act(1)))
     take_back()
     assert isinstance(run, Run)
-    engine.advance(run, Turn("lost"))
+    execution.advance(run, Turn("lost"))
     assert [(level, line["status"]) for level, line in told()] == [("WARNING", "late")]
 
 

@@ -8,7 +8,7 @@ from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.core import clock
-from plans import engine
+from plans.engine import execution
 from plans.executor import Executor
 from plans.models import Plan, Step
 from plans.ticker import Ticker
@@ -27,7 +27,7 @@ def left_behind(transactional_db, stage, ada, rosa):
     plans["deadline"] = make_plan(ada, act(1, tool="dangerous"), deadline_seconds=60)
     for name in ("backoff", "undo", "expiry", "window", "deadline"):
         work_off(plans[name])
-    engine.claim(plans["lease"].pk, owner="lost")
+    execution.claim(plans["lease"].pk, owner="lost")
     decide(
         request_of(plans["undo"]),
         by=rosa,

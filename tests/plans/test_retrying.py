@@ -11,10 +11,11 @@ from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
-from plans import engine
 from plans.changing import change_plan, read_change
 from plans.controls import cancel_plan, pause_plan, resume_plan
-from plans.endings import end_overdue_plans
+from plans.engine import execution
+from plans.engine.cancellation import end_overdue_plans
+from plans.engine.work import Run
 from plans.models import Plan
 from plans.picture import draw
 from plans.retrying import arguments_to_edit, retry_plan, retry_with
@@ -22,7 +23,6 @@ from plans.services import start_plan
 from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
-from plans.work import Run
 from tests.builders import (
     act,
     approve,
@@ -288,13 +288,13 @@ def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):
     """What it knew of the plan is from before the retry; the next step it claims has the time that was given anew."""
     plan = make_plan(ada, act(1), act(2, "b", tool="keeping"), deadline_seconds=60)
     Plan.objects.update(deadline_at=clock.now())
-    run = engine.claim(plan.pk, owner="tests")
+    run = execution.claim(plan.pk, owner="tests")
     assert run is not None
     Plan.objects.update(deadline_at=clock.now() + timedelta(hours=1))  # as a retry does
     plan.refresh_from_db()
-    following = engine.advance(run, engine.Turn("tests"))
+    following = execution.advance(run, execution.Turn("tests"))
     assert isinstance(following, Run) and following.plan.deadline_at == plan.deadline_at
-    engine.advance(following, engine.Turn("tests"))
+    execution.advance(following, execution.Turn("tests"))
     assert (call_of(plan).error_kind, call_of(plan, 2).status) == ("deadline_exceeded", "completed")
 
 

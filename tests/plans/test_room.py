@@ -10,8 +10,8 @@ from approvals.requests.limits import Asking, TooManyWaiting, look_for_room
 from catalog.core import clock
 from catalog.models import Call
 from plans.calls import CallOrder, create_call
+from plans.engine.limits import PUT_OFF, wake_where_there_is_room
 from plans.models import Plan, Step
-from plans.room import PUT_OFF, wake_where_there_is_room
 from plans.store.requesters import Requester
 from plans.ticker import Ticker
 from tests import counts

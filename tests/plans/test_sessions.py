@@ -12,15 +12,15 @@ from catalog.context import Session
 from catalog.dispatch import pipeline
 from catalog.models import ApiToken, Call
 from catalog.tools import ToolContext
-from plans import engine
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.models import Plan
 from plans.planning_tools import todo_list
 from plans.sessions.lists import SessionKey, document_of
 from plans.store.requesters import Requester
-from plans.work import Run
 from tests.builders import events_of, work_off
 from tests.invariants import assert_invariants
 
@@ -235,28 +235,28 @@ def test_a_session_without_a_name_is_the_default_one_of_its_owner(agent):
 def test_the_engine_never_claims_a_step_of_a_list(agent):
     row = agent.setup("a", "b")
     assert not row.steps.exclude(ready_at=None).exists()
-    assert engine.claim(row.pk, owner="tests") is None
+    assert execution.claim(row.pk, owner="tests") is None
     row.refresh_from_db()
     assert (row.status, agent.statuses) == ("in_progress", ["pending", "pending"])
 
 
 def started(call: Call) -> Run:
     """Start a call, and stop before its handler runs."""
-    work = engine.claim(Plan.objects.get(public_id=call.plan_ref).pk, owner="tests")
+    work = execution.claim(Plan.objects.get(public_id=call.plan_ref).pk, owner="tests")
     assert isinstance(work, Run)
     return work
 
 
 def ended(run: Run, outcome: Any) -> Call:
     """End a call as its handler has answered."""
-    engine.end(run, outcome, Turn("tests"))
+    execution.end(run, outcome, Turn("tests"))
     return Call.objects.get(pk=run.call.pk)
 
 
 def test_two_calls_that_run_at_once_both_count(agent):
     agent.setup("a")
     first, second = (started(agent.ask("add_step", steps=[text])) for text in ("b", "c"))
-    outcomes = [engine.perform(run) for run in (first, second)]
+    outcomes = [execution.perform(run) for run in (first, second)]
     ended(second, outcomes[1])
     call = ended(first, outcomes[0])
     assert list(agent.row.steps.order_by("step_id").values_list("description", flat=True)) == ["a", "c", "b"]
@@ -267,7 +267,7 @@ def test_two_calls_that_run_at_once_both_count(agent):
 def test_a_call_that_comes_too_late_for_its_list_is_refused_as_it_would_be_a_moment_later(agent):
     agent.setup("a")
     slow = started(agent.ask("add_step", steps=["b"]))
-    outcome = engine.perform(slow)
+    outcome = execution.perform(slow)
     agent.call("update_step", step_id=1, status="done")
     call = ended(slow, outcome)
     assert (call.status, call.error_kind) == ("failed", "validation_error")
@@ -278,7 +278,7 @@ def test_a_call_that_comes_too_late_for_its_list_is_refused_as_it_would_be_a_mom
 def test_a_call_that_has_lost_its_attempt_changes_nothing(agent):
     agent.setup("a")
     lost = started(agent.ask("add_step", steps=["b"]))
-    outcome = engine.perform(lost)
+    outcome = execution.perform(lost)
     Call.objects.filter(pk=lost.call.pk).update(fence=lost.call.fence + 1)
     ended(lost, outcome)
     assert agent.statuses == ["pending"]
@@ -287,7 +287,7 @@ def test_a_call_that_has_lost_its_attempt_changes_nothing(agent):
 def test_what_was_sent_by_a_call_that_fails_is_not_stored(agent):
     agent.setup("a")
     run = started(agent.ask("add_step", steps=["b"]))
-    assert engine.perform(run).success and run.sent
+    assert execution.perform(run).success and run.sent
     ended(run, pipeline.timed_out(run.order.target.tool))
     assert agent.statuses == ["pending"]
 

@@ -4,12 +4,12 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.access.tokens import create_token
-from plans import engine
 from plans.calls import CallOrder, create_call
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.models import Plan
 from plans.sessions.lists import current_lists
-from plans.work import Run
 from tests.invariants import assert_invariants
 from tests.plans.test_sessions import Agent, started
 from tests.racing import at_once
@@ -27,10 +27,10 @@ def agent(ada: User) -> Agent:
 
 def end_at_once(*runs: Run) -> None:
     """Run the handlers one after another, then end all calls at the same moment."""
-    outcomes = [engine.perform(run) for run in runs]
+    outcomes = [execution.perform(run) for run in runs]
     found = at_once(
         *(
-            lambda run=run, outcome=outcome: engine.end(run, outcome, Turn("tests"))
+            lambda run=run, outcome=outcome: execution.end(run, outcome, Turn("tests"))
             for run, outcome in zip(runs, outcomes, strict=True)
         )
     )

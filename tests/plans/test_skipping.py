@@ -8,9 +8,9 @@ from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.models import Call
-from plans import carriers, engine, recovery
 from plans.controls import pause_plan
-from plans.finishing import TRIES
+from plans.engine import execution, hints, recovery
+from plans.engine.finishing import TRIES
 from plans.models import Plan, Step
 from plans.services import start_plan
 from plans.skipping import MAX_REASON, is_idle, skip_step
@@ -113,7 +113,7 @@ def test_a_step_of_a_plan_that_has_not_started(stage, ada):
 
 def test_a_plan_of_which_all_was_skipped_ends_when_it_starts(stage, ada, monkeypatch):
     """Nothing is ready that anybody would find, should a hint be lost."""
-    monkeypatch.setattr(carriers, "hint", lambda plan_pk, count=1: None)
+    monkeypatch.setattr(hints, "hint", lambda plan_pk, count=1: None)
     plan = make_plan(ada, act(1), act(2, dependencies=[1]), start=False)
     assert [skip(plan, 1).status, skip(plan, 2).status] == ["pending", "pending"]
     start_plan(plan, by=Requester(ada))
@@ -146,11 +146,11 @@ def test_a_step_that_was_begun_and_let_go(stage, ada, rosa, how):
     """Nobody works on it: its plan was paused, its process told to stop or lost."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
-    resume = engine.claim(plan.pk, owner="tests")
+    resume = execution.claim(plan.pk, owner="tests")
     assert resume is not None and not is_idle(step_of(plan))
     if how == "paused":
         pause_plan(plan, by=Requester(ada))
-        engine.advance(resume, engine.Turn("tests"))
+        execution.advance(resume, execution.Turn("tests"))
     elif how == "stopped":
         recovery.let_go(resume)
     else:

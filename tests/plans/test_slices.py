@@ -15,10 +15,11 @@ from approvals.states import Verdict
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
-from plans import engine, slices
+from plans import slices
 from plans.changing import change_plan, read_change
 from plans.controls import cancel_plan
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine.execution import Turn
 from plans.live.approval_changes import look
 from plans.models import MemoryItem, Plan
 from plans.outlook import outlook
@@ -56,9 +57,9 @@ def standing(plan: Plan, step_id: int) -> tuple[str, str, str]:
 
 def take_one_step(plan: Plan) -> None:
     """Do the step that is ready, and leave the next to others."""
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     while work is not None:
-        work = engine.advance(work, Turn("tests", steps_left=1))
+        work = execution.advance(work, Turn("tests", steps_left=1))
 
 
 def test_steps_that_are_not_ready_are_asked_about_in_order(plan, ada):
@@ -369,7 +370,7 @@ def test_a_process_may_die_between_the_claim_and_the_start(plan, rosa, stage):
     say(prepared(plan, 1)[0], rosa)
     approve(plan, rosa)
     take_one_step(plan)
-    assert engine.claim(plan.pk, owner="dead") is not None
+    assert execution.claim(plan.pk, owner="dead") is not None
     plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=clock.now())
     work_off(plan)
     assert stage.values("dangerous") == ["a", "b"]
@@ -384,7 +385,7 @@ def test_a_process_may_die_after_it_voided_what_was_asked_early(stage, ada, rosa
     MemoryItem.objects.filter(plan=plan, key="k").update(value="2")
     approve(plan, rosa)
     take_one_step(plan)
-    assert engine.claim(plan.pk, owner="dead") is not None
+    assert execution.claim(plan.pk, owner="dead") is not None
     plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=clock.now())
     work_off(plan)
     assert Call.objects.get(pk=early.call_id).replaced_by == call_of(plan, 2)

@@ -14,11 +14,11 @@ from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.models import Call
-from plans import carriers
 from plans import executor as executors
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
-from plans.endings import end_overdue_plans
+from plans.engine import hints
+from plans.engine.cancellation import end_overdue_plans
 from plans.models import MemoryItem, Plan
 from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
@@ -173,7 +173,7 @@ def test_it_is_stopped_too_when_another_process_ends_the_plan(unhurried, stage, 
     begun, ended = threading.Event(), threading.Event()
     stage.acts["safe_async"] = hanging(begun, ended)
     plan = make_plan(ada, act(1, tool="safe_async"))
-    monkeypatch.setattr(carriers, "stop", lambda plan_pk: None)
+    monkeypatch.setattr(hints, "stop", lambda plan_pk: None)
     cancel_once(begun, plan)
     eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
     assert ended.is_set()

@@ -7,12 +7,13 @@ import pytest
 
 from approvals.states import RequestStatus
 from catalog.models import Call
-from plans import carriers, engine
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine import hints as engine_hints
+from plans.engine.execution import Turn
+from plans.engine.starting import SETTLED_AT_ONCE
+from plans.engine.work import Hold, Limited, Resume, Work
 from plans.executor import Executor
 from plans.models import Plan
-from plans.starting import SETTLED_AT_ONCE
-from plans.work import Hold, Limited, Resume, Work
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
 from tests.waiting import eventually
 
@@ -27,20 +28,20 @@ def told() -> threading.Event:
 def hints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many workers each hint is for; of none, nothing is sent."""
     sent: list[int] = []
-    monkeypatch.setattr(carriers, "hint", lambda plan_pk, count=1: sent.append(count) if count > 0 else None)
+    monkeypatch.setattr(engine_hints, "hint", lambda plan_pk, count=1: sent.append(count) if count > 0 else None)
     return sent
 
 
 def claimed(plan: Plan, kind: type[Any]) -> Any:
     """Claim a plan's next step, which is work of this kind."""
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     assert isinstance(work, kind)
     return work
 
 
 def advance(work: Work, told: threading.Event) -> Work | None:
     """Do one piece of work in a process that may be told to stop."""
-    return engine.advance(work, Turn("tests", stopping=told))
+    return execution.advance(work, Turn("tests", stopping=told))
 
 
 def test_an_approved_call_does_not_start_in_a_process_that_stops(stage, ada, rosa, told):
@@ -80,7 +81,7 @@ def test_a_worker_told_to_stop_as_it_waits_for_a_plan_claims_nothing(stage, ada,
     plan = make_plan(ada, act(1))
     told.set()
     del hints[:]
-    assert engine.claim(plan.pk, owner="tests", turn=Turn("tests", stopping=told)) is None
+    assert execution.claim(plan.pk, owner="tests", turn=Turn("tests", stopping=told)) is None
     assert (step_of(plan).status, hints) == ("pending", [1])
 
 
@@ -91,7 +92,7 @@ def test_an_executor_that_retires_while_it_previews_starts_nothing(transactional
     pool = Executor(threads=1)
     stage.previews["dangerous"] = lambda value, context: pool.retire()
     pool.start()
-    carriers.send(plan.pk)
+    engine_hints.send(plan.pk)
     eventually(pool._stopping.is_set, what="the preview")
     pool.stop(seconds=60)
     assert (request_of(plan).status, step_of(plan).lease_until, stage.played) == (RequestStatus.APPROVED, None, [])
@@ -105,17 +106,17 @@ def test_steps_that_wait_count_for_the_turn_too(stage, ada, hints, tool, kind):
     del hints[:]
     turn = Turn("tests", steps_left=1)
     while work is not None:
-        work = engine.advance(work, turn)
+        work = execution.advance(work, turn)
     assert (step_of(plan, 2).status, hints) == ("pending", [1])
 
 
 def test_the_end_of_a_turn_tells_of_all_that_has_become_ready(stage, ada, hints):
     """So that the branches of a fan-out run side by side at once."""
     plan = make_plan(ada, act(1), *(act(number, dependencies=[1]) for number in (2, 3, 4)))
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     del hints[:]
     assert work is not None
-    assert engine.advance(work, Turn("tests", steps_left=0)) is None
+    assert execution.advance(work, Turn("tests", steps_left=0)) is None
     assert hints == [3]
 
 
@@ -125,5 +126,5 @@ def test_a_worker_that_settles_many_steps_at_once_tells_of_the_rest(stage, ada, 
     wide = [act(number) for number in range(SETTLED_AT_ONCE + 1, SETTLED_AT_ONCE + 6)]
     plan = make_plan(ada, *notes, *wide)
     del hints[:]
-    assert engine.claim(plan.pk, owner="tests") is None
+    assert execution.claim(plan.pk, owner="tests") is None
     assert hints == [5]

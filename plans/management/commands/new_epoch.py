@@ -8,8 +8,8 @@ from django.core.management.base import BaseCommand, CommandError
 from approvals.recovery import Begun, begin_epoch
 from catalog.core import clock
 from catalog.errors import ParameterError
+from plans.engine.recovery import give_up_leases, take_back_lost_steps
 from plans.management.commands.serve import refuse_without_migrations
-from plans.recovery import give_up_leases, take_back_lost_steps
 
 
 class Command(BaseCommand):

@@ -24,10 +24,11 @@ from catalog.access.roles import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
-from plans import carriers, picture
+from plans import picture
 from plans.documents.checking import with_lines
 from plans.documents.files import read_document
 from plans.documents.reading import Problem
+from plans.engine import hints
 from plans.executing import executing
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 from plans.models import Plan
@@ -102,7 +103,7 @@ class Command(BaseCommand):
         plan = Plan.objects.filter(public_id=str(file)).first()
         if plan is None:
             raise CommandError(f"There is neither a file nor a plan called {file}.", returncode=REFUSED)
-        carriers.send(plan.pk, carriers.HINTS_AT_MOST)
+        hints.send(plan.pk, hints.HINTS_AT_MOST)
         return plan
 
     def _submit(self, options: dict[str, Any]) -> Plan:

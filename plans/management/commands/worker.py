@@ -12,7 +12,8 @@ from django.db import connection
 
 from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
-from plans import carriers, metrics, procrastinate_worker
+from plans import metrics, procrastinate_worker
+from plans.engine import hints as engine_hints
 from plans.executing import collect_rarely, living
 from plans.executor import Executor
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
@@ -71,7 +72,7 @@ class Command(BaseCommand):
             """Hand a hint to the threads; one that must wait for them is the last that this process fetches."""
             while executor.is_full() and not told_to_stop.is_set():
                 await asyncio.sleep(FULL_SECONDS)
-            carriers.send(plan_pk)
+            engine_hints.send(plan_pk)
 
         async with living(executor):
             hints = asyncio.create_task(procrastinate_worker.listen(ring))

@@ -5,12 +5,12 @@ import pytest
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
-from plans import engine
 from plans.agents import telling
 from plans.changing import change_plan, judge_change, read_change
 from plans.cloning import clone_plan, document_of
 from plans.controls import cancel_plan, pause_plan, resume_plan
-from plans.endings import end_overdue_plans
+from plans.engine import execution
+from plans.engine.cancellation import end_overdue_plans
 from plans.inputs import give_input
 from plans.models import MemoryItem, Plan, Step
 from plans.retrying import retry_plan
@@ -186,7 +186,7 @@ def test_a_turn_is_not_skipped(script, ada):
     make_agent()
     script.says("Never said.")
     plan = agent_plan(ada)
-    engine.claim(plan.pk, owner="tests")
+    execution.claim(plan.pk, owner="tests")
     turn = plan.steps.get(parent__isnull=False)
     assert not is_idle(turn)
     with pytest.raises(Conflict, match="skip step 1"):

@@ -12,10 +12,10 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call
-from plans import engine
 from plans.agents import children, loop, telling
 from plans.agents.settings import AgentBudget
-from plans.engine import Turn
+from plans.engine import execution
+from plans.engine.execution import Turn
 from plans.models import Agent, MemoryItem, Plan
 from plans.retrying import retry_plan
 from plans.settling import Settlement, settle_outcome
@@ -116,9 +116,9 @@ def test_a_turn_that_is_settled_is_no_answer(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("safe", {"value": 1})))
     plan = agent_plan(ada)
-    work = engine.claim(plan.pk, owner="tests")
+    work = execution.claim(plan.pk, owner="tests")
     while work is not None and "agent_turn" not in str(tools_of(plan)):
-        work = engine.advance(work, Turn("tests", until=float("inf"), steps_left=1))
+        work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1))
     as_if_unknown(plan, 2)
     told = Settlement("happened", calls(("dangerous", {"value": 1})))
     settle_outcome(plan, 2, settlement=told, by=Requester(rosa))

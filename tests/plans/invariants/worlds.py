@@ -20,16 +20,17 @@ from catalog.access.tokens import SCOPES, create_token
 from catalog.core import clock
 from catalog.inventory.overrides import change_tool
 from catalog.models import Call
-from plans import engine, recovery, slices
+from plans import slices
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
-from plans.engine import Turn
+from plans.engine import execution, recovery
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.inputs import give_input
 from plans.models import Plan, Step
 from plans.settling import Settlement, settle_outcome
 from plans.store.database import stamp
 from plans.store.requesters import Requester
-from plans.work import Run
 from tests.approvals import deciding
 from tests.approvals.builders import set_rule
 from tests.builders import act, approve, make_plan, reject, request_of, step, work_off
@@ -175,9 +176,9 @@ def expired(ada: User) -> Plan:
 
 def lose_worker(plan: Plan) -> None:
     """Claim and start what is ready, let the worker be lost in the middle, and take back what it had."""
-    work = engine.claim(plan.pk, owner="lost")
+    work = execution.claim(plan.pk, owner="lost")
     while work is not None and not isinstance(work, Run):
-        work = engine.advance(work, Turn("lost", until=float("inf"), steps_left=1000))
+        work = execution.advance(work, Turn("lost", until=float("inf"), steps_left=1000))
     Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
     recovery.take_back_lost_steps(clock.now())
 

@@ -7,11 +7,12 @@ import pytest
 
 from catalog.core import clock
 from catalog.models import Call
-from plans import engine, recovery
 from plans.changing import change_plan, read_change
 from plans.cloning import clone_plan, document_of
 from plans.controls import cancel_plan
-from plans.engine import Turn
+from plans.engine import execution, recovery
+from plans.engine.execution import Turn
+from plans.engine.work import Run
 from plans.inputs import give_input
 from plans.models import ModelUse, Plan
 from plans.planner.outcomes import CHANGED
@@ -20,7 +21,6 @@ from plans.services import create_plan
 from plans.skipping import skip_step
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
-from plans.work import Run
 from tests.builders import assert_gapless, call_of, events_of, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.rest import Rest
@@ -44,9 +44,9 @@ class Origin:
 
 def the_model_is_asked(plan: Plan) -> Run:
     """Give the answer its due, and return the work of the step that plans on."""
-    answered = engine.claim(plan.pk, owner="tests")
+    answered = execution.claim(plan.pk, owner="tests")
     assert answered is not None
-    asked = engine.advance(answered, Turn("tests", steps_left=1000))
+    asked = execution.advance(answered, Turn("tests", steps_left=1000))
     assert isinstance(asked, Run)
     return asked
 
@@ -146,9 +146,9 @@ def test_a_plan_that_was_changed_meanwhile_gets_nothing_and_is_asked_again(plan,
     scripted.says(CALLS, CALLS, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     asked = the_model_is_asked(plan)
-    outcome = engine.perform(asked)
+    outcome = execution.perform(asked)
     change_plan(plan, read_change({"add": [added]}), by=Requester(ada))
-    engine.end(asked, outcome, Turn("tests", steps_left=0))
+    execution.end(asked, outcome, Turn("tests", steps_left=0))
     assert work_off(plan).status == "failed"
     assert (step_of(plan, 2).error, plan.steps.count()) == (CHANGED, 3)
     assert_invariants()
@@ -161,11 +161,11 @@ def test_a_worker_that_is_lost_with_the_answer_in_hand_adds_nothing_twice(plan, 
     scripted.says(CALLS, CALLS, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     asked = the_model_is_asked(plan)
-    outcome = engine.perform(asked)
+    outcome = execution.perform(asked)
     plan.steps.filter(lease_until__isnull=False).update(lease_until=clock.now() - timedelta(seconds=1))
     assert recovery.take_back_lost_steps(clock.now()) == 1
     assert (work_off(plan).status, plan.steps.count()) == ("completed", 4)
-    engine.end(asked, outcome, Turn("tests", steps_left=0))
+    execution.end(asked, outcome, Turn("tests", steps_left=0))
     assert plan.steps.count() == 4
     assert_invariants()
 
@@ -174,9 +174,9 @@ def test_a_plan_that_was_cancelled_meanwhile_gets_nothing(plan, scripted, ada):
     scripted.says(CALLS)
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     asked = the_model_is_asked(plan)
-    outcome = engine.perform(asked)
+    outcome = execution.perform(asked)
     cancel_plan(plan, by=Requester(ada))
-    engine.end(asked, outcome, Turn("tests", steps_left=0))
+    execution.end(asked, outcome, Turn("tests", steps_left=0))
     assert plan.steps.count() == 2
     assert_invariants()
 

@@ -6,9 +6,9 @@ import pytest
 
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
-from plans import engine
 from plans.controls import cancel_plan, pause_plan, resume_plan
-from plans.endings import end_overdue_plans
+from plans.engine import execution
+from plans.engine.cancellation import end_overdue_plans
 from plans.inputs import give_input
 from plans.models import Plan, Question
 from plans.retrying import retry_plan
@@ -152,7 +152,7 @@ def test_a_deadline_ends_it_and_a_retry_asks_again(stage, ada):
 def test_a_paused_plan_is_answered_and_goes_on_later(plan, stage, ada):
     pause_plan(plan, by=Requester(ada))
     give_input(plan, None, None, text="red", by=Requester(ada))
-    assert engine.claim(plan.pk, owner="tests") is None
+    assert execution.claim(plan.pk, owner="tests") is None
     resume_plan(plan, by=Requester(ada))
     assert work_off(plan).status == "completed"
 

@@ -16,9 +16,9 @@ from approvals.reviews import edits
 from catalog.dispatch import pipeline
 from catalog.models import Call
 from catalog.results import Preview
-from plans import engine, starting
+from plans.engine import calls, execution
+from plans.engine.work import Order, PlanFacts, plan_facts
 from plans.models import Plan
-from plans.work import Order, PlanFacts, plan_facts
 
 PREVIEWS_AT_ONCE = 4
 PLACE_SECONDS = 1.0
@@ -49,8 +49,8 @@ def preview_in_time(plan: PlanFacts, step_id: int, order: Order) -> Preview | No
 def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     """Compute what a stored call would do with other arguments. Raises what `preview_in_time` and `order_for` raise."""
     plan = plan_facts(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
-    order = starting.order_for(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
-    return preview_in_time(plan, int(call.step_ref), replace(order, asker=starting.asker_of(call)))
+    order = calls.order_for(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
+    return preview_in_time(plan, int(call.step_ref), replace(order, asker=calls.asker_of(call)))
 
 
 edits.compute_with(preview_again)
@@ -58,7 +58,7 @@ edits.compute_with(preview_again)
 
 def _compute(answer: "Future[Preview | None]", plan: PlanFacts, step_id: int, order: Order) -> None:
     try:
-        answer.set_result(engine.preview(plan, step_id, order))
+        answer.set_result(execution.preview(plan, step_id, order))
     except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
         answer.set_exception(error)
     finally:

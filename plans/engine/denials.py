@@ -5,8 +5,8 @@ from django.contrib.auth.models import User
 from approvals.audit.log import Line, append
 from catalog.dispatch.pipeline import Deny
 from catalog.errors import PolicyRefusal
-from plans import granted
-from plans.work import Order, PlanFacts
+from plans.engine import grants
+from plans.engine.work import Order, PlanFacts
 
 ACTION = "policy.refused"
 
@@ -16,7 +16,7 @@ def denial(verdict: Deny, plan: PlanFacts, order: Order, step_id: int | None = N
 
     In a transaction the entry is kept with it; a direct call, which is not stored, has no `step_id`.
     """
-    granted.end_denied(plan, order)
+    grants.end_denied(plan, order)
     asker = order.asker or plan.asker
     where = {"step": step_id} if step_id is not None else {}
     append(

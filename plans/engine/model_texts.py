@@ -10,8 +10,8 @@ from typing import Any
 from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call
 from plans.documents import references
+from plans.engine.work import Memory
 from plans.models import MemoryItem, ModelText, Step
-from plans.work import Memory
 
 LEFT_OUT = "The tool does not show this value to models. Refer to it by its key where another tool needs it."
 

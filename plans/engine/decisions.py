@@ -5,9 +5,10 @@ from datetime import timedelta
 from approvals.audit.log import NOBODY
 from catalog.access.roles import name_of
 from catalog.inventory import snapshot
+from catalog.models import ApiToken, Call
 from catalog.signals import Fact
-from plans import carriers, finishing, inputs
-from plans.endings import end_plan
+from plans.engine import finishing, hints
+from plans.engine.cancellation import end_plan
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
@@ -18,7 +19,7 @@ from plans.store.transactions import Recording, on_consequence
 def release(batch: Recording, fact: Fact) -> None:
     """An approved call may run: its step is claimable from now on."""
     Step.objects.filter(call=fact.call, status=StepStatus.IN_PROGRESS).update(ready_at=batch.now)
-    carriers.hint(batch.plan_pk)
+    hints.hint(batch.plan_pk)
 
 
 def refuse(batch: Recording, fact: Fact) -> None:
@@ -53,7 +54,7 @@ def respond(batch: Recording, fact: Fact) -> None:
         ask_for_what_follows(step.plan, step, by=Requester(fact.by))
     batch.add("call.succeeded", int(call.step_ref), call=call.public_id, responded=True)
     ready = finishing.complete(batch, statements.look_at(batch.cursor, step.pk), call.response_json, call=call)
-    carriers.hint(batch.plan_pk, ready)
+    hints.hint(batch.plan_pk, ready)
     finishing.settle_plan(batch)
 
 
@@ -62,7 +63,7 @@ def send_back(batch: Recording, fact: Fact) -> None:
     if fact.call is None:
         return
     message = str(fact.data["message"])
-    if not inputs.wait_for_changes(batch, fact.call):
+    if not wait_for_changes(batch, fact.call):
         finishing.fail_held_step(batch, fact.call, message)
     finishing.settle_plan(batch)
 
@@ -90,3 +91,20 @@ on_consequence("call.responded", respond)
 on_consequence("call.sent_back", send_back)
 on_consequence("call.voided", ask_again)
 on_consequence("approval.withdrawn", withdraw)
+
+
+def wait_for_changes(batch: Recording, call: Call) -> bool:
+    """Let the step of a call that was sent back wait for its person; False where an agent asked, or for one call alone.
+
+    A call that is a plan of its own has been answered: whoever made it makes another, which replaces it.
+    """
+    is_agents = Step.objects.filter(call=call).exclude(parent=None).exists()  # whose model is told, and asks anew
+    by_agent = is_agents or (call.token is not None and call.token.kind == ApiToken.Kind.AGENT)
+    if by_agent or not Plan.objects.filter(pk=batch.plan_pk, kind=Plan.Kind.PLAN).exists():
+        return False
+    steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
+    if not steps.update(waiting_for=WaitingFor.INPUT, waiting_since=batch.now, ready_at=None, lease_until=None):
+        return False
+    batch.add("step.waiting", int(call.step_ref), waiting_for="input", call=call.public_id)
+    batch.add("input.requested", int(call.step_ref), call=call.public_id)
+    return True

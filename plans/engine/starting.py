@@ -1,15 +1,15 @@
 """From a ready step to work: claim it, check whether it is done, resolve, validate, gate, start.
 
-Everything here happens inside one open recording of the plan, normally the transaction in which the step before it
-was finished. What needs the outside (a preview, a handler) is returned as work, to be done after commit.
+Everything here happens inside one open recording of the plan, normally the transaction in which the step before it was
+finished. What needs the outside (a preview, a handler) is returned as work, to be done after commit. A step whose tool
+is other code here than in the catalog is left to processes that have loaded the right code, a few times.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from itertools import takewhile
+from time import monotonic
 
-from django.conf import settings
 from django.db import DatabaseError
 
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
@@ -17,40 +17,81 @@ from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
 from approvals.requests import consumption, resolution
 from approvals.reviews.edits import edited_by_people
-from catalog.calls import vault
-from catalog.calls.vault import Place
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
-from catalog.errors import Conflict, ToolDisabled, ToolDrifted, ToolError
-from catalog.inventory import snapshot
+from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
-from catalog.secrets.placeholders import Sealed
 from catalog.states import TERMINAL, CallStatus
-from catalog.tools.registry import unknown_tool
-from plans import (
-    agent_steps,
-    budgets,
-    caps,
-    carriers,
-    conditions,
-    drift,
-    early,
+from plans import conditions
+from plans.engine import (
+    early_requests,
+    extensions,
     finishing,
+    hints,
     limits,
+    postponed_starts,
     questions,
-    unwitnessed,
 )
-from plans.budgets import BudgetExceeded
-from plans.denials import denial
-from plans.documents import references
-from plans.models import Step
-from plans.new_calls import new_call
-from plans.room import lacks_room
+from plans.engine.calls import (
+    asker_of,
+    facts_for,
+    given_arguments,
+    keep_secrets,
+    new_call,
+    new_lease,
+    order_of,
+    order_of_step,
+    renewal_of,
+)
+from plans.engine.denials import denial
+from plans.engine.limits import BudgetExceeded, lacks_room
+from plans.engine.work import Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
+from plans.models import Event, Step
+from plans.states import WaitingFor
 from plans.store import statements
-from plans.store.requesters import Asker
-from plans.store.statements import Claimed, Lease
+from plans.store.statements import Claimed, Parking
 from plans.store.transactions import Recording, tell
-from plans.work import Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
+
+LEFT_AT_MOST = 5
+DELAY_SECONDS = 1.0
+HANDS_OFF_SECONDS = 3.0
+"""How long this process wakes no plan that it has left; other processes look each second."""
+DRIFTED = "drifted"
+
+_left: dict[int, float] = {}
+
+
+def leave_to_other_worker(batch: Recording, step: Claimed) -> bool:
+    """Let go of a claimed step, so that another process may take it; False when it was left often enough."""
+    times = _times_left(batch.plan_pk, step.step_id)
+    ready_at = batch.now + timedelta(seconds=DELAY_SECONDS)
+    parking = Parking(WaitingFor.RETRY, step.call_pk, batch.now, ready_at)
+    if times >= LEFT_AT_MOST or not statements.park_step(batch.cursor, step, parking):
+        return False
+    batch.add("step.retrying", step.step_id, attempt=times + 1, of=LEFT_AT_MOST, seconds=DELAY_SECONDS, error=DRIFTED)
+    _forget_what_is_over()
+    _left[batch.plan_pk] = monotonic() + HANDS_OFF_SECONDS
+    return True
+
+
+def _times_left(plan_pk: int, step_id: int) -> int:
+    """Return how often a step was left since anything else came of it; that it began, and no more, is nothing else."""
+    told = Event.objects.filter(plan_id=plan_pk, step_id=step_id).exclude(type="step.started").order_by("-seq")
+    lately = told.values_list("type", "data")[:LEFT_AT_MOST]
+    return sum(1 for _ in takewhile(lambda each: each[0] == "step.retrying" and f'"{DRIFTED}"' in each[1], lately))
+
+
+def _forget_what_is_over() -> None:
+    now = monotonic()
+    for plan_pk, until in list(_left.items()):
+        if until < now:
+            _left.pop(plan_pk, None)
+
+
+def is_left(plan_pk: int) -> bool:
+    """Say whether this process has just left a step of the plan to others."""
+    return monotonic() < _left.get(plan_pk, 0.0)
+
 
 SETTLED_AT_ONCE = 50
 """Steps that may be skipped or failed in one transaction before others get their turn."""
@@ -70,41 +111,36 @@ class Start:
 def next_work(batch: Recording, plan: PlanFacts, *, owner: str) -> Work | None:
     """Claim the plan's ready steps until one is work; None when none is ready (any more)."""
     for _ in range(SETTLED_AT_ONCE):
-        step = caps.claim_next(batch.cursor, plan.pk, lease(owner, batch))
+        step = limits.claim_within_limits(batch.cursor, plan.pk, new_lease(owner, batch))
         if step is None:
             return None
         work = _begin(Start(batch, plan.as_of(step), step, just_claimed=True))
         if work is not None:
             return work
-    carriers.hint(plan.pk, Step.objects.filter(plan=plan.pk, ready_at__lte=batch.now).count())
+    hints.hint(plan.pk, Step.objects.filter(plan=plan.pk, ready_at__lte=batch.now).count())
     return None
-
-
-def lease(owner: str, batch: Recording) -> Lease:
-    """Return a lease of the usual length from the recording's moment on."""
-    return Lease(owner, batch.now, batch.now + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS))
 
 
 def _begin(start: Start) -> Work | None:
     """Take one claimed step as far as it goes without leaving the transaction."""
     step = start.step
     try:
-        agent_steps.see_that_it_may(step)
-        if step.agent and agent_steps.go_on(start.batch, start.plan, step):
+        extensions.see_that_agent_may(step)
+        if step.agent and extensions.go_on_with_agent_step(start.batch, start.plan, step):
             return None
         return _begin_anew(start) if step.call_pk is None else _continue(start)
     except ToolError as error:
-        if not (isinstance(error, ToolDrifted) and drift.leave(start.batch, step)):
+        if not (isinstance(error, ToolDrifted) and leave_to_other_worker(start.batch, step)):
             finishing.refuse(start.batch, step, error)
-            agent_steps.give_up(start.batch, step)
+            extensions.give_up_agent_step(start.batch, step)
     except AuditUnavailable:
-        unwitnessed.put_off(start.batch, step)
+        postponed_starts.put_off(start.batch, step)
     except (Conflict, DatabaseError):
         raise
     except Exception as error:  # noqa: BLE001 - raised again it would undo the claim, to be tried for ever
         log_unexpected(error)
         finishing.refuse(start.batch, step, ToolError(f"The step could not begin: {type(error).__name__}."))
-        agent_steps.give_up(start.batch, step)
+        extensions.give_up_agent_step(start.batch, step)
     return None
 
 
@@ -119,7 +155,7 @@ def _begin_anew(start: Start) -> Work | None:
         finishing.skip(start.batch, step)
         return None
     if step.agent:
-        agent_steps.begin(start.batch, start.plan, step)
+        extensions.begin_agent_step(start.batch, start.plan, step)
         return None
     if not step.tool:
         finishing.complete_note(start.batch, step)
@@ -159,114 +195,6 @@ def _skip_reason(start: Start) -> _Check:
     return _Check(done=verdict.done, event={} if verdict.done else {"check": verdict.reason})
 
 
-def order_of_step(plan: PlanFacts, step: Claimed) -> Order:
-    """Resolve references and validate the arguments against the tool as it is now."""
-    text, old = step.parameters, _call_before(step)
-    given = _given_to(step, plan.ref) if step.attempt > 1 else None
-    parameters = vault.restored(text, plan.ref) if given is None else given
-    is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
-    wanted = vault.Refilled(parameters)
-    if not is_literal and ("${" in text or step.parent_pk is not None):  # also what a model wrote of secrets is escaped
-        memory = Memory(step.plan_pk, stored=True)
-        wanted = vault.refill_kept(references.resolve(parameters, memory), plan.ref)
-    order = order_for(step.tool, wanted.arguments, plan_ref=plan.ref)
-    wanted.check_shown(Sealed(order.text, order.secrets))
-    order = replace(order, reason=agent_steps.words_with(step))
-    return order if old is None else replace(order, replaces=old, asker=asker_of(old))
-
-
-def _call_before(step: Claimed) -> Call | None:
-    """Return the call that a retried step had before, and that its next call is to replace."""
-    if step.attempt == 1:
-        return None
-    return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
-
-
-def _given_to(step: Claimed, plan_ref: str) -> dict[str, Any] | None:
-    """Return the arguments that a person gave to a step in place of its parameters; None when nobody did."""
-    text = Step.objects.values_list("given_arguments", flat=True).get(pk=step.pk)
-    return vault.restored(text, plan_ref) if text else None
-
-
-def order_for(
-    tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None, to_leave: bool = False
-) -> Order:
-    """Look the tool up, choose what serves it and check the arguments; `kept` is the implementation of a stored call.
-
-    With `to_leave` the tool may be other code here, or an earlier version: the call is stored, and run by a process
-    with the right code.
-    Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and the like.
-    """
-    target = snapshot.current(tool_name)
-    if target is None:
-        raise unknown_tool(tool_name)
-    if not target.enabled:
-        raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
-    target = target.chosen_for(plan_ref, kept)
-    if target.drifted:
-        left = target.as_left() if to_leave else None
-        if left is None:
-            raise other_code(tool_name)
-        target = left
-    checked = pipeline.check(target.tool, arguments)
-    sealed = vault.sealed(target.tool, checked)
-    return Order(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
-
-
-def other_code(tool_name: str) -> ToolDrifted:
-    """Return the error of a call that cannot be begun here."""
-    return ToolDrifted(
-        f"The code of {tool_name} that is loaded here is not what the catalog has: restart this server, or run "
-        "sync_tools if its code is the newer one; then try again."
-    )
-
-
-def keep_secrets(order: Order, plan_ref: str, step_id: int) -> None:
-    """Keep the secrets that were cut out of a call's arguments until it ends, in the transaction that stores it."""
-    if order.secrets:
-        vault.keep(Place(plan_ref, str(step_id)), order.secrets)
-
-
-def renewal_of(call: Call, given: Mapping[str, Any] | None = None) -> Order:
-    """Return the order for a call that is to take the place of `call`, with its arguments or with those given.
-
-    Raises what `order_for` raises.
-    """
-    arguments = vault.arguments_of(call) if given is None else given
-    order = order_for(call.tool_name, arguments, plan_ref=call.plan_ref)
-    return replace(order, replaces=call, asker=asker_of(call))
-
-
-def order_of(call: Call) -> Order:
-    """Return the order for a stored call, by the implementation it was stored with, for who asked for it.
-
-    Raises what `order_for` raises.
-    """
-    arguments = vault.arguments_of(call)
-    order = order_for(call.tool_name, arguments, plan_ref=call.plan_ref, kept=call.implementation_id)
-    return replace(order, asker=asker_of(call))
-
-
-def asker_of(call: Call) -> Asker | None:
-    """Return who asked for a call: whoever replaces it asks for the same person."""
-    user_id = call.requested_by_id
-    return Asker(user_id, call.token_id, call.via, call.session) if user_id else None
-
-
-def facts_for(order: Order, plan: PlanFacts) -> pipeline.CallFacts:
-    """Return what the gate judges."""
-    target = order.target
-    return pipeline.CallFacts(
-        tool_name=target.tool.name,
-        safety_level=target.tool.safety_level,
-        categories=target.tool.categories,
-        arguments=order.arguments,
-        requested_by=(order.asker or plan.asker).user_id,
-        plan_ref=plan.ref,
-        source=target.source,
-    )
-
-
 def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited | Hold | None:
     """Ask the gate: start the call, hand it to people, or refuse it with its step; one not `counted` yet comes back."""
     verdict = gate(facts_for(order, start.plan))
@@ -277,11 +205,11 @@ def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited
     if hold is not None and (_was_refused(start, order) or (not counted and lacks_room(start.batch, hold))):
         return None
     try:
-        budgets.check(start.batch.cursor, start.plan)
+        limits.check_budget(start.batch.cursor, start.plan)
     except BudgetExceeded as refusal:
         finishing.refuse(start.batch, start.step, refusal)
         return None
-    if not counted and limits.is_limited(order):
+    if not counted and limits.is_rate_limited(order):
         return Limited(start.step, start.plan, order)
     if hold is not None:
         return hold
@@ -320,17 +248,17 @@ def refuse_again(start: Start, order: Order, first: ApprovalRequest) -> Call:
 
 def _started(start: Start, call: Call, order: Order) -> Run:
     tell(start.batch, "call.started", call, level=order.level, attempt=call.attempt)
-    return Run(start.step, start.plan, call, order, budget=budgets.spend_call(start.batch.cursor, start.plan))
+    return Run(start.step, start.plan, call, order, budget=limits.spend_call(start.batch.cursor, start.plan))
 
 
 def _continue(start: Start) -> Work | None:
     """Go on with a step that already has a call: start it, ask about it again, or compare it with its approval."""
     call = Call.objects.select_related("approval").get(pk=start.step.call_pk or 0)
-    if early.is_ahead(call):
+    if early_requests.is_ahead(call):
         return _meet(start, call)
     start.batch.add("step.started", start.step.step_id, attempt=start.step.attempt)
     if call.status in TERMINAL:
-        return admit(start, renewal_of(call, _given_to(start.step, start.plan.ref)))
+        return admit(start, renewal_of(call, given_arguments(start.step, start.plan.ref)))
     if hasattr(call, "approval") and call.approval.consumed_at is None:
         return Resume(start.step, start.plan, call)
     return _start_stored(start, call, order_of(call))
@@ -341,15 +269,19 @@ def _meet(start: Start, call: Call) -> Work | None:
     batch, step, check = start.batch, start.step, _skip_reason(start)
     batch.add("step.started", step.step_id, attempt=step.attempt, **check.event)
     if check.done:
-        early.take_back([call], "The step needs not be done: its check says that it is.")
+        early_requests.take_back([call], "The step needs not be done: its check says that it is.")
         finishing.skip(batch, step)
         return None
-    if call.status in TERMINAL and not early.asks_again(call):
-        early.carry_out_answer(batch, step, call)
+    if call.status in TERMINAL and not early_requests.asks_again(call):
+        early_requests.carry_out_answer(batch, step, call)
         return None
     order = order_of_step(start.plan, start.step)
-    if call.status not in TERMINAL and not early.is_outdated(batch, call, order) and not early.was_refused(call):
-        return Resume(start.step, start.plan, call) if early.adopt(batch, step, call) else None
+    if (
+        call.status not in TERMINAL
+        and not early_requests.is_outdated(batch, call, order)
+        and not early_requests.was_refused(call)
+    ):
+        return Resume(start.step, start.plan, call) if early_requests.adopt(batch, step, call) else None
     return admit(start, replace(order, replaces=call, asker=asker_of(call)), counted=True)
 
 
@@ -360,7 +292,7 @@ def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
     is_unbegun = not call.attempt
     if is_unbegun and (hold := _judge_again(start, call, order)) is not None:
         return hold
-    budgets.check(start.batch.cursor, start.plan)
+    limits.check_budget(start.batch.cursor, start.plan)
     if not statements.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
         raise ToolError("The call was settled before it could start.")
     if order.target.implementation_pk != call.implementation_id:  # what it was stored with has been switched off

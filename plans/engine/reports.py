@@ -18,8 +18,8 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.signals import Fact
 from plans import metrics
+from plans.engine.work import Renewal, Resume, Run, Work
 from plans.store.statements import Claimed
-from plans.work import Renewal, Resume, Run, Work
 
 log = logging.getLogger("toolgate.calls")
 ENDS = ("completed", "failed", "cancelled")

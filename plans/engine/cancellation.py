@@ -12,9 +12,9 @@ from catalog.core import transactions
 from catalog.core.transactions import move, try_move
 from catalog.models import Call
 from catalog.states import CallStatus
-from plans import carriers
-from plans.agents.loop import end_run
-from plans.finishing import RELEASED
+from plans.engine import hints
+from plans.engine.extensions import end_run
+from plans.engine.finishing import RELEASED
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store.selectors import DEADLINE_PASSED
@@ -33,7 +33,7 @@ def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: U
     move(Plan.objects.filter(pk=plan.pk), to=to, otherwise="The plan has ended already.", **ended)
     batch.add(f"plan.{to.value}", reason=reason)
     vault.forget(Place(plan.public_id))
-    carriers.stop(plan.pk)
+    hints.stop(plan.pk)
     waiting = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS).select_related("call__approval")
     for step in waiting.exclude(waiting_for=WaitingFor.OUTCOME):
         if step.call is None or step.call.status != CallStatus.RUNNING:

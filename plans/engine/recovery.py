@@ -1,22 +1,29 @@
-"""What is left behind when a worker dies: expired leases are taken back, and nothing dangerous runs twice."""
+"""Cleaning up after a worker that died: expired leases are taken back, and nothing dangerous runs twice.
+
+Secrets that outlived their call go, too: the ends of calls and plans forget them by themselves, but a process may have
+died before.
+"""
 
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import DatabaseError, connection
+from django.db.models import CharField, Exists, OuterRef
+from django.db.models.functions import Cast
 
 from catalog.core.transactions import do_each, log_unexpected, retried, try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolError
-from catalog.models import Call
+from catalog.models import Call, CallSecret
 from catalog.states import CallStatus
-from plans import budgets, carriers, endings, finishing, reports
-from plans.models import Step
+from plans.engine import cancellation, finishing, hints, limits, reports
+from plans.engine.postponed_starts import WORKER_STOPPED, put_back
+from plans.engine.work import PlanFacts, Run, Work, plan_facts
+from plans.models import Plan, Step
+from plans.states import PLAN_TERMINAL, StepStatus
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
 from plans.store.transactions import Recording, recording
-from plans.unwitnessed import WORKER_STOPPED, put_back
-from plans.work import PlanFacts, Run, Work, plan_facts
 
 BATCH = 100
 LONGEST = 2
@@ -60,11 +67,11 @@ def _give_on(batch: Recording, plan: PlanFacts, lost: Claimed) -> None:
     step = Step.objects.select_related("call__version", "call__approval").get(pk=lost.pk)
     running = step.call is not None and step.call.status == CallStatus.RUNNING
     if step.call is not None and running:
-        budgets.spend_seconds(batch.cursor, plan, since=step.call.started_at, until=batch.now)
+        limits.spend_seconds(batch.cursor, plan, since=step.call.started_at, until=batch.now)
     if step.call is not None and running and not _may_run_again(step.call):
         finishing.park_as_unknown(batch, lost, step.call)
     elif finishing.plan_is_over(batch):
-        endings.cancel_step(step, batch, "Its worker was lost after the plan had ended.", None)
+        cancellation.cancel_step(step, batch, "Its worker was lost after the plan had ended.", None)
     elif not running and step.crashes + 1 >= finishing.CRASHES:
         reason = f"Its worker was lost {finishing.CRASHES} times before the call could start."
         finishing.refuse(batch, lost, ToolError(reason))
@@ -88,7 +95,7 @@ def hand_back(run: Run) -> None:
 def _hand_back(run: Run) -> None:
     with recording(run.plan.pk, run.plan.ref) as batch:
         put_back(batch, run, Parking("", run.call.pk, batch.now, ready_at=batch.now), error=WORKER_STOPPED)
-        carriers.hint(batch.plan_pk)
+        hints.hint(batch.plan_pk)
 
 
 @retried
@@ -97,7 +104,7 @@ def let_go(work: Work) -> None:
     with recording(work.plan.pk, work.plan.ref) as batch:
         if statements.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now)):
             batch.add("step.retrying", work.step.step_id, attempt=work.step.attempt, error=WORKER_STOPPED)
-        carriers.hint(batch.plan_pk)
+        hints.hint(batch.plan_pk)
 
 
 def _may_run_again(call: Call) -> bool:
@@ -113,4 +120,24 @@ def _try_again(batch: Recording, lost: Claimed, running: Call | None) -> None:
     if running is not None:
         try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)
         batch.add("step.retrying", lost.step_id, call=running.public_id, attempt=running.attempt, error="worker_lost")
-    carriers.hint(batch.plan_pk)
+    hints.hint(batch.plan_pk)
+
+
+MOST = 500
+OVER = (StepStatus.COMPLETED, StepStatus.CANCELLED)
+
+
+def forget_secrets() -> int:
+    """Delete the secrets of plans that have ended and of steps that are completed or cancelled; return how many."""
+    if not CallSecret.objects.exists():
+        return 0
+    ended = CallSecret.objects.filter(
+        Exists(Plan.objects.filter(public_id=OuterRef("plan_ref"), status__in=PLAN_TERMINAL))
+    )
+    steps = Step.objects.annotate(ref=Cast("step_id", CharField())).filter(status__in=OVER)
+    over = CallSecret.objects.filter(
+        Exists(steps.filter(plan__public_id=OuterRef("plan_ref"), ref=OuterRef("step_ref")))
+    )
+    found = [*ended.values_list("pk", flat=True)[:MOST], *over.values_list("pk", flat=True)[:MOST]]
+    deleted, _ = CallSecret.objects.filter(pk__in=found).delete() if found else (0, {})
+    return deleted

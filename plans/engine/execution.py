@@ -1,7 +1,7 @@
 """The engine: claim → dispatch → finish, and the only caller of `catalog.dispatch.pipeline` on behalf of anyone.
 
 One transaction finishes a step and claims the next; handlers and previews run outside every transaction. A worker
-may die at any line: what it held is taken back when its lease expires (`plans.recovery`).
+may die at any line: what it held is taken back when its lease expires (`plans.engine.recovery`).
 """
 
 import threading
@@ -29,33 +29,30 @@ from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
 from catalog.inventory import snapshot
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
-from plans import (
-    budgets,
-    caps,
-    carriers,
-    contexts,
-    drift,
-    fences,
+from plans.engine import (
+    calls,
     finishing,
-    granted_starts,
+    grants,
+    hints,
+    late_results,
     limits,
+    postponed_starts,
     recovery,
     reports,
     starting,
-    unwitnessed,
 )
-from plans.answers import found_again, patiently
-from plans.finishing import Ready
-from plans.granted import people_of
-from plans.late import come_back
-from plans.room import lacks_room
-from plans.starting import Start
+from plans.engine.finishing import Ready
+from plans.engine.grants import people_of
+from plans.engine.late_results import come_back
+from plans.engine.limits import lacks_room
+from plans.engine.lost_commits import found_again, patiently
+from plans.engine.starting import Start
+from plans.engine.work import Hold, Limited, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
 from plans.states import WaitingFor
 from plans.store import statements
 from plans.store.requesters import input_authors_of
 from plans.store.statements import LeaseLost, Parking
 from plans.store.transactions import Recording, recording, tell
-from plans.work import Hold, Limited, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -102,7 +99,7 @@ def claim(plan_pk: int, *, owner: str, turn: Turn | None = None) -> Work | None:
     plan = plan_facts(plan_pk)
     with recording(plan.pk, plan.ref) as batch:
         if turn is not None and turn.is_stopping:
-            carriers.hint(plan.pk)
+            hints.hint(plan.pk)
             return None
         return _claim(batch, plan, owner)
 
@@ -111,10 +108,10 @@ def _next(batch: Recording, plan: PlanFacts, turn: Turn, *, ready: Ready = lambd
     """Claim the next step while the turn goes on, and tell others of the rest of what has just become `ready`."""
     if turn.goes_on():
         work = _claim(batch, plan, turn.owner)
-        carriers.hint(plan.pk, ready() - 1)
+        hints.hint(plan.pk, ready() - 1)
         return work
     finishing.settle_plan(batch)
-    carriers.hint(plan.pk, max(1, ready()))
+    hints.hint(plan.pk, max(1, ready()))
     return None
 
 
@@ -153,21 +150,21 @@ def _advance(work: Work, turn: Turn) -> Work | None:
 def _put_back(run: Run, turn: Turn) -> Work | None:
     """Let a call wait whose start no checkpoint tells of: a database set back would know nothing of it."""
     with recording(run.plan.pk, run.plan.ref) as batch:
-        unwitnessed.put_off_started(batch, run)
+        postponed_starts.put_off_started(batch, run)
         return _next(batch, run.plan, turn)
 
 
 def perform(run: Run) -> pipeline.Outcome:
     """Run the handler, outside every transaction, unless the lease was lost since the start."""
-    if not fences.is_ours(run):
+    if not late_results.is_ours(run):
         return pipeline.too_late(run.order.target.tool)
     with reports.calling(run):
         order = run.order
         return pipeline.run(
             order.target.tool,
             order.arguments,
-            contexts.for_handler(run),
-            partial(fences.may_undo, run),
+            calls.context_for_handler(run),
+            partial(late_results.may_undo, run),
             secrets=order.secrets,
         )
 
@@ -187,15 +184,15 @@ def _end(run: Run, outcome: pipeline.Outcome, turn: Turn, *, is_ours: bool = Tru
         if turn.abandoned and come_back(batch, run, outcome):
             return None
         if run.plan.has_budget and statements.renew_lease(batch.cursor, run.step, until=batch.now):
-            budgets.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
+            limits.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
         ready = finishing.finish(batch, run, outcome, is_ours=is_ours)
-        caps.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
+        limits.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
         return _next(batch, run.plan, turn, ready=ready)
 
 
 def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
     """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
-    context = contexts.for_preview(plan, step_id, order)
+    context = calls.context_for_preview(plan, step_id, order)
     return pipeline.preview(order.target.tool, order.arguments, context, secrets=order.secrets)
 
 
@@ -212,7 +209,7 @@ def _preview(work: Hold | Resume | Renewal, order: Order, turn: Turn) -> Preview
 def _count(limited: Limited, turn: Turn) -> Work | None:
     """Count a call against its caller's limit; admit it, or put it off when the limit is reached."""
     try:
-        counted: datetime | RateLimited = limits.count(limited.order, limited.plan)
+        counted: datetime | RateLimited = limits.count_call(limited.order, limited.plan)
     except RateLimited as refusal:
         counted = refusal
     return _store_counted(limited, counted, turn)
@@ -223,11 +220,11 @@ def _count(limited: Limited, turn: Turn) -> Work | None:
 def _store_counted(limited: Limited, counted: datetime | RateLimited, turn: Turn) -> Work | None:
     with recording(limited.plan.pk, limited.plan.ref) as batch:
         if isinstance(counted, RateLimited):
-            if not limits.put_off(batch, limited.step, counted):
+            if not limits.wait_for_rate_limit(batch, limited.step, counted):
                 finishing.refuse(batch, limited.step, counted)
             return _next(batch, limited.plan, turn)
         if _is_set_aside(batch, limited, turn):
-            transaction.on_commit(lambda: limits.give_back(limited.order, limited.plan, counted), robust=True)
+            transaction.on_commit(lambda: limits.give_back_count(limited.order, limited.plan, counted), robust=True)
             return None
         work = starting.admit(Start(batch, limited.plan, limited.step), limited.order, counted=True)
         batch.leads_to = work
@@ -250,7 +247,7 @@ def _store_hold(hold: Hold, shown: Preview | None, turn: Turn) -> Work | None:
     with recording(hold.plan.pk, hold.plan.ref) as batch:
         if hold.order.target.grant_limits is not None and _is_set_aside(batch, hold, turn):
             return None
-        batch.leads_to = run = granted_starts.start(batch, hold, shown)
+        batch.leads_to = run = grants.start_granted(batch, hold, shown)
         if run is not None:
             return run
         if not lacks_room(batch, hold, exactly=True):
@@ -268,7 +265,7 @@ def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work
 
 def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
     """Store a held call, its requester set and its approval request. Raises Conflict when the lease was lost."""
-    call = granted_starts.held_call(batch, hold)
+    call = grants.held_call(batch, hold)
     if not statements.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
         raise Conflict("The step was taken over while its preview was computed.")
     asked = ask_people(batch, hold, call, shown)
@@ -296,7 +293,7 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
     """Compare an approved call with what was approved; start it, or ask again."""
     call = resume.call
     try:
-        order = starting.order_of(call)
+        order = calls.order_of(call)
         return _start_approved(resume, order, _preview(resume, order, turn), turn)
     except ToolDrifted as error:
         return _leave(resume, error, turn)
@@ -316,7 +313,7 @@ def _resume(resume: Resume, turn: Turn) -> Work | None:
 def _put_off(work: Hold | Resume, turn: Turn) -> Work | None:
     """Let a step wait whose start could not be witnessed."""
     with recording(work.plan.pk, work.plan.ref) as batch:
-        unwitnessed.put_off(batch, work.step)
+        postponed_starts.put_off(batch, work.step)
         return _next(batch, work.plan, turn)
 
 
@@ -325,7 +322,7 @@ def _put_off(work: Hold | Resume, turn: Turn) -> Work | None:
 def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | None:
     """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
     with recording(work.plan.pk, work.plan.ref) as batch:
-        if not drift.leave(batch, work.step):
+        if not starting.leave_to_other_worker(batch, work.step):
             finishing.refuse(batch, work.step, error)
         return _next(batch, work.plan, turn)
 
@@ -339,18 +336,18 @@ def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: T
     binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
     with recording(resume.plan.pk, resume.plan.ref) as batch:
         if not statements.renew_lease(
-            batch.cursor, resume.step, until=starting.lease(resume.step.claimed_by, batch).until
+            batch.cursor, resume.step, until=calls.new_lease(resume.step.claimed_by, batch).until
         ):
             raise Conflict("The step was taken over while its preview was computed.")
         if _is_set_aside(batch, resume, turn):
             return None
-        budgets.check(batch.cursor, resume.plan)
+        limits.check_budget(batch.cursor, resume.plan)
         approved = consumption.consume(call, binding, now=batch.now)
         if not statements.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
         tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
-        budget = budgets.spend_call(batch.cursor, resume.plan)
+        budget = limits.spend_call(batch.cursor, resume.plan)
         edited = edits.edited_by_people(approved.request) if approved.number > 1 else None
         run = Run(resume.step, resume.plan, call, order, target_state=state or None, budget=budget, edited=edited)
         batch.leads_to = run
@@ -383,7 +380,7 @@ def _expire(resume: Resume, turn: Turn) -> Work | None:
 def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
     """Void the approval and admit the call as it is now, in one transaction."""
     try:
-        order = starting.renewal_of(renewal.call)
+        order = calls.renewal_of(renewal.call)
         shown = _preview(renewal, order, turn)
     except ToolDrifted as error:
         return _leave(renewal, error, turn)
@@ -423,4 +420,4 @@ def _give_up(work: Hold | Resume | Renewal | Limited) -> None:
     with recording(work.plan.pk, work.plan.ref) as batch:
         finishing.refuse(batch, work.step, ToolError("The tool did not say in time what the call would do."))
         finishing.settle_plan(batch)
-        carriers.hint(work.plan.pk)
+        hints.hint(work.plan.pk)

@@ -11,12 +11,12 @@ from approvals.errors import AuditUnavailable
 from catalog.core.transactions import try_move
 from catalog.models import Call
 from catalog.states import CallStatus
-from plans import budgets
+from plans.engine import limits
+from plans.engine.work import Run
 from plans.states import WaitingFor
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
 from plans.store.transactions import Recording
-from plans.work import Run
 
 DELAY = timedelta(seconds=10)
 """How long a step waits before it is tried again."""
@@ -41,7 +41,7 @@ def put_back(batch: Recording, run: Run, parking: Parking, **told: Any) -> None:
     if statements.park_step(batch.cursor, run.step, parking):
         started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
         if try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1):
-            budgets.give_back_call(batch.cursor, run.plan)
+            limits.give_back_call(batch.cursor, run.plan)
         batch.add("step.retrying", run.step.step_id, call=run.call.public_id, attempt=run.call.attempt, **told)
 
 

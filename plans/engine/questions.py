@@ -14,8 +14,8 @@ from catalog.core.transactions import retried
 from catalog.dispatch.serialization import clean
 from catalog.errors import Conflict, ParameterError, field_error
 from catalog.secrets.placeholders import scrub_words
-from plans import carriers, model_texts
 from plans.documents import references
+from plans.engine import hints, model_texts
 from plans.models import Plan, Question, Step
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
@@ -84,7 +84,7 @@ def _store(plan: Plan, step: Step, text: str, by: Requester) -> None:
         Question.objects.filter(step=step.pk, answered_at=None).update(**given)
         ask_for_what_follows(plan, step, by=by)
         batch.add("input.received", step.step_id, by=name_of(by.user), question=True)
-        carriers.hint(plan.pk)
+        hints.hint(plan.pk)
 
 
 @dataclass(frozen=True, slots=True)

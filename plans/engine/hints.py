@@ -1,14 +1,50 @@
-"""Who brings a hint to a worker. A hint says "this plan has something to do"; losing one costs a second, never work."""
+"""Hints for workers: "this plan has something to do". Losing one costs a second, never work.
+
+Within a process a hint goes to its executor. In a cluster it is a job of Procrastinate, written in the transaction that
+makes steps ready: it names a plan and carries nothing else, so that a job that is lost or doubled costs time only.
+PostgreSQL alone has these tables.
+"""
 
 import threading
 from collections.abc import Callable, Collection
 from typing import Protocol
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
-from plans import procrastinate_hints
-from plans.work import Run
+from plans.engine.work import Run
+
+QUEUE = "plans"
+TASK = "plans.hint"
+
+# Procrastinate's own function raises for a second job under one queueing lock, which ends the transaction that is to be
+# kept. The same row, with the same triggers, is let be here: while one waits, whoever fetches it claims after this
+# transaction, because both lock the plan.
+INSERT_JOBS = (
+    "INSERT INTO procrastinate_jobs (queue_name, task_name, queueing_lock, args) "
+    "SELECT 'plans', 'plans.hint', 'plan ' || plan_pk || ' ' || n, jsonb_build_object('plan_pk', plan_pk) "
+    "FROM (SELECT %s::bigint AS plan_pk) AS plan, generate_series(1, %s::int) AS n "
+    "ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING"
+)
+DELETE_LOST_JOBS = (
+    "DELETE FROM procrastinate_jobs AS job WHERE queue_name = 'plans' AND status <> 'todo' AND NOT EXISTS ("
+    "SELECT 1 FROM procrastinate_workers AS worker WHERE worker.id = job.worker_id "
+    "AND last_heartbeat > NOW() - INTERVAL '1 minute')"
+)
+
+
+def insert_jobs(plan_pk: int, count: int) -> None:
+    """Tell up to `count` workers of the plan once the open transaction is committed; hints that wait already count."""
+    with connection.cursor() as cursor:
+        cursor.execute(INSERT_JOBS, [plan_pk, count])
+
+
+def delete_lost_jobs() -> int:
+    """Delete the hints that workers had fetched and died with; return how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE_LOST_JOBS)
+        return int(cursor.rowcount)
+
 
 HINTS_AT_MOST = 8
 """Hints one transaction sends: each worker that follows one claims on by itself."""
@@ -104,7 +140,7 @@ def hint(plan_pk: int, count: int = 1) -> None:
     if wanted <= 0:
         return
     if settings.TOOLGATE_EXECUTOR == "procrastinate":
-        procrastinate_hints.defer(plan_pk, wanted)
+        insert_jobs(plan_pk, wanted)
     else:
         transaction.on_commit(lambda: send(plan_pk, wanted), robust=True)
 
@@ -138,7 +174,7 @@ def _send_all() -> None:
 def clear_lost() -> None:
     """Clear away what is left of hints that workers had taken and died with."""
     if settings.TOOLGATE_EXECUTOR == "procrastinate":
-        procrastinate_hints.clear_lost()
+        delete_lost_jobs()
 
 
 def send(plan_pk: int, count: int = 1) -> None:

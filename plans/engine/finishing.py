@@ -28,9 +28,10 @@ from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
 from catalog.tools.registry import output_key_of
-from plans import carriers, early, late, meanings, model_texts, reports
-from plans.budgets import BudgetExceeded
-from plans.late import as_json
+from plans.engine import early_requests, extensions, hints, late_results, model_texts, reports
+from plans.engine.late_results import as_json
+from plans.engine.limits import BudgetExceeded
+from plans.engine.work import Order, Run
 from plans.models import MemoryItem, Plan, Step
 from plans.sessions import commands
 from plans.spec import extract_value
@@ -38,7 +39,6 @@ from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import CallEnding, Claimed, Parking
 from plans.store.transactions import Recording, tell
-from plans.work import Order, Run
 
 Ready = Callable[[], int]
 """Says how many steps became ready, once that is needed: the answer may not have come yet."""
@@ -57,9 +57,9 @@ def finish(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bo
     Of a lease that is taken to be ours what is returned raises LeaseLost when it was not: nothing may stay then.
     """
     if outcome.late is not None:
-        late.keep_as_evidence(run.call, late.evidence_of(run, outcome, outcome.late))
+        late_results.keep_as_evidence(run.call, late_results.evidence_of(run, outcome, outcome.late))
     if outcome.left_running:
-        late.note_left(batch, run)
+        late_results.note_left(batch, run)
     delay = _delay_of_retry(batch, run, outcome)
     if delay is not None:
         return _not_ended(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
@@ -72,7 +72,7 @@ def finish(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bo
 
 
 def _not_ended(run: Run, outcome: pipeline.Outcome, told: str) -> Ready:
-    late.left_to_others(run, outcome, told)
+    late_results.left_to_others(run, outcome, told)
     return lambda: 0
 
 
@@ -86,7 +86,7 @@ def _end(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bool
         error_kind=outcome.error_kind or "",
         now=batch.now,
     )
-    if is_ours and _went_well(outcome) and not meanings.has_meaning(run.step.tool):
+    if is_ours and _went_well(outcome) and not extensions.has_meaning(run.step.tool):
         ready = statements.end_step(batch.cursor, run.step, run.call, ending)
         model_texts.keep(run.call, outcome)
         _tell_end(batch, run, outcome)
@@ -222,12 +222,12 @@ def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call:
 
     Where what it gave means more for its plan, and that cannot be, the step fails with why.
     """
-    refusal = meanings.carry_out(batch, step, response)
+    refusal = extensions.carry_out_meaning(batch, step, response)
     if refusal:
         fail(batch, step, refusal, call=call)
         return 0
     if not statements.complete_step(batch.cursor, step, now=batch.now, skipped=False):
-        if meanings.has_meaning(step.tool):
+        if extensions.has_meaning(step.tool):
             raise Conflict("The step was taken over before what came of it was kept.")
         return 0
     _tell_completed(batch, step, response, call)
@@ -280,7 +280,7 @@ def note_skip(batch: Recording, step: Claimed, reason: str, *, by: str = "") -> 
         **({"by": by, "reason": reason} if by else {}),
     }
     if by:
-        early.take_back_needing(batch, step)
+        early_requests.take_back_needing(batch, step)
     MemoryItem.objects.create(
         plan_id=step.plan_pk, type=MemoryItem.Type.STEP_SKIPPED, key=step.expected_key, value=json.dumps(note),
         step_id=step.step_id, at=batch.now,
@@ -297,7 +297,7 @@ def note_skip(batch: Recording, step: Claimed, reason: str, *, by: str = "") -> 
 
 def _wake_dependents(batch: Recording, step: Claimed) -> None:
     """Ready what waited for the step; whoever settled it claims one of them, the others get hints."""
-    carriers.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, step.pk, now=batch.now) - 1)
+    hints.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, step.pk, now=batch.now) - 1)
 
 
 def refuse(batch: Recording, step: Claimed, error: ToolError) -> None:
@@ -329,7 +329,7 @@ def fail(batch: Recording, step: Claimed, message: str, *, call: Call | None = N
 
 def _note_failure(batch: Recording, step_id: int, tool: str, message: str, told: dict[str, str]) -> None:
     """Leave behind in memory and history that a step failed; what needs it is not asked about early any more."""
-    early.take_back_after(batch, step_id)
+    early_requests.take_back_after(batch, step_id)
     MemoryItem.objects.create(
         plan_id=batch.plan_pk, type=MemoryItem.Type.STEP_FAILED,
         value=json.dumps({"tool": tool or None, "error": message}), step_id=step_id, at=batch.now,
@@ -373,7 +373,7 @@ def skip_held_step(batch: Recording, call: Call, reason: str, *, by: str) -> Non
         return
     step = statements.look_at(batch.cursor, pk)
     note_skip(batch, step, reason, by=by)
-    carriers.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, pk, now=batch.now))
+    hints.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, pk, now=batch.now))
     batch.add("step.skipped", step.step_id, call=call.public_id, by=by, reason=reason)
 
 

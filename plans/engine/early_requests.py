@@ -25,12 +25,12 @@ from catalog.secrets.placeholders import holds_secret
 from catalog.signals import Fact
 from catalog.states import CallStatus
 from plans.documents.graphs import descendants
+from plans.engine.work import Order
 from plans.models import Step, StepDependency
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
 from plans.store.transactions import Recording, carry_out
-from plans.work import Order
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -1,0 +1,230 @@
+"""Preparing the call of a step: its tool version, arguments and secrets, its row, and its `ToolContext`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models.base import ModelState
+
+from catalog.calls import vault
+from catalog.calls.vault import Place
+from catalog.context import Budget, Deadline, Stop, ToolContext
+from catalog.core import clock
+from catalog.core.tracing import trace_id_of
+from catalog.dispatch import pipeline
+from catalog.errors import ToolDisabled, ToolDrifted
+from catalog.inventory import snapshot
+from catalog.models import Call, new_call_id
+from catalog.secrets.placeholders import Sealed
+from catalog.states import CallStatus
+from catalog.tools.class_tools import CallerContext
+from catalog.tools.registry import unknown_tool
+from plans.documents import references
+from plans.engine import extensions
+from plans.engine.work import Memory, Order, PlanFacts, Run
+from plans.models import Step
+from plans.sessions.lists import StoredSession
+from plans.store.requesters import Asker
+from plans.store.statements import Claimed, Lease
+from plans.store.transactions import Recording
+
+
+def new_lease(owner: str, batch: Recording) -> Lease:
+    """Return a lease of the usual length from the recording's moment on."""
+    return Lease(owner, batch.now, batch.now + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS))
+
+
+def order_of_step(plan: PlanFacts, step: Claimed) -> Order:
+    """Resolve references and validate the arguments against the tool as it is now."""
+    text, old = step.parameters, _call_before(step)
+    given = given_arguments(step, plan.ref) if step.attempt > 1 else None
+    parameters = vault.restored(text, plan.ref) if given is None else given
+    is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
+    wanted = vault.Refilled(parameters)
+    if not is_literal and ("${" in text or step.parent_pk is not None):  # also what a model wrote of secrets is escaped
+        memory = Memory(step.plan_pk, stored=True)
+        wanted = vault.refill_kept(references.resolve(parameters, memory), plan.ref)
+    order = order_for(step.tool, wanted.arguments, plan_ref=plan.ref)
+    wanted.check_shown(Sealed(order.text, order.secrets))
+    order = replace(order, reason=extensions.words_with(step))
+    return order if old is None else replace(order, replaces=old, asker=asker_of(old))
+
+
+def _call_before(step: Claimed) -> Call | None:
+    """Return the call that a retried step had before, and that its next call is to replace."""
+    if step.attempt == 1:
+        return None
+    return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
+
+
+def given_arguments(step: Claimed, plan_ref: str) -> dict[str, Any] | None:
+    """Return the arguments that a person gave to a step in place of its parameters; None when nobody did."""
+    text = Step.objects.values_list("given_arguments", flat=True).get(pk=step.pk)
+    return vault.restored(text, plan_ref) if text else None
+
+
+def order_for(
+    tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None, to_leave: bool = False
+) -> Order:
+    """Look the tool up, choose what serves it and check the arguments; `kept` is the implementation of a stored call.
+
+    With `to_leave` the tool may be other code here, or an earlier version: the call is stored, and run by a process
+    with the right code.
+    Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and the like.
+    """
+    target = snapshot.current(tool_name)
+    if target is None:
+        raise unknown_tool(tool_name)
+    if not target.enabled:
+        raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
+    target = target.chosen_for(plan_ref, kept)
+    if target.drifted:
+        left = target.as_left() if to_leave else None
+        if left is None:
+            raise other_code(tool_name)
+        target = left
+    checked = pipeline.check(target.tool, arguments)
+    sealed = vault.sealed(target.tool, checked)
+    return Order(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
+
+
+def other_code(tool_name: str) -> ToolDrifted:
+    """Return the error of a call that cannot be begun here."""
+    return ToolDrifted(
+        f"The code of {tool_name} that is loaded here is not what the catalog has: restart this server, or run "
+        "sync_tools if its code is the newer one; then try again."
+    )
+
+
+def keep_secrets(order: Order, plan_ref: str, step_id: int) -> None:
+    """Keep the secrets that were cut out of a call's arguments until it ends, in the transaction that stores it."""
+    if order.secrets:
+        vault.keep(Place(plan_ref, str(step_id)), order.secrets)
+
+
+def renewal_of(call: Call, given: Mapping[str, Any] | None = None) -> Order:
+    """Return the order for a call that is to take the place of `call`, with its arguments or with those given.
+
+    Raises what `order_for` raises.
+    """
+    arguments = vault.arguments_of(call) if given is None else given
+    order = order_for(call.tool_name, arguments, plan_ref=call.plan_ref)
+    return replace(order, replaces=call, asker=asker_of(call))
+
+
+def order_of(call: Call) -> Order:
+    """Return the order for a stored call, by the implementation it was stored with, for who asked for it.
+
+    Raises what `order_for` raises.
+    """
+    arguments = vault.arguments_of(call)
+    order = order_for(call.tool_name, arguments, plan_ref=call.plan_ref, kept=call.implementation_id)
+    return replace(order, asker=asker_of(call))
+
+
+def asker_of(call: Call) -> Asker | None:
+    """Return who asked for a call: whoever replaces it asks for the same person."""
+    user_id = call.requested_by_id
+    return Asker(user_id, call.token_id, call.via, call.session) if user_id else None
+
+
+def facts_for(order: Order, plan: PlanFacts) -> pipeline.CallFacts:
+    """Return what the gate judges."""
+    target = order.target
+    return pipeline.CallFacts(
+        tool_name=target.tool.name,
+        safety_level=target.tool.safety_level,
+        categories=target.tool.categories,
+        arguments=order.arguments,
+        requested_by=(order.asker or plan.asker).user_id,
+        plan_ref=plan.ref,
+        source=target.source,
+    )
+
+
+def context_for_handler(run: Run) -> ToolContext:
+    """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
+    own = {"deadline": _deadline(run.plan, run.seconds, run.stop)}
+    budget = replace(run.budget, seconds=run.seconds) if run.budget else Budget(run.seconds)
+    return _context(
+        run.plan,
+        **_surroundings(run.plan, run.step.step_id, run.order, run.sent)
+        | {
+            "requested_by": run.call.requested_by_id,
+            "budget": budget,
+            **own,
+            **extensions.agent_surroundings(run.step),
+        },
+        call_id=run.call.public_id,
+        idempotency_key=run.call.public_id,
+        attempt=run.call.attempt,
+        target_state=run.target_state,
+    )
+
+
+def context_for_preview(plan: PlanFacts, step_id: int, order: Order) -> ToolContext:
+    """Build what a preview is given: there is no call yet."""
+    timeout = order.target.tool.timeout
+    own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
+    return _context(plan, **_surroundings(plan, step_id, order, []), **own)
+
+
+def _context(plan: PlanFacts, **fields: Any) -> ToolContext:
+    """Make the context, with the ids that the calling program gave where it gave any."""
+    if not plan.caller_ids:
+        return ToolContext(**fields)
+    given = json.loads(plan.caller_ids)
+    return CallerContext(**fields | {"trace_id": given.get("trace_id") or fields["trace_id"]}, given=given)
+
+
+def _surroundings(plan: PlanFacts, step_id: int, order: Order, sent: list[Any]) -> dict[str, Any]:
+    memory, asker = Memory(plan.pk), order.asker or plan.asker
+    session = StoredSession(asker, sent)
+    if order.target.tool.is_async:  # it lives on an event loop, where nothing may be read from the database later
+        session.read_ahead()
+    return {
+        "plan_id": plan.ref,
+        "step_id": step_id,
+        "requested_by": asker.user_id,
+        "session": session,
+        "trace_id": trace_id_of(plan.traceparent),
+        "memory": dict(memory) if order.target.tool.is_async else memory,
+    }
+
+
+def _deadline(plan: PlanFacts, seconds: float, stop: Stop | None = None) -> Deadline:
+    ends = clock.now() + timedelta(seconds=seconds)
+    return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends, stop)
+
+
+_BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concrete_fields}
+
+
+def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus) -> Call:
+    """Return a call of the plan's step, neither stored nor started."""
+    target, asker = order.target, order.asker or plan.asker
+    values = _BLANK_CALL | {
+        "public_id": new_call_id(),
+        "tool_name": target.tool.name,
+        "version_id": target.version_pk,
+        "implementation_id": target.implementation_pk,
+        "query_type": str(order.arguments.get("query_type", "")) if target.tool.query_types else "",
+        "arguments": order.text,
+        "status": status,
+        "requested_by_id": asker.user_id,
+        "token_id": asker.token_id,
+        "via": asker.via,
+        "session": asker.session,
+        "reason": order.reason or (order.replaces.reason if order.replaces else ""),
+        "plan_ref": plan.ref,
+        "step_ref": str(step_id),
+    }
+    # A model's constructor looks every field up and sets one by one: several times the cost, in every step.
+    call = Call.__new__(Call)
+    call.__dict__.update(values, _state=ModelState())
+    if order.replaces:
+        call.replaces = order.replaces
+    return call

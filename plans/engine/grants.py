@@ -1,0 +1,139 @@
+"""Starting a call by a grant in place of a new review: the grant is asked, and its use counted with the start.
+
+The preview is computed as for any held call, so that a tool may compare its target's state when it writes. A call that
+was started by a grant is from then on like one that was approved: it is not started again when its worker is lost, and
+asking for it again takes a person.
+"""
+
+from datetime import datetime
+
+from approvals.grants import proposals, usage
+from approvals.grants.usage import Wanted
+from approvals.policies.rulebook import Rule
+from approvals.requests import limits
+from catalog.core.transactions import move
+from catalog.errors import Conflict
+from catalog.models import Call, CallRequester
+from catalog.results import Preview
+from catalog.states import CallStatus
+from plans.engine import calls
+from plans.engine import limits as engine_limits
+from plans.engine.calls import new_call
+from plans.engine.limits import asking_of
+from plans.engine.work import Hold, Order, PlanFacts, Run
+from plans.models import Plan
+from plans.store import statements
+from plans.store.requesters import askers_of, input_authors_of
+from plans.store.transactions import Recording, tell
+
+
+def _is_direct(plan_ref: str) -> bool:
+    return Plan.objects.filter(public_id=plan_ref, kind=Plan.Kind.CALL).exists()
+
+
+proposals.tell_direct_by(_is_direct)
+
+
+def may_start(plan: PlanFacts, order: Order, rule: Rule, step_pk: int | None = None) -> bool:
+    """Say whether a grant covers a call that the rule would hold, as things are; without a query where none may."""
+    if order.target.grant_limits is None:
+        return False
+    return usage.covering(wanted(plan, order, people_of(plan, order, step_pk)), rule) is not None
+
+
+def still_lets_start(hold: Hold, call: Call, *, now: datetime) -> bool:
+    """Say whether the grant that let a call start lets it start again: it was handed back before its handler began.
+
+    `now` is the time of the transaction that would start it. Raises RestoredDatabase and AuditUnavailable.
+    """
+    people = people_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
+    return usage.still_holds(call, wanted(hold.plan, hold.order, people), hold.rule, now=now)
+
+
+def end_denied(plan: PlanFacts, order: Order) -> None:
+    """End the grants that would cover a call that a policy has just refused."""
+    usage.end_denied(wanted(plan, order, set()))
+
+
+def people_of(plan: PlanFacts, order: Order, step_pk: int | None) -> set[int]:
+    """Return who asked for a call, by their keys: nobody of them decides it, or lets it run by a grant of theirs."""
+    people = {each.user_id for each in (plan.asker, order.asker) if each} | {plan.author_id}
+    return people if step_pk is None else people | askers_of(step_pk)
+
+
+def wanted(plan: PlanFacts, order: Order, people: set[int]) -> Wanted:
+    """Return the call as grants see it."""
+    asker = order.asker or plan.asker
+    return Wanted(
+        target=order.target,
+        arguments=order.shown,
+        plan_ref=plan.ref,
+        session=asker.session,
+        requested_by=asker.user_id,
+        people=frozenset(people),
+        takes_a_place=order.replaces is not None,
+    )
+
+
+def start_granted(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
+    """Start a held call by a grant that covers it, in this transaction; None where none does (any more).
+
+    A call that one has let start, and that was handed back before its handler began, starts on the same use; where the
+    grant does not hold any more, it is for people.
+
+    Raises Conflict when the step was taken over meanwhile, and BudgetExceeded.
+    """
+    if hold.order.target.grant_limits is None:
+        return None
+    # Who finds no grant asks people: the lock of their room comes before the audit log's, which a grant's use takes.
+    limits.lock_room(asking_of(hold.plan, hold.order))
+    engine_limits.check_budget(batch.cursor, hold.plan)
+    if hold.call is not None and hasattr(hold.call, "grant_use"):
+        if not still_lets_start(hold, hold.call, now=batch.now):
+            return None
+        call = _running(batch, hold)
+    else:
+        people = people_of(hold.plan, hold.order, hold.step.pk)
+        barred = people | input_authors_of(hold.step)
+        grant = usage.spend(wanted(hold.plan, hold.order, barred), hold.rule, now=batch.now)
+        if grant is None:
+            return None
+        call = _running(batch, hold)
+        CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
+        usage.keep(grant, call, now=batch.now)
+    tell(batch, "call.started", call, level=hold.order.level, attempt=call.attempt)
+    state = (shown.state_token or None) if shown else None
+    budget = engine_limits.spend_call(batch.cursor, hold.plan)
+    return Run(hold.step, hold.plan, call, hold.order, target_state=state, budget=budget)
+
+
+def _running(batch: Recording, hold: Hold) -> Call:
+    """Store the call as running, or let the stored one run, under the step's fence."""
+    until = calls.new_lease(hold.step.claimed_by, batch).until
+    if not statements.renew_lease(batch.cursor, hold.step, until=until):
+        raise Conflict("The step was taken over while its preview was computed.")
+    call, stored = hold.call, hold.call is not None
+    if call is None:
+        call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.RUNNING)
+        call.created_at = batch.now
+        calls.keep_secrets(hold.order, hold.plan.ref, hold.step.step_id)
+    call.fence, call.attempt, call.started_at = hold.step.attempt, 1, batch.now
+    if stored:
+        started = statements.start_call(batch.cursor, call.pk, fence=call.fence, now=batch.now)
+    else:
+        started = statements.give_new_call(batch.cursor, hold.step, call)
+    if not started:
+        raise Conflict("The call was settled before it could start.")
+    return call
+
+
+def held_call(batch: Recording, hold: Hold) -> Call:
+    """Store the call as held, or hold the one that was stored when a grant still covered it."""
+    if hold.call is not None:
+        move(Call.objects.filter(pk=hold.call.pk), to=CallStatus.HELD)
+        return hold.call
+    call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
+    call.created_at = batch.now
+    statements.insert_call(batch.cursor, call)
+    calls.keep_secrets(hold.order, hold.plan.ref, hold.step.step_id)
+    return call
