@@ -16,7 +16,7 @@ from benchmarks.ground import prepare
 from catalog.inventory.search import index_changed
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
-from plans.executing import collect_rarely
+from plans.executor.lifecycle import collect_rarely
 
 TOOLS = 10_000
 CALLS = 100_000

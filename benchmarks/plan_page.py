@@ -7,7 +7,7 @@ from django.test import Client
 
 from benchmarks.ground import prepare, step
 from plans.engine.execution import Turn, advance, claim
-from plans.executing import collect_rarely
+from plans.executor.lifecycle import collect_rarely
 from plans.models import Event, Plan
 from plans.services import create_plan
 from plans.spec import PlanDocument

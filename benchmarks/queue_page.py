@@ -16,7 +16,7 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.models import Call, CallRequester, Tool
 from catalog.states import CallStatus
-from plans.executing import collect_rarely
+from plans.executor.lifecycle import collect_rarely
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 

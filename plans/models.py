@@ -380,7 +380,7 @@ class ModelText(models.Model):
 
 
 class Executor(models.Model):
-    """A process that executes plans, as it last said; see `plans.executors`."""
+    """A process that executes plans, as it last said; see `plans.executor.heartbeats`."""
 
     owner = models.CharField(max_length=64, primary_key=True, help_text="The name under which it claims steps.")
     host = models.CharField(max_length=255)

@@ -23,8 +23,8 @@ from catalog.inventory import snapshot
 from catalog.tools import registry
 from catalog.tools.registry import initialize_tools, register_tool
 from plans.engine import finishing, starting
-from plans.executor import Executor
-from plans.ticker import Ticker
+from plans.executor.pool import Executor
+from plans.executor.ticker import Ticker
 from tests import answers
 from tests.catalogs import fill_catalog
 from tests.chaos.nursery import Nursery

@@ -28,8 +28,8 @@ from approvals.audit.verification import head_fault
 from catalog.core import clock
 from catalog.core.tracing import told
 from catalog.inventory import snapshot
-from plans import executors
 from plans.engine import hints
+from plans.executor import heartbeats
 
 ValueT = TypeVar("ValueT")
 KEEP_SECONDS = 1.0
@@ -204,7 +204,7 @@ def _tools() -> str:
 
 def _cluster() -> str:
     """Say whether anyone executes plans, here or elsewhere."""
-    return GOOD if hints.executes() or executors.alive() else "nobody executes plans: start a worker, or a server"
+    return GOOD if hints.executes() or heartbeats.alive() else "nobody executes plans: start a worker, or a server"
 
 
 def _executor() -> str:

@@ -19,7 +19,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from config.operations.health import Fresh
-from plans import executors
+from plans.executor import heartbeats
 from plans.metrics import FOLDER, REGISTRY
 from plans.store import statements
 from plans.store.statements import Standing
@@ -108,7 +108,7 @@ class DatabaseCollector(Collector):
 
 
 def _look() -> tuple[Standing, int]:
-    return statements.look(), len(executors.alive())
+    return statements.look(), len(heartbeats.alive())
 
 
 def _gauges(found: Standing, alive: int) -> Iterator[Metric]:

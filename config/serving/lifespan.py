@@ -12,8 +12,8 @@ from django.db import connection
 from approvals.audit.restore_guard import look, restored, stay_shut
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import initialize_tools
-from plans.executing import collect_rarely, living
-from plans.executor import Executor
+from plans.executor.lifecycle import collect_rarely, living
+from plans.executor.pool import Executor
 
 log = logging.getLogger("toolgate.lifespan")
 Message = MutableMapping[str, Any]

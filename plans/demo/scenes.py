@@ -16,7 +16,7 @@ from django.db.models import Q
 from approvals.requests.deadlines import expire_due
 from catalog.core import clock
 from catalog.models import ApiToken
-from plans.executing import executing
+from plans.executor.lifecycle import executing
 from plans.models import Plan, Step
 from plans.services import create_plan
 from plans.spec import PlanDocument

@@ -29,7 +29,7 @@ from approvals.notifications.delivery import Sender, clear_deliveries, send_due
 from approvals.notifications.messages import notice_of, plain
 from approvals.reviews.decisions import decide
 from catalog.core import clock
-from plans.ticker import Ticker
+from plans.executor.ticker import Ticker
 from tests.approvals.builders import approval, ask, refusal_at, rejection
 from tests.catalog.test_egress import taking
 from tests.racing import at_once

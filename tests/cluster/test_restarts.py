@@ -12,7 +12,7 @@ from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, Verdict
-from plans import executors
+from plans.executor import heartbeats
 from plans.models import Event, Plan, Step
 from tests import counts
 from tests.builders import assert_gapless, make_plan, step
@@ -66,7 +66,7 @@ def test_restarts_one_after_another(start: Start, ada: User, rosa: User, record_
     assert set(marks.values()) == {1}
     assert Counter(word for _, word in marks) == {"began": PLANS * len(CHAIN), "ended": PLANS * len(CHAIN)}
     assert not Event.objects.filter(type="step.outcome_unknown").exists()
-    eventually(lambda: len(executors.alive()) == len(workers), what="the rows of the live workers")
+    eventually(lambda: len(heartbeats.alive()) == len(workers), what="the rows of the live workers")
     assert verify().intact
     for plan in plans:
         assert_gapless(plan)

@@ -17,7 +17,7 @@ from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.models import Tool
 from config.operations import health
-from plans import executors
+from plans.executor import heartbeats
 
 pytestmark = pytest.mark.db
 
@@ -71,7 +71,7 @@ def test_where_nobody_executes_that_is_said(client, catalog):
     response = client.get("/readyz")
     assert (response.status_code, response.json()["ready"]) == (200, True)
     assert response.json()["checks"]["cluster"] != health.GOOD
-    executors.beat("elsewhere", 4)
+    heartbeats.beat("elsewhere", 4)
     assert checks(client)["cluster"] == "ok"
 
 

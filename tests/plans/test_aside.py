@@ -16,16 +16,16 @@ from django.db import connection
 
 from catalog.core import clock
 from catalog.models import Call
-from plans import executor as executors
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
 from plans.engine import recovery
 from plans.engine.cancellation import end_overdue_plans
-from plans.executor import Executor
+from plans.executor import pool as executors
+from plans.executor.pool import Executor
+from plans.executor.ticker import Ticker
 from plans.metrics import REGISTRY
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
-from plans.ticker import Ticker
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of
 from tests.invariants import assert_invariants
 from tests.tools_for_tests import Stage

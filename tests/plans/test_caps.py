@@ -7,15 +7,14 @@ from typing import ClassVar
 import pytest
 from django.db import connection
 
-from plans import executor as executors
 from plans.calls import CallOrder, create_call
 from plans.engine import execution
 from plans.engine import hints as engine_hints
 from plans.engine import limits as engine_limits
 from plans.engine.execution import INLINE_STEPS, Turn
 from plans.engine.work import Run
-from plans.executor import Executor
-from plans.hints import Hints
+from plans.executor import pool as executors
+from plans.executor.pool import Executor, Hints
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, make_plan, step, work_off

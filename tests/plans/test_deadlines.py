@@ -19,7 +19,7 @@ from plans.calls import CallOrder, create_call
 from plans.engine import hints
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.work import Run, Work
-from plans.executor import Executor
+from plans.executor.pool import Executor
 from plans.models import MemoryItem, Plan
 from plans.picture import draw
 from plans.store.requesters import Requester

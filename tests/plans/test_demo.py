@@ -24,7 +24,7 @@ from plans.demo import scenes
 from plans.demo.people import PEOPLE
 from plans.demo.policies import POLICIES
 from plans.documents.checking import check_plan
-from plans.executing import executing
+from plans.executor.lifecycle import executing
 from plans.management.commands import demo
 from plans.models import Plan, Step
 from tests.conftest import person

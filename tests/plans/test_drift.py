@@ -18,11 +18,11 @@ from catalog.tools import SafetyLevel, Tool
 from catalog.tools.registry import register_tool
 from plans.calls import CallOrder, create_call
 from plans.engine import hints, starting
-from plans.executor import Executor
+from plans.executor.pool import Executor
+from plans.executor.ticker import Ticker
 from plans.models import Event, Plan
 from plans.store.requesters import Requester
 from plans.store.transactions import recording
-from plans.ticker import Ticker
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.conftest import forget_what_was_read
 from tests.plans.test_failures import hurry

@@ -19,9 +19,9 @@ from catalog.models import Tool
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.engine.work import Run
-from plans.executor import Executor
+from plans.executor.pool import Executor
+from plans.executor.ticker import Ticker
 from plans.models import Plan
-from plans.ticker import Ticker
 from tests.builders import act, approve, call_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.pages import Pages

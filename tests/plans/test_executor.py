@@ -19,15 +19,15 @@ from catalog.core import clock
 from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call, IdempotencyKey
 from catalog.rest.idempotency import HOURS_KEPT
-from plans import executor as executors
 from plans.calls import CallOrder, create_call
 from plans.engine import cancellation, execution, hints, recovery
 from plans.engine.work import Run, Work
-from plans.executor import Executor, Seat
+from plans.executor import pool as executors
+from plans.executor.pool import Executor, Seat
+from plans.executor.ticker import SHORTEST_SECONDS, Ticker
 from plans.models import Plan
 from plans.store import statements
 from plans.store.requesters import Requester
-from plans.ticker import SHORTEST_SECONDS, Ticker
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off
 from tests.waiting import eventually
 

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 
 from catalog.models import Call
 from plans.calls import CallOrder, create_call
-from plans.executor import Executor
+from plans.executor.pool import Executor
 from plans.live import feed as feeds
 from plans.live import feed as live_feed
 from plans.live.broadcast import Pokes

@@ -16,7 +16,7 @@ from catalog.models import Call
 from plans.engine import execution, recovery
 from plans.engine.execution import Turn
 from plans.engine.work import Run
-from plans.executor import Executor
+from plans.executor.pool import Executor
 from plans.models import Plan, Step
 from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester

@@ -12,7 +12,7 @@ from django.test.signals import template_rendered
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews.coordination import comment
-from plans.executor import Executor
+from plans.executor.pool import Executor
 from plans.live.feed import Feed, feed_here
 from plans.live.fragment_cache import Board, Drawn, Subject, View
 from plans.services import start_plan

@@ -6,9 +6,9 @@ import pytest
 from django.db import connection
 
 from catalog.core import clock
-from plans import ticker
 from plans.engine import hints as engine_hints
-from plans.hints import Hints
+from plans.executor import ticker
+from plans.executor.pool import Hints
 from plans.store import statements
 from tests.builders import act, make_plan
 

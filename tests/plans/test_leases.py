@@ -8,8 +8,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from catalog.core import clock
-from plans import leases
 from plans.engine import execution, recovery
+from plans.executor import leases
 from plans.models import Plan
 from tests.builders import act, make_plan, step_of
 from tests.waiting import eventually

@@ -9,8 +9,8 @@ from procrastinate import App
 from procrastinate.exceptions import ConnectorException
 
 from plans.engine import hints as engine_hints
+from plans.executor.procrastinate import listen
 from plans.models import Plan
-from plans.procrastinate_worker import listen
 from tests.builders import make_plan, step
 from tests.plans.callers import apart
 

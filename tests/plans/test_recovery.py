@@ -15,11 +15,11 @@ from plans.engine import execution, hints, recovery
 from plans.engine.execution import Turn
 from plans.engine.finishing import CRASHES
 from plans.engine.work import Hold, Resume, Run, Work
-from plans.executor import Executor
+from plans.executor.pool import Executor
+from plans.executor.ticker import Ticker
 from plans.models import Plan, Step
 from plans.store import statements
 from plans.store.requesters import Requester
-from plans.ticker import Ticker
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.conftest import forget_what_was_read
 from tests.waiting import eventually

@@ -9,9 +9,9 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.core import clock
 from plans.engine import execution
-from plans.executor import Executor
+from plans.executor.pool import Executor
+from plans.executor.ticker import Ticker
 from plans.models import Plan, Step
-from plans.ticker import Ticker
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, work_off
 from tests.waiting import eventually
 

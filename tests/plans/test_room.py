@@ -11,9 +11,9 @@ from catalog.core import clock
 from catalog.models import Call
 from plans.calls import CallOrder, create_call
 from plans.engine.limits import PUT_OFF, wake_where_there_is_room
+from plans.executor.ticker import Ticker
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
-from plans.ticker import Ticker
 from tests import counts
 from tests.builders import act, approve, call_of, events_of, make_plan, reject, step_of, work_off
 from tests.invariants import assert_invariants

@@ -12,7 +12,7 @@ from approvals.states import Verdict
 from catalog.access.tokens import create_token
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
-from plans.executor import Executor
+from plans.executor.pool import Executor
 from plans.models import Event, Plan
 from plans.store.requesters import Requester
 from tests.builders import make_plan, step, write_step

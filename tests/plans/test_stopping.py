@@ -14,11 +14,11 @@ from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.models import Call
-from plans import executor as executors
 from plans.calls import CallOrder, create_call
 from plans.controls import cancel_plan
 from plans.engine import hints
 from plans.engine.cancellation import end_overdue_plans
+from plans.executor import pool as executors
 from plans.models import MemoryItem, Plan
 from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester

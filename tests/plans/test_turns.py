@@ -12,7 +12,7 @@ from plans.engine import hints as engine_hints
 from plans.engine.execution import Turn
 from plans.engine.starting import SETTLED_AT_ONCE
 from plans.engine.work import Hold, Limited, Resume, Work
-from plans.executor import Executor
+from plans.executor.pool import Executor
 from plans.models import Plan
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
 from tests.waiting import eventually

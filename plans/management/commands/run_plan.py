@@ -29,7 +29,7 @@ from plans.documents.checking import with_lines
 from plans.documents.files import read_document
 from plans.documents.reading import Problem
 from plans.engine import hints
-from plans.executing import executing
+from plans.executor.lifecycle import executing
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 from plans.models import Plan
 from plans.progress import Progress, page_of

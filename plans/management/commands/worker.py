@@ -12,10 +12,11 @@ from django.db import connection
 
 from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
-from plans import metrics, procrastinate_worker
+from plans import metrics
 from plans.engine import hints as engine_hints
-from plans.executing import collect_rarely, living
-from plans.executor import Executor
+from plans.executor import procrastinate
+from plans.executor.lifecycle import collect_rarely, living
+from plans.executor.pool import Executor
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 
 MOST_THREADS = 256
@@ -75,7 +76,7 @@ class Command(BaseCommand):
             engine_hints.send(plan_pk)
 
         async with living(executor):
-            hints = asyncio.create_task(procrastinate_worker.listen(ring))
+            hints = asyncio.create_task(procrastinate.listen(ring))
             self._say(f"Toolgate executes with {executor.threads} threads as {executor.owner} (stop with Ctrl+C)")
             await told_to_stop.wait()
             hints.cancel()

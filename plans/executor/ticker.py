@@ -22,12 +22,13 @@ from catalog.core import clock
 from catalog.core.rate_limits import MOST_CLEARED, clear_buckets
 from catalog.core.transactions import log_unexpected
 from catalog.rest.idempotency import clear_keys, free_ended
-from plans import executors, metrics
+from plans import metrics
 from plans.engine import hints, recovery, starting
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.limits import wake_where_there_is_room
-from plans.executor import Executor
-from plans.leases import Renewer
+from plans.executor import heartbeats
+from plans.executor.leases import Renewer
+from plans.executor.pool import Executor
 from plans.store import statements
 
 log = logging.getLogger("toolgate.ticker")
@@ -144,14 +145,14 @@ class Ticker:
 
     def _beat(self) -> None:
         """Let other processes know that this one executes."""
-        if self._executor is None or monotonic() - self._beaten_at < executors.BEAT_SECONDS:
+        if self._executor is None or monotonic() - self._beaten_at < heartbeats.BEAT_SECONDS:
             return
-        executors.beat(self._executor.owner, self._executor.threads)
+        heartbeats.beat(self._executor.owner, self._executor.threads)
         self._beaten_at = monotonic()
 
     def _leave(self) -> None:
         if self._executor is not None:
-            executors.leave(self._executor.owner)
+            heartbeats.leave(self._executor.owner)
 
     def _end_overdue(self) -> None:
         if self._executor is not None:

@@ -13,10 +13,10 @@ from types import FrameType
 from django.conf import settings
 from django.db import connection
 
-from plans.executor import Executor
+from plans.executor.pool import Executor
+from plans.executor.ticker import Ticker
 from plans.live.feed import feed_here
 from plans.live.long_polling import end_waits
-from plans.ticker import Ticker
 
 DRAIN_SECONDS = 30.0
 EXIT_AT_ONCE = 130

@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 from catalog.core import clock
 from catalog.core.transactions import log_unexpected
-from plans.executor import Executor
+from plans.executor.pool import Executor
 from plans.store.database import on_sqlite, stamp
 
 TIMES = 3
