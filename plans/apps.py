@@ -11,13 +11,13 @@ PLANNING_TOOLS = "plans.planning_tools.tools"
 """The module whose tools keep the list of a session."""
 PLANNER_TOOLS = ("plans.planner.drafting", "plans.planner.continuing", "plans.planner.replying")
 """The modules whose tools are there where a model is configured."""
-TURNS = "plans.agents.turns"
+TURNS = "plans.agents.turn"
 """The module whose tool asks agents' models: an agent may name its own."""
 QUESTIONS = "plans.planner.ask_user"
 """The module whose tool asks people: it needs no model."""
 CONNECTED = (
     "plans.engine.decisions",
-    "plans.agents.waking",
+    "plans.agents.loop",
     "plans.planner.outcomes",
     "plans.engine.previews",
     "plans.store.privacy",

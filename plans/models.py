@@ -212,7 +212,7 @@ class AgentRun(models.Model):
     step = models.OneToOneField(Step, models.CASCADE, related_name="agent_run")
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="runs")
     settings = models.TextField(help_text="JSON: the agent's configuration when it began.")
-    messages = models.TextField(default="[]", help_text="JSON: what was said so far; see plans.agents.conversation.")
+    messages = models.TextField(default="[]", help_text="JSON: what was said so far; see plans.agents.messages.")
     pending = models.TextField(default="[]", help_text="JSON: the steps it waits for, each with its call's id.")
     rounds = models.PositiveIntegerField(default=0, help_text="How often the model was asked since it was (re)started.")
     calls = models.PositiveIntegerField(default=0, help_text="How many calls it made since.")

@@ -26,7 +26,7 @@ from catalog.rest.serializers import (
     Whole,
 )
 from catalog.states import PUBLIC_STATUS
-from plans.agents.shown import of_run
+from plans.agents.runs import of_run
 from plans.cloning import NO_KIN, Kin
 from plans.models import AgentRun, MemoryItem, Plan, Step
 from plans.spec import MAX_STEP_ID

@@ -14,7 +14,7 @@ from catalog.core.transactions import move, retried
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import scrub_words
-from plans.agents.access import named_agents
+from plans.agents.definitions import named_agents
 from plans.documents.checking import check_plan
 from plans.documents.reading import Problem
 from plans.engine import finishing, hints

@@ -17,7 +17,7 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
-from plans.agents.children import TURN
+from plans.agents.tool_calls import TURN
 from plans.engine import finishing, hints
 from plans.engine.cancellation import cancel_step
 from plans.engine.extensions import end_run

@@ -15,10 +15,9 @@ from catalog.rest.idempotency import answer_once
 from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.serializers import PageQuery
 from catalog.rest.views import Endpoint
-from plans.agents import administering
-from plans.agents.access import may_use
-from plans.agents.reading import as_sent
-from plans.agents.settings import AgentDocument, AgentTerms, document_of
+from plans.agents import administration
+from plans.agents.administration import as_sent
+from plans.agents.definitions import AgentDocument, AgentTerms, document_of, may_use
 from plans.models import Agent
 from plans.strategies import STRATEGIES
 
@@ -77,7 +76,7 @@ class AgentEndpoint(Endpoint):
     def agent(self, name: str) -> Agent:
         """Return an agent that the caller sees; raise Http404."""
         try:
-            return administering.agent_for(self.user, name)
+            return administration.agent_for(self.user, name)
         except Agent.DoesNotExist:
             raise Http404 from None
 
@@ -99,7 +98,7 @@ class AgentList(AgentEndpoint):
     def get(self, request: Request) -> Response:
         """List the agents by name; to an agent's token those that it may use."""
         _, at = self.page_query(PageQuery)
-        page = page_of(administering.agents_for(self.user), order="name", at=at)
+        page = page_of(administration.agents_for(self.user), order="name", at=at)
         return paged(request, page, lambda row: AgentSerializer(row, context={"viewer": self.user}).data)
 
     @extend_schema("agents_create", request=AgentDocument, responses={201: AgentSerializer})
@@ -108,7 +107,7 @@ class AgentList(AgentEndpoint):
         return answer_once(request, lambda: self._create(request.data), lambda ref: self.shown(ref, 201))
 
     def _create(self, body: Any) -> Response:
-        return self.shown(administering.create(body, by=self.user).name, 201)
+        return self.shown(administration.create(body, by=self.user).name, 201)
 
 
 class AgentDetail(AgentEndpoint):
@@ -124,10 +123,10 @@ class AgentDetail(AgentEndpoint):
     @extend_schema("agents_change", request=AgentTerms, responses=AgentSerializer)
     def patch(self, request: Request, public_id: str) -> Response:
         """Change what is named; runs that have begun keep the agent as it was. Administrators only."""
-        administering.change(self.agent(public_id), request.data, by=self.user)
+        administration.change(self.agent(public_id), request.data, by=self.user)
         return self.shown(public_id)
 
     @extend_schema("agents_end", responses={200: AgentSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End an agent: one that was used is kept, switched off; one that never was is gone. Administrators only."""
-        return self.answer(administering.end(self.agent(public_id), by=self.user))
+        return self.answer(administration.end(self.agent(public_id), by=self.user))

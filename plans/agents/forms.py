@@ -9,7 +9,7 @@ from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
 from catalog.errors import ParameterError
-from plans.agents.settings import AgentDocument, ToolFilter
+from plans.agents.definitions import AgentDocument, ToolFilter
 from plans.models import Agent
 
 LIMITS = ("rounds", "calls", "tokens", "cost", "seconds")

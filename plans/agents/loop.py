@@ -1,34 +1,97 @@
 """The loop of an agent at its step: ask the model, make the calls it wants, tell it what came of them, until it ends.
 
-The agent's step runs nothing itself. Each turn of the model and each call it wants is a step of its own, a child of
-the agent's, with its own call through the gate; the agent's step waits for them in the database and holds nothing. When
-all have ended it is claimed again (`plans.agents.waking`), and one transaction here takes in what came of them and asks
-for what is next: a process may die anywhere, and nothing is done twice.
+The agent's step runs nothing itself. Each turn of the model and each call it wants is a step of its own, a child of the
+agent's, with its own call through the gate; the agent's step waits for them in the database and holds nothing. When the
+last of them has ended it may be claimed again, and one transaction here takes in what came of them and asks for what is
+next: a process may die anywhere, and nothing is done twice. Limits end the loop, each with its own words.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from django.db.models import Exists, OuterRef, Sum
+from pydantic import ValidationError
 
 from catalog.core.transactions import try_move
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.results import format_success_response
-from plans.agents import access, children, instructions, limits, sealing, telling
-from plans.agents.conversation import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
-from plans.agents.settings import AgentDocument, document_of
-from plans.engine import finishing
+from plans.agents import definitions, secrets, tool_calls
+from plans.agents import messages as agents_messages
+from plans.agents.definitions import AgentBudget, AgentDocument, document_of
+from plans.agents.messages import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
+from plans.agents.runs import AWAITED, Awaited
+from plans.engine import finishing, hints
 from plans.engine.extensions import end_run
 from plans.engine.work import PlanFacts
 from plans.llm import provider
-from plans.models import Agent, AgentRun, Plan, Step
+from plans.models import Agent, AgentRun, ModelUse, Plan, Step
 from plans.spec import MAX_STEPS, extract_value
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording
+from plans.store.transactions import Recording, at_step_ends
+
+LOOPING = "Maximum iterations reached. The agent may be stuck in a loop."
+NO_PRICE = (
+    "The agent stopped: nobody knows what {model} costs, so its cost cannot be limited. Limit its tokens instead."
+)
+MORE = "Retry this step to let it go on for as long again."
+
+
+def limit_reached(run: AgentRun, budget: AgentBudget, *, more_calls: int = 0) -> str | None:
+    """Return which limit keeps the agent from making so many calls more and hearing of them; None for no limit."""
+    over = {
+        AgentRun.Stopped.ROUNDS: run.rounds >= budget.rounds,
+        AgentRun.Stopped.CALLS: budget.calls is not None and run.calls + more_calls > budget.calls,
+        AgentRun.Stopped.TOKENS: budget.tokens is not None and run.tokens >= budget.tokens,
+        AgentRun.Stopped.COST: budget.cost is not None and run.cost >= budget.cost,
+        AgentRun.Stopped.SECONDS: is_out_of_time(run, budget),
+    }
+    return next((limit.value for limit, is_over in over.items() if is_over), None)
+
+
+def is_out_of_time(run: AgentRun, budget: AgentBudget) -> bool:
+    """Say whether models and tools have worked for as long as the agent may take."""
+    return budget.seconds is not None and run.seconds >= budget.seconds
+
+
+def limit_text(why: str, run: AgentRun, settings: AgentDocument) -> str:
+    """Return why the agent stopped, for people."""
+    budget, name = settings.budget, settings.name
+    times = "once" if run.rounds == 1 else f"{run.rounds} times"
+    told = {
+        AgentRun.Stopped.ROUNDS: f"after its model was asked {times}. {LOOPING}",
+        AgentRun.Stopped.CALLS: f"before it made more than {budget.calls} calls.",
+        AgentRun.Stopped.TOKENS: f"after {run.tokens:,} tokens; it may use {budget.tokens or 0:,}.",
+        AgentRun.Stopped.COST: f"after {run.cost:.4f} US dollars; it may cost {budget.cost}.",
+        AgentRun.Stopped.SECONDS: f"after {run.seconds:.0f} seconds of work; it may take {budget.seconds}.",
+    }
+    return f"The agent {name} stopped {told[AgentRun.Stopped(why)]} {MORE}"
+
+
+def count_anew(run: AgentRun) -> None:
+    """Count from nothing: a person let the agent go on."""
+    run.rounds = run.calls = run.tokens = 0
+    run.cost, run.seconds = Decimal(0), 0.0
+
+
+def spend(run: AgentRun, turn: Step) -> None:
+    """Count what one turn of the model took: every time that it was asked for it, also in vain."""
+    read, written, cost = Sum("input_tokens"), Sum("output_tokens"), Sum("cost")
+    took = ModelUse.objects.filter(call=turn.call_id).aggregate(read=read, written=written, cost=cost)
+    run.tokens += (took["read"] or 0) + (took["written"] or 0)
+    run.cost += took["cost"] or Decimal(0)
+
+
+def spend_time(run: AgentRun, child: Step) -> None:
+    """Count how long the call of a step that has ended ran."""
+    call = child.call
+    if call is not None and call.started_at is not None and call.finished_at is not None:
+        run.seconds += max(0.0, (call.finished_at - call.started_at).total_seconds())
+
 
 UNREADABLE = "What came in place of the model's answer cannot be read. Retry this step, and it is asked again."
 NOTHING_SAID = "The model answered nothing: neither a text nor a call. Retry this step, and it is asked again."
@@ -36,18 +99,6 @@ TURN_SKIPPED = "Its turn was skipped by a person, so the agent cannot go on. Ret
 FULL = f"The plan has {MAX_STEPS} steps, and takes no more: its agent cannot go on. Clone it without what is done."
 NO_AGENT = "There is no agent called {name} that {who} may use."
 SWITCHED_OFF = "The agent {name} is switched off. An administrator can switch it on."
-
-
-class Awaited(BaseModel):
-    """What the agent waits for: a turn of its model (`id` empty), or a call; a refused call has a text and no step."""
-
-    id: str = ""
-    tool: str = ""
-    step_id: int = 0
-    refusal: str = ""
-
-
-AWAITED: TypeAdapter[list[Awaited]] = TypeAdapter(list[Awaited])
 
 
 @dataclass(slots=True)
@@ -76,7 +127,7 @@ def begin(batch: Recording, facts: PlanFacts, step: Claimed) -> None:
     """
     plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
     agent = Agent.objects.filter(name=step.agent).first()
-    if agent is None or not access.may_use(plan.author, agent):
+    if agent is None or not definitions.may_use(plan.author, agent):
         raise ToolError(NO_AGENT.format(name=step.agent, who=plan.author.get_username()))
     if not agent.enabled:
         raise ToolError(SWITCHED_OFF.format(name=agent.name))
@@ -84,11 +135,11 @@ def begin(batch: Recording, facts: PlanFacts, step: Claimed) -> None:
     run = AgentRun.objects.filter(step=step.pk).first()
     if run is None:
         run = AgentRun(step_id=step.pk, agent=agent, started_at=batch.now)
-        walk = Walk(batch, step, plan, run, document, [telling.task_of(step)])
+        walk = Walk(batch, step, plan, run, document, [agents_messages.task_of(step)])
     else:
         walk = _walk(batch, step, plan, run, document)
         _take_in(walk, _waited_for(walk))
-        limits.count_anew(run)
+        count_anew(run)
     run.settings, run.agent = document.model_dump_json(), agent
     run.ended_at, run.stopped_for = None, ""
     Plan.objects.filter(pk=plan.pk, has_agents=False).update(has_agents=True)
@@ -129,23 +180,25 @@ def _waited_for(walk: Walk) -> dict[int, Step]:
 
 def _ask_next(walk: Walk) -> None:
     """Have the model asked once more, within the agent's limits."""
-    why = limits.reached(walk.run, walk.settings.budget)
+    why = limit_reached(walk.run, walk.settings.budget)
     if why is not None:
-        _stop(walk, why, limits.words_for(why, walk.run, walk.settings))
+        _stop(walk, why, limit_text(why, walk.run, walk.settings))
         return
     if walk.plan.steps.count() >= MAX_STEPS:
         _stop(walk, AgentRun.Stopped.FAILED, FULL)
         return
     walk.run.rounds += 1
-    (number,) = children.add(walk.batch, walk.plan, walk.step, [children.turn(walk.run.rounds, walk.settings.name)])
+    (number,) = tool_calls.add_steps(
+        walk.batch, walk.plan, walk.step, [tool_calls.turn_step(walk.run.rounds, walk.settings.name)]
+    )
     walk.awaited = [Awaited(step_id=number)]
     _park(walk)
 
 
 def _take_turn(walk: Walk, child: Step) -> None:
     """Take in what the model answered: the end of the agent's work, or calls to be made."""
-    limits.spend_time(walk.run, child)
-    limits.spend(walk.run, child)
+    spend_time(walk.run, child)
+    spend(walk.run, child)
     if child.status != StepStatus.COMPLETED or child.skipped or child.call is None:
         _stop_without_answer(walk, child)
         return
@@ -153,10 +206,10 @@ def _take_turn(walk: Walk, child: Step) -> None:
     if turn is None:
         _stop(walk, AgentRun.Stopped.FAILED, UNREADABLE)
         return
-    walk.messages.append(ModelTurn(text=turn.text, calls=sealing.shown(turn.calls)))
-    turn = sealing.taken_out(turn, walk.plan.public_id, child.step_id)
+    walk.messages.append(ModelTurn(text=turn.text, calls=secrets.shown(turn.calls)))
+    turn = secrets.taken_out(turn, walk.plan.public_id, child.step_id)
     if turn.calls and turn.cost is None and walk.settings.budget.cost is not None:
-        _stop(walk, AgentRun.Stopped.COST, limits.NO_PRICE.format(model=turn.model))
+        _stop(walk, AgentRun.Stopped.COST, NO_PRICE.format(model=turn.model))
     elif turn.calls:
         _make_calls(walk, turn)
     else:
@@ -165,9 +218,9 @@ def _take_turn(walk: Walk, child: Step) -> None:
 
 def _stop_without_answer(walk: Walk, child: Step) -> None:
     """Stop for the turn that gave nothing: cut off when the agent's time was up, failed, skipped or cancelled."""
-    if child.status == StepStatus.FAILED and limits.is_out_of_time(walk.run, walk.settings.budget):
+    if child.status == StepStatus.FAILED and is_out_of_time(walk.run, walk.settings.budget):
         why = AgentRun.Stopped.SECONDS
-        _stop(walk, why, limits.words_for(why, walk.run, walk.settings))
+        _stop(walk, why, limit_text(why, walk.run, walk.settings))
         return
     said = child.error or (TURN_SKIPPED if child.skipped else "Its turn was cancelled.")
     _stop(walk, AgentRun.Stopped.FAILED, said)
@@ -198,17 +251,17 @@ def _end(walk: Walk, turn: TurnResult, child: Step) -> None:
     took = {"rounds": walk.run.rounds, "calls": walk.run.calls, "tokens": walk.run.tokens}
     response = format_success_response(None, {}, [turn.text], tool_name=walk.settings.name, **took)
     ready = finishing.complete(walk.batch, walk.step, response, call=child.call)
-    children.tell_workers(walk.batch, ready)
+    tool_calls.tell_workers(walk.batch, ready)
 
 
 def _make_calls(walk: Walk, turn: TurnResult) -> None:
     """Make the calls that the model wants, side by side, unless a limit is reached; none is made of too many."""
-    wanted = children.sort_out(walk.plan, walk.settings, turn)
-    why = limits.reached(walk.run, walk.settings.budget, more_calls=len(wanted.documents))
+    wanted = tool_calls.sort_out(walk.plan, walk.settings, turn)
+    why = limit_reached(walk.run, walk.settings.budget, more_calls=len(wanted.documents))
     if why is not None:
-        _stop(walk, why, limits.words_for(why, walk.run, walk.settings))
+        _stop(walk, why, limit_text(why, walk.run, walk.settings))
         return
-    numbers = iter(children.add(walk.batch, walk.plan, walk.step, wanted.documents))
+    numbers = iter(tool_calls.add_steps(walk.batch, walk.plan, walk.step, wanted.documents))
     walk.run.calls += len(wanted.documents)
     walk.awaited = [
         Awaited(id=call.id, tool=call.tool, refusal=refusal, step_id=0 if refusal else next(numbers))
@@ -235,9 +288,9 @@ def _take_in(walk: Walk, ended: dict[int, Step]) -> None:
 
 def _outcome(walk: Walk, child: Step | None) -> str:
     if child is None:
-        return telling.GONE
-    limits.spend_time(walk.run, child)
-    return telling.outcome_of(child, len(walk.awaited))
+        return agents_messages.GONE
+    spend_time(walk.run, child)
+    return agents_messages.outcome_of(child, len(walk.awaited))
 
 
 def _park(walk: Walk) -> None:
@@ -264,8 +317,8 @@ def surroundings(parent_pk: int) -> dict[str, Any]:
     """Return the prompt under which an agent's model asked for its calls, and the model (contract B, `ToolContext`)."""
     text = AgentRun.objects.values_list("settings", flat=True).get(step=parent_pk)
     settings = AgentDocument.model_validate_json(text)
-    rendered = instructions.rendered(settings)
-    return {"prompt": instructions.AGENT, "rendered_prompt": rendered, "adapter": settings.model or provider.name()}
+    rendered = agents_messages.rendered(settings)
+    return {"prompt": agents_messages.AGENT, "rendered_prompt": rendered, "adapter": settings.model or provider.name()}
 
 
 def see_that_it_may(parent_pk: int) -> None:
@@ -274,7 +327,7 @@ def see_that_it_may(parent_pk: int) -> None:
     if run is None:
         return
     author = run.step.plan.author
-    if not access.may_use(author, run.agent):
+    if not definitions.may_use(author, run.agent):
         raise ToolError(NO_AGENT.format(name=run.agent.name, who=author.get_username()))
     if not run.agent.enabled:
         raise ToolError(SWITCHED_OFF.format(name=run.agent.name))
@@ -287,3 +340,17 @@ def give_up(batch: Recording, step: Claimed) -> None:
         cleared = {"completed_at": batch.now, **finishing.RELEASED}
         if try_move(Step.objects.filter(pk=child.pk), to=StepStatus.CANCELLED, **cleared):
             batch.add("step.cancelled", child.step_id)
+
+
+UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
+
+
+def wake_agents(batch: Recording) -> None:
+    """Let the agents' steps of a plan be claimed that wait for nothing any more, in the transaction that ended it."""
+    waiting = Step.objects.filter(plan=batch.plan_pk, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.CALLS)
+    busy = Step.objects.filter(parent=OuterRef("pk"), status__in=UNSETTLED)
+    woken = waiting.filter(~Exists(busy)).update(ready_at=batch.now, waiting_for="")
+    hints.hint(batch.plan_pk, woken)
+
+
+at_step_ends(wake_agents)

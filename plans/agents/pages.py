@@ -18,10 +18,9 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
 from catalog.rest.idempotency import act_once
 from catalog.ui.labels import Word
-from plans.agents import administering, offering
-from plans.agents.access import may_use
+from plans.agents import administration, tool_calls
+from plans.agents.definitions import AgentBudget, ToolFilter, document_of, may_use
 from plans.agents.forms import AgentForm, filter_in, form_of
-from plans.agents.settings import AgentBudget, ToolFilter, document_of
 from plans.ask_page import KEY, STRATEGIES, may_ask
 from plans.engine.questions import TOOL as ASK_USER
 from plans.llm import provider
@@ -143,14 +142,14 @@ def budget_in_words(budget: AgentBudget) -> str:
 
 def list_page(viewer: "User") -> dict[str, Any]:
     """Return the list."""
-    rows = [Row(agent) for agent in administering.agents_for(viewer)]
+    rows = [Row(agent) for agent in administration.agents_for(viewer)]
     return _frame(viewer) | {"rows": rows}
 
 
 def new_page(viewer: "User", form: AgentForm | None = None) -> dict[str, Any]:
     """Return the form of an agent that is to be made. Raises NotAllowed for who may make none."""
-    if not administering.may_change(viewer):
-        raise NotAllowed(administering.NOT_ALLOWED)
+    if not administration.may_change(viewer):
+        raise NotAllowed(administration.NOT_ALLOWED)
     return _frame(viewer) | _editor(viewer, form or form_of(None))
 
 
@@ -164,13 +163,13 @@ def agent_page(
         "row": Row(agent),
         "document": document,
         "offers": _offers(viewer, document.tools),
-        "most_offered": offering.MOST_TOOLS,
+        "most_offered": tool_calls.MOST_TOOLS,
         "runs": _runs(viewer, agent),
         "task": task or TaskForm(),
         "has_model": bool(agent.model) or provider.is_configured(),
         "may_give": agent.enabled and may_ask(viewer) and may_use(viewer, agent),
     }
-    if administering.may_change(viewer):
+    if administration.may_change(viewer):
         shown |= _editor(viewer, form or form_of(document, agent))
     return _frame(viewer) | shown
 
@@ -178,7 +177,7 @@ def agent_page(
 def agent_or_404(viewer: "User", name: str) -> Agent:
     """Return an agent that the viewer sees; raise Http404."""
     try:
-        return administering.agent_for(viewer, name)
+        return administration.agent_for(viewer, name)
     except Agent.DoesNotExist:
         raise Http404 from None
 
@@ -227,7 +226,7 @@ def _runs(viewer: "User", agent: Agent) -> Sequence[Ran]:
 
 def _offers(viewer: "User", wanted: ToolFilter) -> Mapping[str, CallableTool]:
     """Return the tools that the agent may call in the viewer's plans: of too many, the likest its task are offered."""
-    return offering.let_through(wanted, Plan(author=viewer))
+    return tool_calls.let_through(wanted, Plan(author=viewer))
 
 
 def _editor(viewer: "User", form: AgentForm) -> dict[str, Any]:
@@ -244,7 +243,7 @@ def _editor(viewer: "User", form: AgentForm) -> dict[str, Any]:
         "strategies": STRATEGIES,
         "default_model": provider.name(),
         "offers": _offers(viewer, filter_in(form)),
-        "most_offered": offering.MOST_TOOLS,
+        "most_offered": tool_calls.MOST_TOOLS,
     }
 
 
@@ -258,5 +257,5 @@ def _choices(rows: Any, ticked: Sequence[str]) -> list[str]:
 
 
 def _frame(viewer: "User") -> dict[str, Any]:
-    may_change = administering.may_change(viewer)
+    may_change = administration.may_change(viewer)
     return {"section": "agents", "may_change": may_change, "has_role": has_role(viewer, "operator", "administrator")}

@@ -7,7 +7,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest, signed_in
-from plans.agents import administering
+from plans.agents import administration
 from plans.agents.forms import AgentForm, body_in, read_form, refused
 from plans.agents.pages import TaskForm, agent_or_404, agent_page, give_task, list_page, new_page
 from plans.llm.provider import NotConfigured
@@ -65,8 +65,8 @@ def _saved(request: PageRequest, form: AgentForm, known: Agent | None = None) ->
     body = body_in(form, is_new=known is None)
     try:
         if known is None:
-            return administering.create(body, by=request.user)
-        return administering.change(known, body, by=request.user, seen=form.seen)
+            return administration.create(body, by=request.user)
+        return administration.change(known, body, by=request.user, seen=form.seen)
     except ParameterError as error:
         return refused(form, error)
     except Conflict as error:
@@ -80,7 +80,7 @@ def end(request: PageRequest, public_id: str) -> HttpResponse:
     """End an agent."""
     row = agent_or_404(request.user, public_id)
     try:
-        administering.end(row, by=request.user)
+        administration.end(row, by=request.user)
     except Conflict as error:
         messages.error(request, error.message)
     else:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from catalog.models import Call
-from plans.agents.conversation import MESSAGES, ToolOutcome, ToolOutcomes, TurnResult
-from plans.agents.loop import AWAITED
-from plans.agents.shown import AgentWork, work_of
+from plans.agents.messages import MESSAGES, ToolOutcome, ToolOutcomes, TurnResult
+from plans.agents.runs import AWAITED, AgentWork, work_of
 from plans.models import AGENT_TURN, AgentRun, Step
 from plans.picture import Picture, StepPicture
 from plans.spec import extract_value

@@ -2,7 +2,7 @@
 
 from django.contrib.auth.models import User
 
-from plans.agents.administering import create
+from plans.agents.administration import create
 from plans.models import Agent
 
 RESEARCHER = {

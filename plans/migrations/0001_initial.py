@@ -472,9 +472,7 @@ class Migration(migrations.Migration):
                 ("settings", models.TextField(help_text="JSON: the agent's configuration when it began.")),
                 (
                     "messages",
-                    models.TextField(
-                        default="[]", help_text="JSON: what was said so far; see plans.agents.conversation."
-                    ),
+                    models.TextField(default="[]", help_text="JSON: what was said so far; see plans.agents.messages."),
                 ),
                 (
                     "pending",

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plans.agents.access import usable_by
+from plans.agents.definitions import usable_by
 from plans.llm.client import Said
 from plans.llm.tools import Offer, offer
 from plans.planner.steps import MOST_QUERIES

@@ -17,8 +17,8 @@ from catalog.results import format_for_model
 from catalog.secrets.placeholders import scrub_words
 from catalog.tools import tool
 from plans import prompts
-from plans.agents.conversation import MESSAGES, ModelTurn
-from plans.agents.settings import AgentDocument
+from plans.agents.definitions import AgentDocument
+from plans.agents.messages import MESSAGES, ModelTurn
 from plans.engine import model_texts
 from plans.engine.questions import TOOL as ASK_USER
 from plans.engine.questions import Exchange, exchanges_for_models

@@ -17,7 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.core import clock
-from plans.agents.settings import ToolFilter
+from plans.agents.definitions import ToolFilter
 from plans.engine import recovery
 from plans.models import AgentRun, Plan, Step
 from plans.settling import Settlement, settle_outcome

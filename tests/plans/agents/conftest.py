@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from catalog.tools import registry
-from plans.agents.children import TURN
+from plans.agents.tool_calls import TURN
 from tests.catalogs import fill_catalog
 from tests.plans.agents.scripted import SCRIPT, Script, agent_turn
 from tests.plans.planner.conftest import configured, server
@@ -17,7 +17,7 @@ __all__ = ["configured", "script", "server"]
 @pytest.fixture
 def script(stage: Any) -> Iterator[Script]:
     """What agents' models answer, with the tools of `tests.tools_for_tests` to be called."""
-    from_above = registry._ABOVE.pop("plans.agents.turns", None)
+    from_above = registry._ABOVE.pop("plans.agents.turn", None)
     shipped = registry._TOOLS.pop(TURN, None)
     registry.register_tool(agent_turn)
     fill_catalog()
@@ -26,6 +26,6 @@ def script(stage: Any) -> Iterator[Script]:
     SCRIPT.read.clear()
     registry._TOOLS.pop(TURN)
     if from_above is not None:
-        registry.also_ships("plans.agents.turns", from_above)
+        registry.also_ships("plans.agents.turn", from_above)
     if shipped is not None:
         registry.register_tool(shipped)

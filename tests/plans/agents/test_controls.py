@@ -5,7 +5,7 @@ import pytest
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
-from plans.agents import telling
+from plans.agents import messages
 from plans.changing import change_plan, judge_change, read_change
 from plans.cloning import clone_plan, document_of
 from plans.controls import cancel_plan, pause_plan, resume_plan
@@ -152,7 +152,7 @@ def test_an_agent_that_was_cut_off_with_its_plan_goes_on_when_retried(plan, scri
     script.says("Without it, then.")
     Plan.objects.filter(pk=plan.pk).update(deadline_at=None)
     assert retry(plan).status == "completed"
-    assert [telling.CANCELLED in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
+    assert [messages.CANCELLED in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
     assert plan.memory.get(key="told").value_json == "Without it, then."
     assert_gapless(plan)
 
@@ -176,7 +176,7 @@ def test_a_call_that_waits_is_skipped_and_the_agent_is_told(plan, script, stage,
     assert is_idle(step_of(plan, HELD))
     assert work_off(skip(plan, HELD)).status == "completed"
     assert request_of(plan, HELD).status == "withdrawn"
-    assert telling.SKIPPED in script.last_results()[0]
+    assert messages.SKIPPED in script.last_results()[0]
     assert stage.values("dangerous") == []
     assert_gapless(plan)
 

@@ -11,8 +11,8 @@ from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call
 from catalog.results import ToolResult
-from plans.agents import children, limits, loop, telling
-from plans.agents.settings import AgentBudget, ToolFilter
+from plans.agents import loop, messages, tool_calls
+from plans.agents.definitions import AgentBudget, ToolFilter
 from plans.llm import provider
 from plans.models import Plan, Step
 from plans.planning_tools import todo_list
@@ -104,7 +104,7 @@ def test_a_tool_it_was_not_given_is_not_called(script, stage, ada):
     assert plan.status == "completed"
     assert tools_of(plan) == ["agent_turn completed", "agent_turn completed"]
     unknown, unoffered = script.last_results()
-    assert ("safe" in unknown, unoffered) == (True, children.NOT_OFFERED.format(tool="dangerous"))
+    assert ("safe" in unknown, unoffered) == (True, tool_calls.NOT_OFFERED.format(tool="dangerous"))
 
 
 def test_references_in_its_arguments_refer_to_nothing(script, stage, ada):
@@ -204,7 +204,7 @@ def test_a_cost_that_nobody_knows_is_no_cost_within_a_limit(script, stage, ada):
     script.says(calls(("safe", {"value": 1})) | {"cost": None})
     plan = work_off(agent_plan(ada))
     assert (plan.status, stage.values("safe"), run_of(plan).stopped_for) == ("failed", [], "cost")
-    assert step_of(plan, 1).error == limits.NO_PRICE.format(model="scripted")
+    assert step_of(plan, 1).error == loop.NO_PRICE.format(model="scripted")
 
 
 def test_full_plan_ends_the_agent(script, stage, ada):
@@ -230,7 +230,7 @@ def test_what_people_changed_of_a_call_is_told(script, stage, ada, rosa):
     decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest, arguments={"value": "given"}))
     assert work_off(plan).status == "completed"
     assert stage.values("dangerous") == ["given"]
-    assert [telling.EDITED in script.last_results()[0], '"given"' in script.last_results()[0]] == [True, True]
+    assert [messages.EDITED in script.last_results()[0], '"given"' in script.last_results()[0]] == [True, True]
 
 
 def test_an_agent_that_is_retried_goes_on_with_what_was_said(script, stage, ada):

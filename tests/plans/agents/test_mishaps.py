@@ -12,8 +12,8 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call
-from plans.agents import children, loop, telling
-from plans.agents.settings import AgentBudget
+from plans.agents import loop, messages, tool_calls
+from plans.agents.definitions import AgentBudget
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.models import Agent, MemoryItem, Plan
@@ -89,7 +89,7 @@ def test_a_person_who_skips_a_call_tells_why(script, stage, ada):
     skip_step(plan, 3, "It is done already.", by=Requester(ada))
     assert work_off(plan).status == "completed"
     told = script.last_results()[0]
-    assert [telling.SKIPPED in told, "It is done already." in told] == [True, True]
+    assert [messages.SKIPPED in told, "It is done already." in told] == [True, True]
 
 
 @pytest.mark.parametrize("number", [MAX_STEP_ID, MAX_STEP_ID - 1])
@@ -241,7 +241,7 @@ def test_arguments_too_large_to_be_stored_are_told_in_words(script, stage, ada):
     script.says(calls(("safe", {"value": "x" * 300_000})), "Done.")
     assert work_off(agent_plan(ada)).status == "completed"
     told = script.last_results()[0]
-    assert told.startswith(children.NOT_STORED.split("{", maxsplit=1)[0])
+    assert told.startswith(tool_calls.NOT_STORED.split("{", maxsplit=1)[0])
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plans.agents import offering
+from plans.agents import tool_calls
 from tests.plans.agents.scripted import make_agent
 
 pytestmark = pytest.mark.django_db
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.mark.parametrize(("most", "is_told"), [(1, True), (128, False)])
 def test_it_says_when_fewer_are_offered(client, stage, admin, monkeypatch, *, most, is_told):
-    monkeypatch.setattr(offering, "MOST_TOOLS", most)
+    monkeypatch.setattr(tool_calls, "MOST_TOOLS", most)
     agent = make_agent()
     client.force_login(admin)
     page = client.get(f"/agents/{agent.name}/").content.decode()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from plans.agents.children import NOT_OFFERED
-from plans.agents.settings import ToolFilter
+from plans.agents.definitions import ToolFilter
+from plans.agents.tool_calls import NOT_OFFERED
 from plans.drawing import drawing_of
 from plans.event_words import line_of
 from plans.fragments import _draw_plan

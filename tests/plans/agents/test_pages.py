@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
+from plans.agents.definitions import AgentBudget, document_of
 from plans.agents.pages import budget_in_words
-from plans.agents.settings import AgentBudget, document_of
 from plans.models import Agent, Plan
 from tests.builders import work_off
 from tests.conftest import person

@@ -5,7 +5,7 @@ import pytest
 from approvals.web.review.inbox import queue_of
 from catalog.calls.privacy import MARK, WORDS
 from catalog.context import ToolContext
-from plans.agents.limits import LOOPING
+from plans.agents.loop import LOOPING
 from plans.cloning import clone_plan
 from plans.models import Agent
 from plans.planner.replying import DONE_BY_AGENT, told_of

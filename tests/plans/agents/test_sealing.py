@@ -5,8 +5,8 @@ import json
 import pytest
 
 from catalog.models import CallSecret
-from plans.agents import sealing
-from plans.agents.conversation import ToolUse, TurnResult
+from plans.agents import secrets
+from plans.agents.messages import ToolUse, TurnResult
 from plans.controls import cancel_plan
 from plans.store.requesters import Requester
 from tests.builders import call_of, work_off
@@ -68,19 +68,19 @@ def test_a_call_whose_secrets_are_gone_is_refused(server, keepers, ada):
     """It does not run with what only shows them."""
     use = ToolUse(id="c1", tool="sign_in", arguments={"user": "ada", "password": PASSWORD})
     plan = agent_plan(ada)
-    sealed = sealing.put_away(TurnResult(calls=[use]), plan.public_id, 2)
-    assert sealing.taken_out(sealed, plan.public_id, 2).calls == [use]
-    assert [each.problem for each in sealing.taken_out(sealed, plan.public_id, 2).calls] == [sealing.GONE]
+    sealed = secrets.put_away(TurnResult(calls=[use]), plan.public_id, 2)
+    assert secrets.taken_out(sealed, plan.public_id, 2).calls == [use]
+    assert [each.problem for each in secrets.taken_out(sealed, plan.public_id, 2).calls] == [secrets.GONE]
 
 
 def test_nothing_is_kept_for_a_plan_that_has_ended(server, keepers, ada):
     use = ToolUse(id="c1", tool="sign_in", arguments={"password": PASSWORD})
     plan = agent_plan(ada)
     cancel_plan(plan, by=Requester(ada))
-    sealing.put_away(TurnResult(calls=[use]), plan.public_id, 2)
+    secrets.put_away(TurnResult(calls=[use]), plan.public_id, 2)
     assert kept() == 0
 
 
 def test_a_secret_that_looks_like_a_reference_is_one(server, keepers):
-    (shown,) = sealing.shown([ToolUse(id="c1", tool="sign_in", arguments={"password": ODD})])
+    (shown,) = secrets.shown([ToolUse(id="c1", tool="sign_in", arguments={"password": ODD})])
     assert shown.arguments == {"password": {"$secret": "password"}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plans.agents.access import named_agents, usable_by
+from plans.agents.definitions import named_agents, usable_by
 from plans.models import Plan, Step
 from plans.services import PlanProblems, problems_of
 from plans.store.requesters import Requester

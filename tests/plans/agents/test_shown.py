@@ -2,7 +2,7 @@
 
 import pytest
 
-from plans.agents.shown import work_of
+from plans.agents.runs import work_of
 from plans.outlook import outlook
 from plans.store.selectors import counts_of
 from plans.templatetags.plan_context import plan_around

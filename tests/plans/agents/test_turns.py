@@ -10,9 +10,10 @@ from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.tools import ToolContext
-from plans.agents import limits, loop, offering, turns, wire
-from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
-from plans.agents.settings import AgentBudget, ToolFilter
+from plans.agents import loop, provider_messages, tool_calls
+from plans.agents import turn as agents_turn
+from plans.agents.definitions import AgentBudget, ToolFilter
+from plans.agents.messages import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.controls import cancel_plan
 from plans.live import feed
 from plans.models import Agent, ModelUse, Plan
@@ -217,7 +218,7 @@ def test_a_plan_that_is_cancelled_ends_the_request(executor, server, stage, ada,
 
 def test_a_turn_takes_no_longer_than_the_agent_may_work(server, stage, ada, monkeypatch):
     """However long a turn may take by itself."""
-    monkeypatch.setattr(turns, "MOMENT", 0.2)
+    monkeypatch.setattr(agents_turn, "MOMENT", 0.2)
     make_agent(budget=AgentBudget(seconds=1))
     plan = agent_plan(ada)
     never = threading.Event()
@@ -295,7 +296,7 @@ def test_nobody_else_has_a_model_asked(server, stage, ada):
     plan = make_plan(ada, step(1, "agent_turn", parameters={}), start=False)
     start_plan(plan, by=Requester(ada))
     assert work_off(plan).status == "failed"
-    assert step_of(plan, 1).error == turns.NO_TURN
+    assert step_of(plan, 1).error == agents_turn.NO_TURN
     assert server.asked == []
 
 
@@ -314,8 +315,8 @@ def test_a_turn_that_is_not_waited_for_is_not_taken_again(server, stage, ada):
     server.says("Done.")
     plan = work_off(agent_plan(ada))
     with pytest.raises(ToolError) as refused:
-        turns.turn_of(ToolContext(plan_id=plan.public_id, step_id=2))
-    assert refused.value.message == turns.NO_TURN
+        agents_turn.turn_of(ToolContext(plan_id=plan.public_id, step_id=2))
+    assert refused.value.message == agents_turn.NO_TURN
 
 
 def test_an_agent_that_its_plans_author_may_not_use_any_more_is_not_asked(server, stage, ada):
@@ -352,27 +353,27 @@ def test_asks_that_failed_are_counted(server, stage, ada):
     ModelUse.objects.create(
         call=turn.call, plan=plan, purpose="agent", latency_ms=1, at=clock.now(), input_tokens=5, output_tokens=2
     )
-    limits.spend(run, turn)
+    loop.spend(run, turn)
     assert run.tokens == 2 * before + 7
 
 
 def test_of_a_long_conversation_the_oldest_outcomes_are_left_out(monkeypatch):
     """So that a provider takes it; what came of the last calls stays."""
-    monkeypatch.setattr(wire, "MOST_CHARACTERS", 1_000)
+    monkeypatch.setattr(provider_messages, "MOST_CHARACTERS", 1_000)
     messages: list[Message] = [Task(text="Do it.")]
     for number in range(5):
         messages.append(ModelTurn(calls=[ToolUse(id=f"c{number}", tool="safe")]))
         messages.append(ToolOutcomes(results=[ToolOutcome(id=f"c{number}", tool="safe", text="x" * 400)]))
-    texts = [each.results[0].text for each in wire.shown(messages) if isinstance(each, ToolOutcomes)]
-    assert [each == wire.LEFT_OUT for each in texts] == [True, True, True, True, False]
+    texts = [each.results[0].text for each in provider_messages.shown(messages) if isinstance(each, ToolOutcomes)]
+    assert [each == provider_messages.LEFT_OUT for each in texts] == [True, True, True, True, False]
 
 
 def test_of_many_tools_those_that_are_named_and_like_the_task_are_offered(server, stage, ada, monkeypatch):
-    monkeypatch.setattr(offering, "MOST_TOOLS", 2)
+    monkeypatch.setattr(tool_calls, "MOST_TOOLS", 2)
     plan = agent_plan(ada, start=False)
     categories = sorted({each for target in snapshot.all_current().values() for each in target.tool.categories})
     every = ToolFilter(names=["safe"], categories=categories)
-    assert {task: set(offering.offered(every, plan, task)) for task in ("read_file", "write_file")} == {
+    assert {task: set(tool_calls.offered(every, plan, task)) for task in ("read_file", "write_file")} == {
         "read_file": {"safe", "read_file"},
         "write_file": {"safe", "write_file"},
     }

@@ -3,7 +3,7 @@
 import pytest
 
 from catalog.calls.privacy import WORDS
-from plans.agents.settings import ToolFilter
+from plans.agents.definitions import ToolFilter
 from plans.models import Plan
 from plans.services import create_plan
 from plans.spec import PlanDocument

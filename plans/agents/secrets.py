@@ -15,7 +15,7 @@ from catalog.calls.vault import Place, keyring
 from catalog.core.transactions import retried
 from catalog.secrets.placeholders import KEY, Secret, shown_text
 from catalog.tools.registry import get_tool
-from plans.agents.conversation import ToolUse, TurnResult
+from plans.agents.messages import ToolUse, TurnResult
 from plans.models import Plan
 
 GONE = "This call was not made: the secrets in its arguments are not kept any more. Send it again with them."

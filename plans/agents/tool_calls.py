@@ -1,23 +1,61 @@
-"""The steps of an agent: the turns of its model and the calls that it wants, stored ready to be claimed."""
+"""Tools and calls of an agent: which tools its model is offered, and the steps made of the calls that it wants."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 
 from pydantic import ValidationError
 
+from catalog.definitions.levels import SafetyLevel
+from catalog.inventory import snapshot
+from catalog.inventory.snapshot import CallableTool
 from catalog.tools.registry import get_tool, unknown_tool
-from plans.agents import offering
-from plans.agents.conversation import ToolUse, TurnResult
-from plans.agents.settings import AgentDocument
+from plans.agents.definitions import AgentDocument, ToolFilter
+from plans.agents.messages import ToolUse, TurnResult
 from plans.documents import references
 from plans.engine import hints
 from plans.engine.extensions import UNSAID
+from plans.engine.questions import TOOL as ASK_USER
+from plans.llm.tools import callable_by, ranked
 from plans.models import AGENT_TURN, Plan, Step, StepAsker
 from plans.spec import MAX_STEP_ID, MAX_STEPS, StepDocument
 from plans.store.plan_documents import fields_of, keep_secrets, removed_from
+from plans.store.requesters import Requester
 from plans.store.statements import Claimed
 from plans.store.transactions import Recording
+
+LEVELS = (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS, SafetyLevel.DANGEROUS)
+MOST_TOOLS = 128
+"""As many as providers take in one request; of more, those that the filter names and that are likest the task."""
+
+
+def offered(wanted: ToolFilter, plan: Plan, task: str = "") -> Mapping[str, CallableTool]:
+    """Return the tools by name, in order, as many as a provider takes."""
+    found = let_through(wanted, plan)
+    if len(found) <= MOST_TOOLS:
+        return found
+    named = set(wanted.names)
+    first = sorted(ranked(found, task), key=lambda name: name not in named)[:MOST_TOOLS]
+    return {name: found[name] for name in sorted(first)}
+
+
+def let_through(wanted: ToolFilter, plan: Plan) -> Mapping[str, CallableTool]:
+    """Return all tools by name, in order; a question to the plan's owner only where the filter names it."""
+    by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
+    found = {name: target for name, target in callable_by(by).items() if _lets_through(wanted, target)}
+    asks = snapshot.current(ASK_USER) if ASK_USER in wanted.names else None
+    if asks is not None and asks.enabled:
+        found[ASK_USER] = asks
+    return dict(sorted(found.items()))
+
+
+def _lets_through(wanted: ToolFilter, target: CallableTool) -> bool:
+    tool = target.tool
+    if LEVELS.index(SafetyLevel(tool.safety_level)) > LEVELS.index(SafetyLevel(wanted.max_level)):
+        return False
+    is_any = not wanted.names and not wanted.categories
+    return is_any or tool.name in wanted.names or not set(wanted.categories).isdisjoint(tool.categories)
+
 
 TURN = AGENT_TURN
 MOST_AT_ONCE = 20
@@ -36,14 +74,14 @@ class Wanted:
     refusals: Sequence[str]
 
 
-def turn(number: int, name: str) -> StepDocument:
+def turn_step(number: int, name: str) -> StepDocument:
     """Return the step in which the model is asked; its number is given when it is stored."""
     return StepDocument(step_id=1, description=f"Turn {number} of {name}", tool=TURN)
 
 
 def sort_out(plan: Plan, settings: AgentDocument, turn: TurnResult) -> Wanted:
     """Return the steps for the calls that the agent may make, and why the others are refused."""
-    offered = offering.let_through(settings.tools, plan)
+    offered = let_through(settings.tools, plan)
     room = min(MOST_AT_ONCE, MAX_STEPS - plan.steps.count() - 1)  # one for the turn that hears of them
     documents: list[StepDocument] = []
     refusals = []
@@ -76,7 +114,7 @@ def _document(call: ToolUse, said: str) -> StepDocument:
     )
 
 
-def add(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepDocument]) -> list[int]:
+def add_steps(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepDocument]) -> list[int]:
     """Store steps of an agent, ready to be claimed; return their numbers. Who asked for the agent's asked for them."""
     numbers = _free_numbers(plan, len(documents))
     numbered = [each.model_copy(update={"step_id": number}) for number, each in zip(numbers, documents, strict=True)]

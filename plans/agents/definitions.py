@@ -1,17 +1,25 @@
-"""What an agent is configured to be: the document that the API and the page take, and that a run keeps as it was."""
+"""The definition of an agent: the document that the API and the page take, and who may use the agent."""
 
 import json
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from django.conf import settings
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
+from catalog.access.roles import groups_of as groups_of_user
+from catalog.access.roles import has_role
 from catalog.definitions.levels import SafetyLevel
+from plans.documents.checking import AgentThere
 from plans.models import Agent
 from plans.spec import Text
 from plans.strategies import PlanningStrategy
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
 
 NAME = r"^[a-z][a-z0-9_-]{0,63}$"
 MOST_ROUNDS = 100
@@ -116,3 +124,24 @@ def columns_of(document: AgentDocument) -> dict[str, Any]:
 
 def _as_text(names: Sequence[str]) -> str:
     return json.dumps(sorted(set(names)), ensure_ascii=False)
+
+
+def may_use(user: "User", agent: Agent) -> bool:
+    """Say whether a person may have steps carried out by the agent, switched on or not."""
+    groups = groups_of(agent)
+    return not groups or has_role(user, "administrator") or not groups_of_user(user).isdisjoint(groups)
+
+
+def named_agents(user: "User | None" = None) -> dict[str, AgentThere]:
+    """Return what a plan's check is to know of the agents that the person may use, by name; of all for nobody."""
+    has_default = bool(settings.TOOLGATE_MODEL)
+    return {
+        agent.name: AgentThere(agent.enabled, bool(agent.model) or has_default)
+        for agent in Agent.objects.all()
+        if user is None or may_use(user, agent)
+    }
+
+
+def usable_by(user: "User") -> dict[str, Agent]:
+    """Return the agents that are switched on and that the person may use, by name."""
+    return {agent.name: agent for agent in Agent.objects.filter(enabled=True) if may_use(user, agent)}

@@ -17,7 +17,7 @@ from catalog.exports.flattening import one_object
 from catalog.exports.providers import OPENAI_DESCRIPTION
 from catalog.inventory.snapshot import CallableTool
 from catalog.tools.registry import get_tool
-from plans.agents.conversation import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
+from plans.agents.messages import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.llm.client import without_secrets
 from plans.llm.tools import schema_of
 from plans.prompts import cut

@@ -1,13 +1,26 @@
-"""How far agents have come, for whoever looks at their plans: what it took, why they stopped, what they wait for.
+"""The run of an agent at its step: what it waits for, and how far it has come, for readers of its plan.
 
-None of it is private: numbers, and the names of agents. What was said is kept from who must not see it.
+None of it is private: numbers, and the names of agents. What was said is kept from people who may not see it.
 """
 
 from dataclasses import dataclass
 
-from plans.agents.loop import AWAITED
+from pydantic import BaseModel, TypeAdapter
+
 from plans.models import AgentRun, Step
 from plans.states import StepStatus
+
+
+class Awaited(BaseModel):
+    """What the agent waits for: a turn of its model (`id` empty), or a call; a refused call has a text and no step."""
+
+    id: str = ""
+    tool: str = ""
+    step_id: int = 0
+    refusal: str = ""
+
+
+AWAITED: TypeAdapter[list[Awaited]] = TypeAdapter(list[Awaited])
 
 
 @dataclass(frozen=True, slots=True)
