@@ -9,8 +9,7 @@ from django.db import connection
 from benchmarks import long_history
 from benchmarks.ground import prepare
 from catalog.core import clock
-from plans.invariants.base import World
-from plans.invariants.checking import check_invariants
+from plans.invariants.base import World, check_invariants
 from plans.models import Event
 
 EVENTS = 1_000_000

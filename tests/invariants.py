@@ -6,8 +6,7 @@ from typing import Any
 from django.conf import settings
 
 from catalog.core import clock
-from plans.invariants.base import World
-from plans.invariants.checking import Report, check_invariants
+from plans.invariants.base import Report, World, check_invariants
 
 GRACE_SECONDS = 3600.0
 """In tests nobody has to come back to what is due: threads and clocks are the test's own."""

@@ -1,9 +1,12 @@
-"""What an invariant is: an id, a sentence, and a check that yields what breaks it. Checks only read.
+"""What an invariant is, and the check of them all over one read-only view of the database.
 
-A check reads rows as a stream and never keeps a table in memory. What it yields are ids, never arguments or results.
+An invariant has an id, a sentence, and a check that yields what breaks it. A check reads rows as a stream and never
+keeps a table in memory. What it yields are ids, never arguments or results; they are counted and cut.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from plans.store import database
 from plans.store.database import stamp
 
 CHUNK, AT_ONCE = 5000, 500
@@ -117,3 +121,98 @@ class Shelf:
             row, self._next = self._next, next(self._rows, None)
             if row[0] == plan_pk:
                 yield row
+
+
+@contextmanager
+def long_view() -> Iterator[None]:
+    """Let everything read in the body be of one moment, however long it takes; writing fails."""
+    is_first = not connection.in_atomic_block
+    with database.one_view():
+        if is_first and not database.on_sqlite():
+            with connection.cursor() as cursor:
+                # A check reads all of a result: the plan that yields a first row soonest is the wrong one.
+                cursor.execute("SET LOCAL cursor_tuple_fraction = 1")
+                # It locks no row, so it may think for as long as it has to between two statements.
+                cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        yield
+
+
+MOST_IDS = 100
+Watcher = Callable[[Invariant], None]
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one invariant: not checked for want of `missing`, or how many findings there were, and which."""
+
+    invariant: Invariant
+    missing: str = ""
+    count: int = 0
+    ids: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether there was all that the check needs."""
+        return not self.missing
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found that breaks it."""
+        return not self.count
+
+    def add(self, finding: Finding) -> None:
+        """Count one finding; its id is kept while there are few."""
+        self.count += 1
+        self.reasons[finding.why] += 1
+        if len(self.ids) < MOST_IDS and finding.id not in self.ids:
+            self.ids.append(finding.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The results of all invariants, by their numbers."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that could be checked holds."""
+        return all(each.holds for each in self.results)
+
+    def violations(self) -> list[Result]:
+        """Return the results of what does not hold."""
+        return [each for each in self.results if not each.holds]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "ok": self.ok,
+            "checked": [each.invariant.id for each in self.results if each.is_checked],
+            "not_checked": [each.invariant.id for each in self.results if not each.is_checked],
+            "violations": [
+                {
+                    "invariant": each.invariant.id,
+                    "ids": each.ids,
+                    "count": each.count,
+                    "reasons": dict(each.reasons.most_common()),
+                }
+                for each in self.violations()
+            ],
+        }
+
+
+def check_invariants(world: World, *, watcher: Watcher = lambda invariant: None) -> Report:
+    """Check all that can be; `watcher` is told what is checked next. Raises CannotCheck for what was given wrong."""
+    with long_view():
+        return Report(tuple(_results(world, watcher)))
+
+
+def _results(world: World, watcher: Watcher) -> Iterator[Result]:
+    for invariant in known_invariants():
+        result = Result(invariant, invariant.needs(world))
+        if result.is_checked:
+            watcher(invariant)
+            for finding in invariant.check(world):
+                result.add(finding)
+        yield result

@@ -15,7 +15,7 @@ from django.db import models
 from django.db.models.functions import Cast, StrIndex
 
 from plans.invariants.base import CannotCheck, Finding, World, invariant
-from plans.invariants.given import can_be_stored
+from plans.invariants.evidence import can_be_stored
 
 PAYLOADS = frozenset(
     {

@@ -8,7 +8,7 @@ from django.db import connection
 from procrastinate.contrib.django import connector_params
 
 from config import environment
-from plans.invariants.seeing import long_view
+from plans.invariants.base import long_view
 
 pytestmark = pytest.mark.db
 

@@ -14,8 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError
 
 from catalog.core import clock
-from plans.invariants.base import CannotCheck, Invariant, World
-from plans.invariants.checking import Report, Result, check_invariants
+from plans.invariants.base import CannotCheck, Invariant, Report, Result, World, check_invariants
 
 BROKEN, NOT_CHECKED = 1, 2
 SHOWN = 10

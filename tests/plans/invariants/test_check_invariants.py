@@ -11,8 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
-from plans.invariants.base import known_invariants
-from plans.invariants.seeing import long_view
+from plans.invariants.base import known_invariants, long_view
 from plans.models import Plan
 from tests.builders import act, make_plan, work_off
 from tests.plans.invariants.worlds import corrupt
@@ -40,7 +39,7 @@ def plan(stage: Any, ada: Any) -> Plan:
 
 def test_it_says_that_everything_holds(plan, monkeypatch):
     """Roles aside: the cast has them past the log."""
-    monkeypatch.setattr("plans.invariants.trail._roles", lambda: iter(()))
+    monkeypatch.setattr("plans.invariants.audit_log._roles", lambda: iter(()))
     code, said = check("--json")
     every = [each.id for each in known_invariants()]
     checked = [each for each in every if each not in GIVEN]
@@ -91,7 +90,7 @@ def test_what_it_cannot_check_it_says(db, options, why):
 
 def test_a_database_that_is_not_there(db, monkeypatch):
     """Is no violation."""
-    monkeypatch.setattr("plans.invariants.numbering.NUMBERED", "SELECT x FROM not_there")
+    monkeypatch.setattr("plans.invariants.structure.NUMBERED", "SELECT x FROM not_there")
     with pytest.raises(CommandError) as refusal:
         check()
     assert refusal.value.returncode == 2

@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.auth.models import Group, User
 
-from plans.invariants.checking import check_invariants
+from plans.invariants.base import check_invariants
 from tests.invariants import world
 from tests.plans.invariants.worlds import corrupt
 

@@ -9,8 +9,8 @@ from approvals.models import Instance
 from catalog.definitions.levels import SafetyLevel
 from catalog.states import CallStatus
 from plans.engine.postponed_starts import PUT_BACK
+from plans.invariants.approvals import what_the_log_tells_of_grants
 from plans.invariants.base import Finding, World, each, invariant, rows
-from plans.invariants.granting import what_the_log_tells_of_grants
 
 OPENED = """
     SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest WHERE NOT is_early UNION ALL

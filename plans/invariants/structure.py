@@ -1,4 +1,4 @@
-"""I16 to I19: limits, attempts, times and rows that belong to nothing."""
+"""I9, I12 and I16 to I19: event numbers, order of steps, limits, attempts, times and orphaned rows."""
 
 import json
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from plans.engine.finishing import CRASHES, TRIES
 from plans.invariants.base import Finding, World, each, invariant, rows, steps
 from plans.models import Step
 from plans.spec import MAX_STEPS
+from plans.states import PlanStatus, StepStatus
 from plans.store.database import on_sqlite, stamp
 
 TOO_MANY_STEPS = """
@@ -119,3 +120,78 @@ def nothing_is_orphaned(world: World) -> Iterator[Finding]:
             cursor.execute("PRAGMA foreign_key_check")
             while row := cursor.fetchone():
                 yield Finding(f"{row[0]}:{row[1]}", "The row belongs to one that is not there.")
+
+
+NUMBERED = """
+    SELECT p.public_id FROM plans_plan p
+    LEFT JOIN (SELECT plan_id, COUNT(*) AS found, MIN(seq) AS first, MAX(seq) AS last FROM plans_event GROUP BY plan_id)
+      e ON e.plan_id = p.id
+    WHERE COALESCE(e.found, 0) <> p.last_seq OR COALESCE(e.last, 0) <> p.last_seq OR COALESCE(e.first, 1) <> 1
+    ORDER BY p.id
+"""
+NEXT_TO_EACH_OTHER = """
+    SELECT p.public_id, e.seq, e.seq <> e.before + 1, e.at < e.earlier FROM (
+      SELECT plan_id, seq, at, LAG(seq) OVER w AS before, LAG(at) OVER w AS earlier FROM plans_event
+      WINDOW w AS (PARTITION BY plan_id ORDER BY seq)
+    ) e JOIN plans_plan p ON p.id = e.plan_id
+    WHERE e.before IS NOT NULL AND (e.seq <> e.before + 1 OR e.at < e.earlier)
+"""
+
+
+@invariant(9, "The events of each plan are numbered 1, 2, 3… without gaps, the plan knows how many, and time goes on.")
+def events_are_numbered(world: World) -> Iterator[Finding]:
+    """Count the events of each plan beside its counter, then look at each event and the one before it."""
+    yield from each("The events are not those that the plan's counter says.", NUMBERED)
+    for plan, seq, is_gap, _ in rows(NEXT_TO_EACH_OTHER):
+        why = "A number is missing, or there twice." if is_gap else "An event is earlier than the one before it."
+        yield Finding(f"{plan}#{seq}", why)
+
+
+TOO_EARLY = """
+    SELECT DISTINCT p.public_id, s.step_id FROM plans_stepdependency d
+    JOIN plans_step s ON s.id = d.step_id JOIN plans_step n ON n.id = d.needs_id JOIN plans_plan p ON p.id = s.plan_id
+    WHERE s.started_at IS NOT NULL AND (n.status <> %s OR n.completed_at IS NULL OR n.completed_at > s.started_at)
+"""
+MISCOUNTED = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    LEFT JOIN (SELECT d.step_id, COUNT(*) AS needed FROM plans_stepdependency d
+      JOIN plans_step n ON n.id = d.needs_id WHERE n.status <> %s GROUP BY d.step_id) w ON w.step_id = s.id
+    WHERE s.status = %s AND s.dependencies_left <> COALESCE(w.needed, 0)
+"""
+ELSEWHERE = """
+    SELECT p.public_id, s.step_id FROM plans_stepdependency d
+    JOIN plans_step s ON s.id = d.step_id JOIN plans_step n ON n.id = d.needs_id JOIN plans_plan p ON p.id = s.plan_id
+    WHERE n.plan_id <> s.plan_id OR n.id = s.id
+"""
+SKIPPED = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    LEFT JOIN plans_memoryitem m ON m.plan_id = s.plan_id AND m.type = 'step_skipped' AND m.step_id = s.step_id
+    WHERE s.skipped AND (s.status <> %s OR m.id IS NULL)
+"""
+AHEAD_OF_NOTHING = """
+    SELECT r.public_id FROM approvals_approvalrequest r LEFT JOIN plans_step s ON s.call_id = r.call_id
+    LEFT JOIN plans_plan p ON p.id = s.plan_id
+    WHERE r.is_early AND r.ready_at IS NULL AND r.status IN ('pending', 'approved')
+      AND (s.id IS NULL OR s.status <> %s OR p.status NOT IN (%s, %s))
+"""
+USED_TOO_EARLY = """
+    SELECT public_id FROM approvals_approvalrequest
+    WHERE is_early AND consumed_at IS NOT NULL AND (ready_at IS NULL OR consumed_at < ready_at)
+"""
+
+
+@invariant(12, "No step starts before all that it needs is completed, and every skipped step has a note that says so.")
+def steps_keep_their_order(world: World) -> Iterator[Finding]:
+    """Compare starts with the ends of what they need, and counters with what is left.
+
+    What a `done_check` was judged by is not kept: that its event is there, and the note, is all that can be checked.
+    """
+    completed, pending = str(StepStatus.COMPLETED), str(StepStatus.PENDING)
+    yield from steps("It started before all that it needs was completed.", TOO_EARLY, completed)
+    yield from steps("It counts otherwise what it still needs.", MISCOUNTED, completed, pending)
+    yield from steps("It needs a step of another plan, or itself.", ELSEWHERE)
+    yield from steps("It was skipped, and no note says so.", SKIPPED, completed)
+    going = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
+    why = "It was asked early about a step that will not become ready."
+    yield from each(why, AHEAD_OF_NOTHING, pending, *map(str, going))
+    yield from each("It was used before its step was ready.", USED_TOO_EARLY)

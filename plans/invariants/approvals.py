@@ -1,0 +1,349 @@
+"""I1 to I6, I13 and I20: what ran is what was approved or granted, and what was approved is what people saw.
+
+Digests are computed anew from what is stored. Which code an implementation was is kept as its digest now: of a request
+that is older than the code, the digest can only be compared with the one in the audit log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from django.db.models import F
+
+from approvals.models import Round
+from approvals.policies.rulebook import Rule, rule_of
+from approvals.requests.digests import Binding, Origin, action_digest, this_origin
+from catalog.definitions.levels import SafetyLevel
+from catalog.inventory.versions import COVERED, fingerprint_of
+from catalog.models import ToolVersion
+from plans.invariants.base import AT_ONCE, Finding, World, each, invariant
+
+NOT_APPROVED = """
+    SELECT c.public_id FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
+    LEFT JOIN approvals_approvalrequest r ON r.call_id = c.id
+    WHERE c.attempt > 0 AND COALESCE(r.status, '') <> 'consumed' AND (v.safety_level = %s OR r.id IS NOT NULL)
+      AND NOT EXISTS (SELECT 1 FROM approvals_grantuse g WHERE g.call_id = c.id AND r.id IS NULL)
+"""
+SOMETHING_ELSE_RAN = """
+    SELECT c.public_id FROM catalog_call c JOIN approvals_approvalrequest r ON r.call_id = c.id
+    LEFT JOIN approvals_round o ON o.request_id = r.id AND o.number = r.round_number
+    WHERE r.status = 'consumed' AND (o.id IS NULL OR o.arguments <> c.arguments OR c.version_id <> r.tool_version_id)
+"""
+OTHER_DIGEST_USED = """
+    SELECT r.public_id FROM approvals_approvalrequest r JOIN approvals_auditentry e ON e.object_ref = r.public_id
+    WHERE e.action = 'approval.consumed' AND e.digest <> r.digest
+"""
+
+
+@invariant(1, "Whatever people had to approve ran as it was approved: same arguments, definition, code and state.")
+def what_ran_was_approved(world: World) -> Iterator[Finding]:
+    """Find started calls without a used approval or grant, or with other arguments or another version than it binds."""
+    yield from each("The call started, and no approval was used for it.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
+    yield from what_grants_let_start()
+    yield from each("The call is not the one that was approved.", SOMETHING_ELSE_RAN)
+    yield from each("The log tells of another digest that was used.", OTHER_DIGEST_USED)
+    for round_ in _differing(used=True):
+        yield Finding(round_.request.call.public_id, "What was approved does not give the digest that it was bound to.")
+
+
+SEEN = """
+    SELECT r.public_id FROM approvals_review v JOIN approvals_round o ON o.id = v.round_id
+    JOIN approvals_approvalrequest r ON r.id = o.request_id WHERE v.seen_digest <> o.digest OR v.request_id <> r.id
+"""
+NOT_OF_ITS_ROUND = """
+    SELECT r.public_id FROM approvals_approvalrequest r
+    LEFT JOIN approvals_round o ON o.request_id = r.id AND o.number = r.round_number
+    WHERE o.id IS NULL OR o.digest <> r.digest
+"""
+NEVER_TOLD = """
+    SELECT DISTINCT r.public_id FROM approvals_round o JOIN approvals_approvalrequest r ON r.id = o.request_id
+    WHERE NOT EXISTS (SELECT 1 FROM approvals_auditentry e WHERE e.object_ref = r.public_id
+      AND e.action IN ('approval.opened', 'approval.prepared', 'approval.edited') AND e.digest = o.digest)
+"""
+
+
+@invariant(6, "Everyone who answered saw what was asked, and neither that nor a tool's version has changed since.")
+def what_was_seen_is_what_was_asked(world: World) -> Iterator[Finding]:
+    """Compare digests with each other and with the audit log, and compute them anew, of requests and of versions.
+
+    The terms of a policy's revision are bound by their number alone; nothing tells whether that row was changed.
+    """
+    yield from each("An answer is to another digest than its round's.", SEEN)
+    yield from each("Its digest is not its round's.", NOT_OF_ITS_ROUND)
+    yield from each("The log does not tell of one of its digests.", NEVER_TOLD)
+    for round_ in _differing(used=False):
+        yield Finding(round_.request.public_id, "What was asked does not give the digest that it is bound to.")
+    for version in ToolVersion.objects.select_related("tool").iterator(AT_ONCE):
+        columns = {name: getattr(version, name) for name in COVERED}
+        if fingerprint_of(version.tool.name, columns) != version.fingerprint:
+            yield Finding(f"{version.tool.name}/{version.number}", "The version is not what its fingerprint says.")
+
+
+def _rounds(*, used: bool) -> Iterator[Round]:
+    """Yield the rounds that were used, or the others, with all that their digests cover."""
+    related = ("request__call__implementation", "request__tool_version", "policy_revision__policy")
+    rounds = Round.objects.select_related(*related).defer("preview", "request__call__response")
+    current = {"request__status": "consumed", "number": F("request__round_number")}
+    wanted = rounds.filter(**current).order_by("request__consumed_at") if used else rounds.exclude(**current)
+    yield from wanted.iterator(AT_ONCE)
+
+
+def _differing(*, used: bool) -> Iterator[Round]:
+    """Yield the rounds whose content gives another digest than they have, and cannot have given it."""
+    digests = _Digests()
+    return (each for each in _rounds(used=used) if digests.epoch_of(each) is None and not _code_has_changed(each))
+
+
+def _code_has_changed(round_: Round) -> bool:
+    implementation = round_.request.call.implementation
+    return implementation is not None and implementation.updated_at > round_.created_at
+
+
+@dataclass(slots=True)
+class _Digests:
+    """Computes what rounds are bound to, in whichever epoch they were opened."""
+
+    origins: list[Origin] = field(default_factory=list)
+    rules: dict[int, Rule] = field(default_factory=dict)
+
+    def epoch_of(self, round_: Round) -> int | None:
+        """Return the epoch in which this round's content gives its digest; None when there is none."""
+        request, rule = round_.request, self._rule(round_)
+        implementation = request.call.implementation
+        code = implementation.digest if implementation else ""
+        binding = Binding(request.tool_version.fingerprint, code, round_.arguments, round_.state_token)
+        digests = ((each.epoch, action_digest(request.call, binding, rule, each)) for each in self._origins())
+        return next((epoch for epoch, digest in digests if digest == round_.digest), None)
+
+    def _rule(self, round_: Round) -> Rule:
+        key = round_.policy_revision_id
+        if key not in self.rules:
+            self.rules[key] = rule_of(round_.policy_revision)
+        return self.rules[key]
+
+    def _origins(self) -> list[Origin]:
+        """Return this installation as it was in each of its epochs, the present one first."""
+        if not self.origins:
+            now = this_origin()
+            self.origins = [Origin(now.name, epoch) for epoch in range(now.epoch, 0, -1)]
+        return self.origins
+
+
+@invariant(20, "No approval of an earlier epoch was used in a later one.")
+def approvals_stay_in_their_epoch(world: World) -> Iterator[Finding]:
+    """Look at used approvals in the order of their use: their epochs never go back. The first epoch has none before."""
+    if this_origin().epoch == 1:
+        return
+    digests, last = _Digests(), 0
+    for round_ in _rounds(used=True):
+        epoch = digests.epoch_of(round_)
+        if epoch is not None and epoch < last:
+            yield Finding(round_.request.public_id, "It was given in an earlier epoch than one used before it.")
+        last = max(last, epoch or 0)
+
+
+BY_THE_CLOCK = """
+    SELECT r.public_id FROM approvals_approvalrequest r JOIN catalog_call c ON c.id = r.call_id
+    WHERE r.consumed_at IS NOT NULL AND (
+      r.decided_at IS NULL OR r.effective_at IS NULL OR r.not_after IS NULL
+      OR r.decided_at >= r.expires_at OR r.effective_at < r.decided_at OR r.consumed_at < r.effective_at
+      OR r.consumed_at >= r.not_after OR c.started_at IS NULL OR c.started_at < r.decided_at)
+"""
+NO_SUCH_ANSWER = """
+    SELECT r.public_id FROM approvals_approvalrequest r WHERE r.decided_at IS NOT NULL AND NOT EXISTS (
+      SELECT 1 FROM approvals_review v JOIN approvals_round o ON o.id = v.round_id
+      WHERE o.request_id = r.id AND o.number = r.round_number AND v.undone_at IS NULL AND v.at = r.decided_at)
+"""
+BY_THE_LOG = """
+    SELECT r.public_id FROM approvals_approvalrequest r JOIN catalog_call c ON c.id = r.call_id
+    LEFT JOIN (SELECT object_ref, MAX(seq) AS seq FROM approvals_auditentry WHERE action = 'approval.decided'
+      GROUP BY object_ref) d ON d.object_ref = r.public_id
+    LEFT JOIN (SELECT object_ref, MIN(seq) AS seq FROM approvals_auditentry WHERE action = 'approval.consumed'
+      GROUP BY object_ref) u ON u.object_ref = r.public_id
+    LEFT JOIN (SELECT object_ref, MIN(seq) AS seq, MAX(seq) AS last FROM approvals_auditentry
+      WHERE action = 'call.started' GROUP BY object_ref) s ON s.object_ref = c.public_id
+    LEFT JOIN approvals_grantuse g ON g.call_id = c.id
+    WHERE r.consumed_at IS NOT NULL AND (d.seq > u.seq OR u.seq > CASE WHEN g.id IS NULL THEN s.seq ELSE s.last END)
+"""
+"""A call that a grant let start, and that was handed back unbegun, has one start before people were asked."""
+
+
+@invariant(2, "Whatever people had to approve started after they decided, and within the time that they gave.")
+def decided_before_it_started(world: World) -> Iterator[Finding]:
+    """Compare times by the clock, and the order of the audit log. That the log tells of each is I13's."""
+    yield from each("It was not decided, in effect and used in this order, within its time.", BY_THE_CLOCK)
+    yield from each("No answer that counts is as old as its decision.", NO_SUCH_ANSWER)
+    yield from each("The log has its decision, its use and the start in another order.", BY_THE_LOG)
+
+
+USE_CONTRADICTS_STATE = """
+    SELECT public_id FROM approvals_approvalrequest
+    WHERE (status = 'consumed') <> (consumed_at IS NOT NULL)
+"""
+USED_TWICE = """
+    SELECT object_ref FROM approvals_auditentry WHERE action = 'approval.consumed' GROUP BY object_ref
+    HAVING COUNT(*) > 1
+"""
+ONE_REQUEST = """
+    SELECT c.public_id FROM catalog_call c JOIN approvals_approvalrequest r ON r.call_id = c.id
+    GROUP BY c.public_id HAVING COUNT(*) > 1
+"""
+STARTED_AGAIN = """
+    SELECT c.public_id FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
+    WHERE c.attempt > 1 AND (v.safety_level = %s OR (v.safety_level <> %s AND NOT v.retry_safe))
+"""
+
+
+@invariant(3, "An approval is used once, and what may not run twice by itself was started once.")
+def approvals_are_used_once(world: World) -> Iterator[Finding]:
+    """Count the uses of each request, the requests of each call, and the attempts of calls that have but one."""
+    yield from how_often_grants_were_used()
+    yield from each("Its state and its time of use contradict each other.", USE_CONTRADICTS_STATE)
+    yield from each("The log tells of more than one use.", USED_TWICE)
+    yield from each("The call has more than one request.", ONE_REQUEST)
+    levels = (str(SafetyLevel.DANGEROUS), str(SafetyLevel.SAFE))
+    yield from each("The call was started more than once.", STARTED_AGAIN, *levels)
+
+
+DECIDED_OR_NOT = """
+    SELECT public_id FROM approvals_approvalrequest
+    WHERE (status IN ('approved', 'consumed', 'revoked', 'rejected', 'responded', 'changes_requested')
+        AND (decided_at IS NULL OR effective_at IS NULL))
+      OR (status IN ('approved', 'consumed', 'revoked') AND not_after IS NULL)
+      OR (status IN ('revoked', 'changes_requested') AND applied_at IS NULL)
+      OR (status = 'pending' AND (decided_at IS NOT NULL OR applied_at IS NOT NULL))
+      OR (status IN ('rejected', 'responded', 'changes_requested') AND not_after IS NOT NULL)
+      OR (status = 'superseded' AND superseded_by_id IS NULL)
+"""
+TWO_ANSWERS = """
+    SELECT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
+    WHERE v.undone_at IS NULL GROUP BY r.public_id, v.round_id, v.person_id HAVING COUNT(*) > 1
+"""
+AFTER_THE_END = """
+    SELECT DISTINCT r.public_id FROM approvals_approvalrequest r
+    JOIN approvals_review d ON d.request_id = r.id AND d.undone_at IS NULL AND d.at = r.decided_at
+    JOIN approvals_review v ON v.request_id = r.id AND v.undone_at IS NULL AND v.id > d.id
+"""
+OTHER_VERDICT = """
+    SELECT r.public_id FROM approvals_approvalrequest r
+    JOIN approvals_round o ON o.request_id = r.id AND o.number = r.round_number
+    LEFT JOIN approvals_review v ON v.round_id = o.id AND v.undone_at IS NULL AND v.verdict <> 'approve'
+    GROUP BY r.id, r.public_id, r.status HAVING
+      (r.status = 'rejected' AND (COUNT(v.id) <> 1 OR MAX(v.verdict) <> 'reject'))
+      OR (r.status = 'responded' AND (COUNT(v.id) <> 1 OR MAX(v.verdict) <> 'respond'))
+      OR (r.status = 'changes_requested' AND (COUNT(v.id) <> 1 OR MAX(v.verdict) <> 'request_changes'))
+      OR (r.status IN ('pending', 'approved', 'consumed', 'revoked') AND COUNT(v.id) > 0)
+"""
+RAN_ALL_THE_SAME = """
+    SELECT r.public_id FROM approvals_approvalrequest r JOIN catalog_call c ON c.id = r.call_id
+    WHERE r.status NOT IN ('pending', 'approved', 'consumed')
+      AND (r.consumed_at IS NOT NULL OR c.attempt > 0 OR c.status IN ('running', 'outcome_unknown'))
+"""
+ENDED_TWICE = """
+    SELECT object_ref FROM approvals_auditentry
+    WHERE action IN ('approval.consumed', 'approval.expired', 'approval.withdrawn', 'approval.invalidated',
+      'approval.revoked')
+    GROUP BY object_ref HAVING COUNT(*) > 1
+"""
+
+
+@invariant(4, "Every request is decided once, by answers that came before, and what was not approved did not run.")
+def one_decision(world: World) -> Iterator[Finding]:
+    """Compare each request's state with its times, its answers, its ends in the log, and its call."""
+    yield from each("Its state and its times contradict each other.", DECIDED_OR_NOT)
+    yield from each("Two answers of one person count.", TWO_ANSWERS)
+    yield from each("An answer counts that came after the decision.", AFTER_THE_END)
+    yield from each("Its state is not what its answers say.", OTHER_VERDICT)
+    yield from each("It was not approved, and its call started.", RAN_ALL_THE_SAME)
+    yield from each("The log tells of more than one end.", ENDED_TWICE)
+
+
+OWN = """
+    SELECT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
+    JOIN approvals_policyrevision p ON p.id = r.policy_revision_id JOIN catalog_call c ON c.id = r.call_id
+    WHERE v.undone_at IS NULL AND v.verdict = 'approve' AND NOT p.allow_self_review AND (v.person_id = c.requested_by_id
+      OR EXISTS (SELECT 1 FROM catalog_callrequester q WHERE q.call_id = r.call_id AND q.user_id = v.person_id)
+      OR EXISTS (SELECT 1 FROM plans_plan a WHERE a.public_id = c.plan_ref AND a.author_id = v.person_id))
+"""
+TOO_FEW = """
+    SELECT r.public_id FROM approvals_approvalrequest r
+    JOIN approvals_round o ON o.request_id = r.id AND o.number = r.round_number
+    LEFT JOIN approvals_review v ON v.round_id = o.id AND v.undone_at IS NULL AND v.verdict = 'approve'
+    WHERE r.status IN ('approved', 'consumed', 'revoked') GROUP BY r.id, r.public_id, o.quorum
+    HAVING COUNT(DISTINCT v.person_id) < o.quorum OR COUNT(DISTINCT v.person_id) < 1
+"""
+EDITOR = """
+    SELECT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
+    JOIN approvals_round o ON o.id = v.round_id JOIN approvals_policyrevision p ON p.id = o.policy_revision_id
+    WHERE v.undone_at IS NULL AND v.verdict = 'approve' AND o.editor_id = v.person_id
+      AND (o.quorum > 1 OR NOT p.editor_may_approve)
+"""
+NO_DOOR_FOR_ANSWERS = """
+    SELECT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
+    WHERE v.channel NOT IN ('page', 'rest')
+"""
+
+
+@invariant(5, "Nobody's approval counts for what they asked for, and as many people agreed as the rule asks for.")
+def someone_else_decided(world: World) -> Iterator[Finding]:
+    """Hold approvals that count against who asked, who edited, and how many are needed.
+
+    Which token an answer came with is not kept: that agents' never decide is enforced where answers are taken.
+    """
+    yield from each("Someone who asked for the call approved it.", OWN)
+    yield from each("Fewer people approved it than must.", TOO_FEW)
+    yield from each("An editor's approval counts where it must not.", EDITOR)
+    yield from each("An answer came by a way that takes none.", NO_DOOR_FOR_ANSWERS)
+
+
+BOTH = """
+    SELECT c.public_id FROM catalog_call c JOIN approvals_grantuse u ON u.call_id = c.id
+    JOIN approvals_approvalrequest r ON r.call_id = c.id AND r.opened_at <= u.at
+"""
+OTHER_CALL = """
+    SELECT c.public_id FROM approvals_grantuse u JOIN approvals_grant g ON g.id = u.grant_id
+    JOIN catalog_call c ON c.id = u.call_id JOIN catalog_toolversion v ON v.id = c.version_id
+    WHERE v.tool_id <> g.tool_id OR v.fingerprint <> g.fingerprint OR c.replaces_id IS NOT NULL
+      OR (g.scope = 'plan' AND c.plan_ref <> g.scope_ref) OR (g.scope = 'session' AND c.session <> g.scope_ref)
+      OR (g.scope <> 'plan' AND g.requester_id <> c.requested_by_id)
+      OR u.at < g.created_at OR u.at >= g.expires_at
+"""
+MISCOUNTED = """
+    SELECT g.public_id FROM approvals_grant g LEFT JOIN approvals_grantuse u ON u.grant_id = g.id
+    GROUP BY g.id, g.public_id, g.uses, g.max_uses HAVING COUNT(u.id) <> g.uses OR g.uses > g.max_uses
+"""
+MADE = """
+    SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_grant UNION ALL
+      SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'grant.created') sides
+    GROUP BY ref HAVING SUM(n) <> 0
+"""
+GRANT_USE_CONTRADICTS_LOG = """
+    SELECT ref FROM (
+      SELECT c.public_id AS ref, 1 AS n FROM approvals_grantuse u JOIN catalog_call c ON c.id = u.call_id UNION ALL
+      SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'grant.used') sides
+    GROUP BY ref HAVING SUM(n) <> 0
+"""
+ENDED = """
+    SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_grant WHERE revoked_at IS NOT NULL UNION ALL
+      SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'grant.revoked') sides
+    GROUP BY ref HAVING SUM(n) <> 0
+"""
+
+
+def what_grants_let_start() -> Iterator[Finding]:
+    """Yield calls that were approved and granted, or that their grant is not about."""
+    yield from each("The call was approved, and a grant was used for it too.", BOTH)
+    yield from each("The grant that let the call start is not about it.", OTHER_CALL)
+
+
+def how_often_grants_were_used() -> Iterator[Finding]:
+    """Yield grants whose uses are not those counted, or are too many."""
+    yield from each("Its uses are not the calls that it let start, or more than it allows.", MISCOUNTED)
+
+
+def what_the_log_tells_of_grants() -> Iterator[Finding]:
+    """Yield grants and uses that the log does not tell of, or tells of though they are not there."""
+    yield from each("The log does not tell when the grant was made, or it is not there.", MADE)
+    yield from each(
+        "The log does not tell of the grant that was used, or tells of one that was not.", GRANT_USE_CONTRADICTS_LOG
+    )
+    yield from each("The log does not tell how the grant ended, or it has not.", ENDED)

@@ -1,0 +1,288 @@
+"""I10 and I14: what was seen from outside of the database, given as files, agrees with what the database says.
+
+The file of effects has a line for each moment of an effect: `<call id> <attempt> began|ended [<digest>]`. The digest,
+where one is given, is the SHA-256 in hexadecimal of the arguments that the tool was given, as their RFC 8785 text.
+
+The history of a client has a JSON object a line. `type` is `invoke`, `ok`, `fail` or `info`; `f` what was done (`plan`,
+`call`, `review`, …); `key` the Idempotency-Key, `id` the public id that was answered, `digest` what was sent, `code`
+why it was refused. The names `status`, `op`, `idempotency_key` and `resource` are taken as well.
+
+Files are read line by line: whatever is in them, the worst that comes is a clear error.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from approvals.models import ApprovalRequest, Review
+from catalog.definitions.levels import SafetyLevel
+from catalog.models import Call, IdempotencyKey
+from catalog.states import CallStatus
+from plans.invariants.base import AT_ONCE, CannotCheck, Finding, World, invariant
+from plans.models import Plan
+
+LONGEST_LINE = 64 * 1024
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file that are not empty, with their numbers. Raises CannotCheck, naming the line."""
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    raise CannotCheck(f"{path}, line {number}: a line has at most {LONGEST_LINE:,} bytes.")
+                text = _text(line, path, number).strip()
+                if text:
+                    yield number, text
+    except OSError as error:
+        raise CannotCheck(f"{path} cannot be read: {error.strerror or type(error).__name__}.") from None
+
+
+def _text(line: bytes, path: Path, number: int) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise CannotCheck(f"{path}, line {number}: this is not UTF-8.") from None
+
+
+def objects_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the JSON objects of a file that has one a line, with their lines. Raises CannotCheck, naming the line."""
+    for number, line in lines_of(path):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            raise CannotCheck(f"{path}, line {number}: this is not JSON.") from None
+        if not isinstance(value, dict):
+            raise CannotCheck(f"{path}, line {number}: this is not a JSON object.")
+        if not can_be_stored(json.dumps(value, ensure_ascii=False)) or "\\u0000" in line:
+            raise CannotCheck(f"{path}, line {number}: this holds characters that no database keeps.")
+        yield number, value
+
+
+def can_be_stored(text: str) -> bool:
+    """Say whether a text is one that a database can be asked for: no half of a surrogate pair, no NUL."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
+
+
+KINDS = ("invoke", "ok", "fail", "info")
+TABLES: Mapping[str, Any] = {"plan": Plan, "call": Call, "apr": ApprovalRequest}
+CREATES = frozenset({"plan", "call", "create_plan", "create_call"})
+DECIDES = frozenset({"review", "decide", "approve", "reject"})
+KEY_REUSED = "key_reused"
+"""The code of a refusal that says that the key stands for something else, which is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: what the client did and was told."""
+
+    number: int
+    kind: str
+    action: str
+    key: str
+    ref: str
+    digest: str
+    code: str = ""
+
+
+def read_history(path: Path) -> Iterator[Line]:
+    """Yield the lines of the file. Raises CannotCheck for one that is of another shape."""
+    for number, said in objects_of(path):
+        plain = "type" not in said
+        kind, action = str(said.get("status" if plain else "type", "")), str(said.get("op" if plain else "f", ""))
+        if kind not in KINDS or not action:
+            message = f"type must be one of {', '.join(KINDS)}, and f say what was done"
+            raise CannotCheck(f"{path}, line {number}: {message}.")
+        key, ref = said.get("idempotency_key" if plain else "key"), said.get("resource" if plain else "id")
+        texts = (str(each or "") for each in (key, ref, said.get("digest"), said.get("code")))
+        yield Line(number, kind, action, *texts)
+
+
+def needs_history(world: World) -> str:
+    """Say what is missing."""
+    return "" if world.history else "Give --history FILE: what a client did, and what it was told."
+
+
+@dataclass(slots=True)
+class _Told:
+    """What lines before this one said: which resource each key made."""
+
+    refs: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+@invariant(
+    14, "Everything that was acknowledged to a client is there, and nothing that was refused.", needs=needs_history
+)
+def nothing_acknowledged_is_lost(world: World) -> Iterator[Finding]:
+    """Look each answer up, a few hundred at a time."""
+    told, waiting = _Told(), list[Line]()
+    for line in read_history(world.history) if world.history else ():
+        if line.kind in ("ok", "fail"):
+            waiting.append(line)
+        if len(waiting) >= AT_ONCE:
+            yield from _check_answers(waiting, told)
+            waiting.clear()
+    yield from _check_answers(waiting, told)
+
+
+def _check_answers(lines: list[Line], told: _Told) -> Iterator[Finding]:
+    """Yield what is wrong with these lines; a finding names the resource, or else the line."""
+    there = _there({line.ref for line in lines})
+    answers = _answers({line.key for line in lines if line.key})
+    for line in lines:
+        name = line.ref or f"line {line.number}"
+        reasons = _lost(line, there, answers, told) if line.kind == "ok" else _kept(line, there, answers)
+        yield from (Finding(name, why) for why in reasons)
+
+
+def _there(refs: set[str]) -> set[str]:
+    """Return which of these are there, plans, calls and requests."""
+    found: set[str] = set()
+    for prefix, table in TABLES.items():
+        wanted = [ref for ref in refs if ref.startswith(f"{prefix}_")]
+        found |= set(table.objects.filter(public_id__in=wanted).values_list("public_id", flat=True))
+    return found
+
+
+def _answers(keys: set[str]) -> dict[str, tuple[int, str]]:
+    """Return the status and the id of the answers that are kept under these keys, where one caller used the key."""
+    rows = list(IdempotencyKey.objects.filter(key__in=keys))
+    owners = Counter(row.key for row in rows)
+    ended = (row for row in rows if row.answer_status is not None and owners[row.key] == 1)
+    return {row.key: (row.answer_status or 0, _id_in(row.answer)) for row in ended}
+
+
+def _id_in(answer: str) -> str:
+    try:
+        value = json.loads(answer or "{}")
+    except ValueError:
+        return answer
+    return str(value.get("id", "")) if isinstance(value, dict) else ""
+
+
+def _lost(line: Line, there: set[str], answers: Mapping[str, tuple[int, str]], told: _Told) -> Iterator[str]:
+    if line.ref.partition("_")[0] in TABLES and line.ref not in there:
+        yield "It was acknowledged, and is not there."
+    elif line.digest and not _has_digest(line):
+        yield "It was acknowledged, and is there with other content."
+    if line.key and line.ref and told.refs.setdefault((line.action, line.key), line.ref) != line.ref:
+        yield "One Idempotency-Key made more than one."
+    status, ref = answers.get(line.key, (200, line.ref))
+    if status >= 400 or (ref and line.ref and ref != line.ref):
+        yield "Its Idempotency-Key is kept with another answer."
+
+
+def _kept(line: Line, there: set[str], answers: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+    if line.action in CREATES and line.ref in there:
+        yield "It was refused, and is there."
+    if line.code != KEY_REUSED and answers.get(line.key, (400, ""))[0] < 400:
+        yield "It was refused, and its Idempotency-Key is kept as done."
+
+
+def _has_digest(line: Line) -> bool:
+    """Say whether what is stored is what was sent: the arguments of a call, or the digest that an answer named."""
+    if line.action in DECIDES:
+        return Review.objects.filter(request__public_id=line.ref, seen_digest=line.digest).exists()
+    if line.ref.startswith("call_"):
+        arguments = Call.objects.values_list("arguments", flat=True).get(public_id=line.ref)
+        return hashlib.sha256(arguments.encode()).hexdigest() == line.digest
+    return True
+
+
+LINE = re.compile(r"([A-Za-z0-9_-]{1,40}) ([0-9]{1,9}) (began|ended)(?: ([0-9a-f]{64}))?")
+SHAPE = "a line is `<call id> <attempt> began|ended [<SHA-256 of the arguments>]`"
+
+
+@dataclass(slots=True)
+class Effect:
+    """What the file says of one call: the attempts that began and ended, how often, and with what arguments."""
+
+    began: Counter[int] = field(default_factory=Counter)
+    ended: Counter[int] = field(default_factory=Counter)
+    digests: set[str] = field(default_factory=set)
+
+
+def read_effects(path: Path) -> dict[str, Effect]:
+    """Return what the file says, by call. Raises CannotCheck for a line of another shape."""
+    found: dict[str, Effect] = {}
+    for number, line in lines_of(path):
+        match = LINE.fullmatch(line)
+        if match is None:
+            raise CannotCheck(f"{path}, line {number}: {SHAPE}.")
+        effect = found.setdefault(match[1], Effect())
+        (effect.began if match[3] == "began" else effect.ended)[int(match[2])] += 1
+        if match[4]:
+            effect.digests.add(match[4])
+    return found
+
+
+def needs_effects(world: World) -> str:
+    """Say what is missing."""
+    return "" if world.effects else "Give --effects FILE: what tools did, written by themselves."
+
+
+@invariant(
+    10,
+    "Every effect was started by the database, once, and everything that completed had its effect.",
+    needs=needs_effects,
+)
+def effects_match(world: World) -> Iterator[Finding]:
+    """Hold the file against the calls, and the calls of the tools that are in it against the file."""
+    effects = read_effects(world.effects) if world.effects else {}
+    calls = sorted(effects)
+    tools: set[str] = set()
+    for start in range(0, len(calls), AT_ONCE):
+        rows = Call.objects.select_related("version").filter(public_id__in=calls[start : start + AT_ONCE])
+        there = {call.public_id: call for call in rows}
+        tools |= {call.tool_name for call in there.values()}
+        for ref in calls[start : start + AT_ONCE]:
+            reasons = _faults_of(there[ref], effects[ref]) if ref in there else ["The call is not there."]
+            yield from (Finding(ref, why) for why in reasons)
+    yield from _without_effect(tools, effects)
+
+
+def _faults_of(call: Call, effect: Effect) -> Iterator[str]:
+    """Yield what is wrong with the effects of one call."""
+    if max(effect.began.values(), default=0) > 1 or max(effect.ended.values(), default=0) > 1:
+        yield "One attempt had its effect twice."
+    if set(effect.ended) - set(effect.began):
+        yield "An effect ended that never began."
+    if max(effect.began, default=0) > call.attempt:
+        yield "It had an effect without having been started."
+    if _at_most_once(call) and effect.began.total() > 1:
+        yield "It had its effect more than once, which it must not."
+    if effect.digests - {hashlib.sha256(call.arguments.encode()).hexdigest()}:
+        yield "It ran with other arguments."
+    if call.status == CallStatus.COMPLETED and not effect.ended.get(call.attempt) and not _is_settled(call):
+        yield "It is completed, and its last attempt has no whole effect."
+    if call.status in (CallStatus.CREATED, CallStatus.HELD):
+        yield "It had an effect, and is stored as not having started."
+
+
+def _at_most_once(call: Call) -> bool:
+    level = call.version.safety_level
+    return level == SafetyLevel.DANGEROUS or (level != SafetyLevel.SAFE and not call.version.retry_safe)
+
+
+def _is_settled(call: Call) -> bool:
+    """Say whether a person said that it happened, or gave the answer in its place."""
+    return bool(call.response) and bool(json.loads(call.response).get("settled"))
+
+
+def _without_effect(tools: set[str], effects: dict[str, Effect]) -> Iterator[Finding]:
+    """Find completed calls of these tools that the file does not know."""
+    completed = Call.objects.filter(tool_name__in=tools, status=CallStatus.COMPLETED, attempt__gt=0)
+    for call in completed.iterator(AT_ONCE):
+        if call.public_id not in effects and not _is_settled(call):
+            yield Finding(call.public_id, "It is completed, and had no effect.")
