@@ -18,8 +18,8 @@ from benchmarks.ground import prepare
 from catalog.models import Call, Tool, new_call_id
 from catalog.states import CallStatus
 from config.db.postgresql.base import Left
+from plans.actions.create import create_plan, start_plan
 from plans.models import Plan
-from plans.services import create_plan, start_plan
 from plans.spec import PlanDocument
 from plans.store import statements
 from plans.store.database import on_sqlite

@@ -17,9 +17,9 @@ from django.core.management import call_command
 from benchmarks.figures import ROOT
 from catalog.access.tokens import create_token
 from catalog.inventory.sync import sync_tools
+from plans.actions.create import create_plan, start_plan
 from plans.executor.lifecycle import collect_rarely, executing
 from plans.models import Plan
-from plans.services import create_plan, start_plan
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
 from plans.store import transactions

@@ -6,10 +6,10 @@ from django.conf import settings
 from django.test import Client
 
 from benchmarks.ground import prepare, step
+from plans.actions.create import create_plan
 from plans.engine.execution import Turn, advance, claim
 from plans.executor.lifecycle import collect_rarely
 from plans.models import Event, Plan
-from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
 from plans.store.transactions import recording

@@ -18,8 +18,10 @@ from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.problems import Problem as Refusal
 from catalog.rest.problems import sentence_of
 from catalog.rest.views import Endpoint
-from plans import controls, services
-from plans.cloning import kin_of
+from plans.actions import control, create
+from plans.actions.clone import kin_of
+from plans.actions.create import PlanProblems
+from plans.actions.settle import Settlement, settle_outcome
 from plans.documents.checking import with_lines
 from plans.documents.reading import Problem
 from plans.models import Plan, Step
@@ -36,9 +38,7 @@ from plans.serializers import (
     PlanQuery,
     PlanSerializer,
 )
-from plans.services import PlanProblems
 from plans.sessions.lists import see_that_it_is_no_list
-from plans.settling import Settlement, settle_outcome
 from plans.spec import PlanDocument
 from plans.store import selectors
 from plans.store.privacy import hidden_from
@@ -113,9 +113,9 @@ class PlanList(PlanEndpoint):
 
     def _create(self, document: Any, text: str) -> Response:
         try:
-            plan = services.create_plan(PlanDocument.model_validate(document), by=self.requester)
+            plan = create.create_plan(PlanDocument.model_validate(document), by=self.requester)
         except ValidationError:
-            return refused(services.problems_of(document, by=self.requester), text)
+            return refused(create.problems_of(document, by=self.requester), text)
         except PlanProblems as refusal:
             return refused(refusal.problems, text)
         return self.shown(plan.public_id, 201)
@@ -130,7 +130,7 @@ class PlanCheck(PlanEndpoint):
     def post(self, request: Request) -> Response:
         """Say everything there is to know about a plan before it is stored."""
         text = text_of(request)
-        found = with_lines(services.problems_of(request.data, by=self.requester), text)
+        found = with_lines(create.problems_of(request.data, by=self.requester), text)
         valid = not any(problem.severity == "error" for problem in found)
         return Response(CheckSerializer({"valid": valid, "problems": found}).data)
 
@@ -193,7 +193,7 @@ class PlanStart(PlanAction):
     @extend_schema("plans_start", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Start a plan that has not started; 409 when it has."""
-        return answer_once(request, lambda: self.act(services.start_plan, public_id), self.shown)
+        return answer_once(request, lambda: self.act(create.start_plan, public_id), self.shown)
 
 
 class PlanCancel(PlanAction):
@@ -202,7 +202,7 @@ class PlanCancel(PlanAction):
     @extend_schema("plans_cancel", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Cancel a plan: nothing more of it starts, and what runs is told to stop; 409 when it is over."""
-        return answer_once(request, lambda: self.act(controls.cancel_plan, public_id), self.shown)
+        return answer_once(request, lambda: self.act(control.cancel_plan, public_id), self.shown)
 
 
 class PlanPause(PlanAction):
@@ -211,7 +211,7 @@ class PlanPause(PlanAction):
     @extend_schema("plans_pause", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Pause a plan: no further step starts, what runs goes on; 409 when it is paused, not started or over."""
-        return answer_once(request, lambda: self.act(controls.pause_plan, public_id), self.shown)
+        return answer_once(request, lambda: self.act(control.pause_plan, public_id), self.shown)
 
 
 class PlanResume(PlanAction):
@@ -220,7 +220,7 @@ class PlanResume(PlanAction):
     @extend_schema("plans_resume", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Let a paused plan go on; 409 when it is not paused."""
-        return answer_once(request, lambda: self.act(controls.resume_plan, public_id), self.shown)
+        return answer_once(request, lambda: self.act(control.resume_plan, public_id), self.shown)
 
 
 class StepOutcome(PlanEndpoint):

@@ -9,9 +9,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from catalog.errors import Conflict, ToolgateError
 from catalog.ui.requests import PageRequest, signed_in, wants_part
+from plans.actions.control import cancel_plan
 from plans.ask_page import EXAMPLES, AskForm, begun, history_of, may_ask, sent
 from plans.ask_page import ask as ask_planner
-from plans.controls import cancel_plan
 from plans.draft_page import DraftPage, draft_or_404, draft_page
 from plans.draft_page import start as start_draft
 from plans.llm.provider import NotConfigured

@@ -10,8 +10,8 @@ from rest_framework.response import Response
 from catalog.models import Call
 from catalog.rest.idempotency import answer_once
 from catalog.rest.problems import refusals
+from plans.actions.call import CallOrder, create_call
 from plans.api import PlanEndpoint
-from plans.calls import CallOrder, create_call
 from plans.live.long_polling import WAIT_HEADER, wait_a_moment
 from plans.models import Plan
 from plans.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer

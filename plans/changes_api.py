@@ -9,15 +9,15 @@ from rest_framework.response import Response
 
 from catalog.access.roles import NotAllowed, agent_token_of
 from catalog.rest.idempotency import answer_once
+from plans.actions.change import PlanChange, change_plan, read_change
+from plans.actions.clone import clone_plan
+from plans.actions.create import PlanProblems
+from plans.actions.give_input import give_input
+from plans.actions.retry import retry_plan, retry_with
+from plans.actions.skip import skip_step
 from plans.api import PlanDetail, PlanEndpoint, refused, text_of
-from plans.changing import PlanChange, change_plan, read_change
-from plans.cloning import clone_plan
-from plans.inputs import give_input
 from plans.models import Step
-from plans.retrying import retry_plan, retry_with
 from plans.serializers import PLAN_REFUSED, CloneBody, InputBody, PlanDetailSerializer, RetryBody, SkipBody
-from plans.services import PlanProblems
-from plans.skipping import skip_step
 
 
 class ChangeablePlan(PlanDetail):

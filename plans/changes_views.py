@@ -6,15 +6,15 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest, signed_in, wants_part
-from plans.changing import change_plan, is_open_to_change
-from plans.cloning import clone_plan
+from plans.actions.change import change_plan, is_open_to_change
+from plans.actions.clone import clone_plan
+from plans.actions.create import PlanProblems
+from plans.actions.retry import retry_plan
+from plans.actions.skip import skip_step
 from plans.drawing import sketch_of
 from plans.models import Plan, Step
 from plans.plan_page import control, plan_or_404, status_of, step_of
-from plans.retrying import retry_plan
 from plans.rewriting import Rewriting, text_to_change
-from plans.services import PlanProblems
-from plans.skipping import skip_step
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control
 from plans.views import NEEDS_ROLE, acted, may_write, said, set_back

@@ -8,11 +8,11 @@ from typing import Self
 from catalog.core.canonical_json import MAX_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
 from catalog.inventory import snapshot
+from plans.actions.create import problems_of
 from plans.documents.checking import with_lines
 from plans.documents.quick_fixes import Fix, fixes
 from plans.documents.reading import Draft, Problem, read_draft
 from plans.graph import Graph, lay_out
-from plans.services import problems_of
 from plans.spec import PlanDocument, StepDocument
 from plans.store.requesters import Requester
 

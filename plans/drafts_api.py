@@ -17,6 +17,7 @@ from catalog.rest.idempotency import answer_once
 from catalog.rest.problems import Problem as Refusal
 from catalog.rest.problems import refusals
 from catalog.rest.serializers import Choice, JsonObject, Seconds, StrictSerializer, Text
+from plans.actions.create import PlanProblems
 from plans.api import PlanEndpoint, refused
 from plans.calls_api import OPEN, CallEndpoint
 from plans.live.long_polling import DRAFT, WAIT_HEADER, wait_a_moment
@@ -25,7 +26,6 @@ from plans.planner import drafts
 from plans.planner.drafts import LONGEST_REQUEST, Drafted
 from plans.planner.output import PlannerOutput
 from plans.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
-from plans.services import PlanProblems
 from plans.states import TOOL
 from plans.store.privacy import hidden_of_call
 from plans.store.selectors import newest_call_of

@@ -13,11 +13,11 @@ from catalog.access.roles import NotAllowed
 from catalog.errors import ToolgateError
 from catalog.ui.forms.editor import Writing
 from catalog.ui.requests import PageRequest, signed_in, wants_part
+from plans.actions.give_input import asking_step, check_arguments, give_arguments, is_sent_back, waiting_step
+from plans.actions.retry import STOPPED, arguments_to_edit, check_edit, retry_with, schema_to_edit, stopped_step
 from plans.engine.questions import answer
-from plans.inputs import asking_step, check_arguments, give_arguments, is_sent_back, waiting_step
 from plans.models import Plan, Step
 from plans.plan_page import control, plan_or_404
-from plans.retrying import STOPPED, arguments_to_edit, check_edit, retry_with, schema_to_edit, stopped_step
 from plans.step_card import level_of
 from plans.store.selectors import may_control
 from plans.views import acted, may_write, set_back

@@ -9,20 +9,20 @@ from django.http import Http404, QueryDict
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, name_of
 from catalog.calls.privacy import WORDS
 from catalog.errors import Conflict, ParameterError, ToolgateError
+from plans.actions.change import is_open_to_change
+from plans.actions.clone import NO_KIN, Kin, kin_of
+from plans.actions.control import AtStake
+from plans.actions.retry import STOPPED
+from plans.actions.settle import SETTLE, Settlement, settle_outcome
+from plans.actions.skip import is_idle
 from plans.agents.work import Work, work_at
-from plans.changing import is_open_to_change
-from plans.cloning import NO_KIN, Kin, kin_of
-from plans.controls import AtStake
 from plans.drawing import Drawing, drawing_of
 from plans.llm.transcripts import has_prompts, may_read_prompts
 from plans.masked import MaskedField
 from plans.models import Plan, Step
 from plans.picture import Picture, draw
-from plans.retrying import STOPPED
 from plans.said import Conversation, conversation_of
 from plans.sessions.lists import see_that_it_is_no_list
-from plans.settling import SETTLE, Settlement, settle_outcome
-from plans.skipping import is_idle
 from plans.states import PlanStatus
 from plans.step_card import StepCard, card_of, default_step
 from plans.store.privacy import sees_through

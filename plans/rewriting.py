@@ -8,11 +8,11 @@ from typing import Any
 
 from catalog.core.canonical_json import Json
 from catalog.errors import Conflict
-from plans.changing import Judged, PlanChange, judge_change, read_change
+from plans.actions.change import Judged, PlanChange, judge_change, read_change
+from plans.actions.create import PlanProblems
 from plans.documents.reading import Draft, Problem, did_you_mean, read_draft
 from plans.drafting import Writing
 from plans.models import Plan
-from plans.services import PlanProblems
 from plans.store.plan_documents import Document, documents_of, unstarted
 
 FIELDS: Mapping[str, Any] = {

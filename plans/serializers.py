@@ -26,8 +26,8 @@ from catalog.rest.serializers import (
     Whole,
 )
 from catalog.states import PUBLIC_STATUS
+from plans.actions.clone import NO_KIN, Kin
 from plans.agents.runs import of_run
-from plans.cloning import NO_KIN, Kin
 from plans.models import AgentRun, MemoryItem, Plan, Step
 from plans.spec import MAX_STEP_ID
 from plans.states import PlanStatus, StepStatus, WaitingFor

@@ -19,10 +19,10 @@ from approvals.web.review.detail import Briefing, brief
 from catalog.access.roles import NotAllowed
 from catalog.calls.privacy import WORDS
 from catalog.errors import ToolgateError
-from plans import slices
+from plans.actions import slices
+from plans.actions.slices import MOST, Approval, SliceItem
+from plans.actions.upcoming import ASKED, GATED, LATER, WAITS, Ahead, outlook
 from plans.models import Plan
-from plans.outlook import ASKED, GATED, LATER, WAITS, Ahead, outlook
-from plans.slices import MOST, Approval, SliceItem
 from plans.states import PLAN_TERMINAL
 from plans.store.privacy import hidden_from
 

@@ -15,10 +15,10 @@ from catalog.calls.privacy import WORDS
 from catalog.rest.idempotency import answer_once
 from catalog.rest.problems import refusals
 from catalog.rest.serializers import MAX_ID, StrictSerializer, Text, Whole
-from plans import slices
+from plans.actions import slices
+from plans.actions.slices import MOST, Approval, SliceItem
+from plans.actions.upcoming import Ahead
 from plans.api import PlanEndpoint
-from plans.outlook import Ahead
-from plans.slices import MOST, Approval, SliceItem
 from plans.spec import MAX_STEP_ID
 from plans.store.privacy import PrivateParts
 from plans.store.privacy import hidden_from as hidden_in_plan

@@ -14,9 +14,9 @@ from catalog.calls.privacy import Hidden
 from catalog.errors import ParameterError
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import shown_text
+from plans.actions.give_input import is_sent_back
 from plans.documents import references
 from plans.engine.questions import waits_for_answer
-from plans.inputs import is_sent_back
 from plans.masked import MaskedParts, masked_parameters, masked_parts
 from plans.models import MemoryItem, Step
 from plans.picture import VALUE_SHOWN, Picture, StepPicture

@@ -1,6 +1,6 @@
 """Trying a tool from its page: one set of arguments as a form or as JSON; checked, rehearsed, or called.
 
-A call made here goes the way of every direct call (`plans.calls`), in the name of the person at the page.
+A call made here goes the way of every direct call (`plans.actions.call`), in the name of the person at the page.
 """
 
 import re
@@ -21,9 +21,8 @@ from catalog.schemas import Problem, refuse
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
 from catalog.ui.forms.editor import Writing
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
 from plans.engine import calls
-from plans.rehearsing import Rehearsal, rehearse
 from plans.store.requesters import Requester
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
 from catalog.errors import ToolgateError
 from catalog.ui.requests import PageRequest, signed_in, wants_part
+from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
+from plans.actions.create import create_plan, start_plan
 from plans.browse import PlanQuery, plan_list
-from plans.controls import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.draft_page import Editing, editing_of, start_edited
 from plans.drafting import Writing
 from plans.drawing import sketch_of
@@ -21,7 +22,6 @@ from plans.masked import reveal_on_page
 from plans.models import Plan
 from plans.plan_page import PlanPage, control, plan_or_404, plan_page, settle, status_of, with_field
 from plans.raw import part_of_step, value_of
-from plans.services import create_plan, start_plan
 from plans.starters import STARTERS
 from plans.store.privacy import hidden_from
 from plans.store.requesters import Requester

@@ -12,10 +12,10 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.models import Call, ToolVersion
 from plans import states
+from plans.actions.create import create_plan
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.models import ModelUse, Plan, Step
-from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
 

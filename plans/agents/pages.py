@@ -18,6 +18,7 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
 from catalog.rest.idempotency import act_once
 from catalog.ui.labels import Word
+from plans.actions.create import create_plan
 from plans.agents import administration, tool_calls
 from plans.agents.definitions import AgentBudget, ToolFilter, document_of, may_use
 from plans.agents.forms import AgentForm, filter_in, form_of
@@ -27,7 +28,6 @@ from plans.llm import provider
 from plans.llm.provider import NotConfigured
 from plans.llm.tools import UNOFFERED
 from plans.models import Agent, AgentRun, Plan
-from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.store import selectors
 from plans.store.requesters import Requester

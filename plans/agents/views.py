@@ -7,13 +7,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest, signed_in
+from plans.actions.create import PlanProblems
 from plans.agents import administration
 from plans.agents.forms import AgentForm, body_in, read_form, refused
 from plans.agents.pages import TaskForm, agent_or_404, agent_page, give_task, list_page, new_page
 from plans.llm.provider import NotConfigured
 from plans.models import Agent
 from plans.plan_page import status_of
-from plans.services import PlanProblems
 from plans.store.requesters import Requester
 
 NO_MODEL = 503

@@ -16,9 +16,9 @@ from django.db.models import Q
 from approvals.requests.deadlines import expire_due
 from catalog.core import clock
 from catalog.models import ApiToken
+from plans.actions.create import create_plan
 from plans.executor.lifecycle import executing
 from plans.models import Plan, Step
-from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.states import PlanStatus, WaitingFor
 from plans.store.requesters import Requester

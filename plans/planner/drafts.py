@@ -17,14 +17,14 @@ from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
-from plans import services
-from plans.calls import CallOrder, create_call
+from plans.actions import create
+from plans.actions.call import CallOrder, create_call
+from plans.actions.create import PlanProblems
 from plans.documents.reading import Problem
 from plans.llm import provider
 from plans.llm.provider import NotConfigured
 from plans.models import ModelUse, Plan
 from plans.planner.output import PlannerOutput
-from plans.services import PlanProblems
 from plans.spec import PlanDocument
 from plans.states import TOOL
 from plans.store.requesters import Requester
@@ -135,14 +135,14 @@ def start(call: Call, *, by: Requester, document: Mapping[str, Any] | None = Non
     if found is None:
         raise Conflict("There is no plan to start: the draft is not finished, or came to nothing.")
     checked = _checked(document, by) if document is not None else found.as_plan()
-    return services.create_plan(checked, by=by, origin=Origin(call))
+    return create.create_plan(checked, by=by, origin=Origin(call))
 
 
 def _checked(document: Mapping[str, Any], by: Requester | None = None) -> PlanDocument:
     try:
         return PlanDocument.model_validate(document)
     except ValidationError:
-        raise PlanProblems(services.problems_of(dict(document), by=by)) from None
+        raise PlanProblems(create.problems_of(dict(document), by=by)) from None
 
 
 def _is_own(call: Call, by: Requester) -> bool:

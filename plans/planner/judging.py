@@ -6,12 +6,12 @@ from typing import Any
 
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
+from plans.actions.create import problems_of
 from plans.documents.reading import Problem
 from plans.llm.tools import callable_by
 from plans.planner.output import PlannerOutput
 from plans.planner.routing import document_of
 from plans.planner.steps import COMPOSE_REPLY, has_plan
-from plans.services import problems_of
 from plans.store.requesters import Requester
 
 CALLS = "tool_calls"

@@ -20,7 +20,7 @@ from catalog.rest.authentication import check_scope
 from catalog.states import PUBLIC_STATUS
 from catalog.tools.class_tools import answer_of, safe_execute
 from catalog.tools.registry import get_tool, unknown_tool
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.llm.client import in_database
 from plans.llm.tools import callable_by
 from plans.planner.output import PlannedCall, PlannerOutput

@@ -13,7 +13,7 @@ from catalog.dispatch.pipeline import Deny, Hold
 from catalog.models import Call, Tool
 from catalog.results import Preview
 from catalog.ui.labels import say_span
-from plans.rehearsing import Rehearsal
+from plans.actions.call import Rehearsal
 from plans.trying import begin
 
 register = template.Library()

@@ -22,7 +22,7 @@ from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.models import CallRequester, Tool
-from plans import slices
+from plans.actions import slices
 from tests import counts
 from tests.approvals.builders import approval, ask, rejection
 from tests.builders import act, make_plan, request_of, work_off

@@ -17,12 +17,12 @@ from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Tool
 from catalog.results import Preview
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
+from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import calls, execution, grants, recovery
 from plans.engine.execution import Turn
 from plans.engine.work import Run, facts_of
 from plans.models import Plan
-from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
 from tests.approvals.builders import set_rule
 from tests.approvals.granting import ANY, allow, approved, dangerous, grant, let_be_granted, run, standing, terms_from

@@ -19,7 +19,7 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.inventory.overrides import change_tool
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.granting import allow, dangerous, grant, let_be_granted, run, standing, terms_from

@@ -12,10 +12,10 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, ToolVersion
+from plans.actions.skip import skip_step
 from plans.engine import execution
 from plans.engine.work import Resume
 from plans.models import Plan
-from plans.skipping import skip_step
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
 from tests.approvals.builders import refusal_at, set_rule

@@ -12,7 +12,7 @@ from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.models import Call
 from catalog.results import Preview
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.builders import approval, ask, make_tool, rejection, set_rule

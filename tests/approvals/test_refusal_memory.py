@@ -11,8 +11,8 @@ from approvals.requests.resolution import refused_before
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.core import clock
-from plans import slices
-from plans.calls import CallOrder, create_call
+from plans.actions import slices
+from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.deciding import reject, send_back

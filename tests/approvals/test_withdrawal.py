@@ -6,7 +6,7 @@ from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.lifecycle import withdraw
 from catalog.access.roles import NotAllowed
 from catalog.models import Call
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
 from plans.engine import execution
 from plans.models import Plan, Step
 from plans.store.requesters import Requester

@@ -17,7 +17,7 @@ from approvals.models import Policy, Round
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import change_tool
 from catalog.tools.registry import _TOOLS, register_tool
-from plans.controls import pause_plan
+from plans.actions.control import pause_plan
 from plans.store.requesters import Requester
 from tests.approvals.builders import PREVIEW, ask, make_tool, set_rule
 from tests.approvals.deceptions import DECEPTIONS

@@ -3,10 +3,10 @@
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 
-from plans.controls import pause_plan
+from plans.actions.control import pause_plan
+from plans.actions.skip import skip_step
 from plans.engine import execution
 from plans.fragments import plan_subject
-from plans.skipping import skip_step
 from plans.store.requesters import Requester
 from tests.browser.conftest import PageAs
 from tests.builders import act, make_plan, work_off

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.browser.conftest import PageAs

@@ -9,7 +9,7 @@ from django.db import OperationalError, connection, connections
 
 from catalog.core import clock
 from catalog.models import IdempotencyKey
-from plans import services
+from plans.actions import create
 from plans.models import Plan
 from tests.builders import act, make_plan, request_of, step, work_off
 from tests.rest import Rest, agent, wrong_paths
@@ -94,15 +94,15 @@ def test_a_key_whose_process_died_is_taken_over_after_a_minute(ada):
 def test_who_was_only_slow_does_nothing_once_the_key_is_taken_over(ada, monkeypatch):
     """Two processes believe that the key is theirs; the plan is made once."""
     rest = Rest(ada)
-    create_plan, repeated = services.create_plan, []
+    create_plan, repeated = create.create_plan, []
 
     def slowly(*arguments, **options):
         IdempotencyKey.objects.update(created_at=clock.now() - timedelta(seconds=61))
-        monkeypatch.setattr("plans.services.create_plan", create_plan)
+        monkeypatch.setattr("plans.actions.create.create_plan", create_plan)
         repeated.append(rest.post("plans/", PLAN, key="k-1"))
         return create_plan(*arguments, **options)
 
-    monkeypatch.setattr("plans.services.create_plan", slowly)
+    monkeypatch.setattr("plans.actions.create.create_plan", slowly)
     late = rest.post("plans/", PLAN, key="k-1")
 
     assert (repeated[0].status_code, late.status_code) == (201, 409)
@@ -121,7 +121,7 @@ def test_a_key_lives_24_hours(ada):
 def test_what_broke_here_leaves_the_key_free(ada, monkeypatch):
     rest = Rest(ada)
     with monkeypatch.context() as broken:
-        broken.setattr("plans.services.create_plan", None)
+        broken.setattr("plans.actions.create.create_plan", None)
         assert rest.post("plans/", PLAN, key="k-1").status_code == 500
 
     assert rest.post("plans/", PLAN, key="k-1").status_code == 201
@@ -139,7 +139,7 @@ def test_what_broke_leaves_the_key_free_although_the_database_was_away_then(
 
     rest = Rest(ada)
     with monkeypatch.context() as broken, connection.execute_wrapper(away):
-        broken.setattr("plans.services.create_plan", None)
+        broken.setattr("plans.actions.create.create_plan", None)
         assert rest.post("plans/", PLAN, key="k-1").status_code == 500
 
     assert IdempotencyKey.objects.filter(key="k-1").exists()

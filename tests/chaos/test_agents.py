@@ -17,10 +17,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.core import clock
+from plans.actions.settle import Settlement, settle_outcome
 from plans.agents.definitions import ToolFilter
 from plans.engine import recovery
 from plans.models import AgentRun, Plan, Step
-from plans.settling import Settlement, settle_outcome
 from plans.states import PLAN_TERMINAL, WaitingFor
 from plans.store.requesters import Requester
 from tests import counts

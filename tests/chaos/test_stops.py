@@ -2,7 +2,7 @@
 
 import pytest
 
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import assert_gapless, call_of, make_plan, step, step_of

@@ -14,7 +14,7 @@ from approvals.models import ApprovalRequest
 from catalog.core import clock
 from config.operations import metrics
 from config.operations.health import Fresh
-from plans.controls import pause_plan
+from plans.actions.control import pause_plan
 from plans.metrics import FOLDER
 from plans.store import statements
 from plans.store.requesters import Requester

@@ -8,7 +8,7 @@ import pytest
 from django.db import OperationalError, connection, connections
 
 from catalog.models import Call
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.engine.work import Resume, Run, Work

@@ -16,8 +16,8 @@ from django.db import connection
 
 from catalog.core import clock
 from catalog.models import Call
-from plans.calls import CallOrder, create_call
-from plans.controls import cancel_plan
+from plans.actions.call import CallOrder, create_call
+from plans.actions.control import cancel_plan
 from plans.engine import recovery
 from plans.engine.cancellation import end_overdue_plans
 from plans.executor import pool as executors

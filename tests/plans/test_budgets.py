@@ -9,8 +9,8 @@ from approvals.models import ApprovalRequest
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
-from plans.calls import CallOrder, create_call
-from plans.cloning import clone_plan
+from plans.actions.call import CallOrder, create_call
+from plans.actions.clone import clone_plan
 from plans.engine import execution, recovery
 from plans.engine.execution import Turn
 from plans.engine.limits import budget_text

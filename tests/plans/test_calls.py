@@ -17,8 +17,8 @@ from catalog.errors import (
 )
 from catalog.models import Call, CatalogState, Implementation, Tool, ToolVersion
 from catalog.results import Preview
-from plans.calls import CallOrder, create_call
-from plans.controls import cancel_plan
+from plans.actions.call import CallOrder, create_call
+from plans.actions.control import cancel_plan
 from plans.engine.starting import LEFT_AT_MOST
 from plans.models import Plan
 from plans.store.requesters import Requester

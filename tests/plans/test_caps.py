@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 from django.db import connection
 
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.engine import execution
 from plans.engine import hints as engine_hints
 from plans.engine import limits as engine_limits

@@ -1,11 +1,11 @@
 """Plans that were changed, skipped in part, retried and cloned are whole: every invariant holds over what is left."""
 
 from catalog.errors import ToolError
-from plans.changing import change_plan, read_change
-from plans.cloning import clone_plan
-from plans.controls import pause_plan, resume_plan
-from plans.retrying import retry_plan
-from plans.skipping import skip_step
+from plans.actions.change import change_plan, read_change
+from plans.actions.clone import clone_plan
+from plans.actions.control import pause_plan, resume_plan
+from plans.actions.retry import retry_plan
+from plans.actions.skip import skip_step
 from plans.store.requesters import Requester
 from tests.builders import act, approve, make_plan, work_off
 from tests.invariants import assert_invariants

@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from catalog.errors import ToolError
-from plans.changing import change_plan, read_change
-from plans.controls import cancel_plan
+from plans.actions.change import change_plan, read_change
+from plans.actions.control import cancel_plan
 from plans.engine.execution import claim
 from plans.fragments import plan_subject
 from plans.models import Plan

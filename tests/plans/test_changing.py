@@ -9,14 +9,14 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
-from plans import services
-from plans.calls import CallOrder, create_call
-from plans.changing import change_plan, read_change
-from plans.controls import pause_plan
+from plans.actions import create
+from plans.actions.call import CallOrder, create_call
+from plans.actions.change import change_plan, read_change
+from plans.actions.control import pause_plan
+from plans.actions.create import PlanProblems
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.models import Plan
-from plans.services import PlanProblems
 from plans.store import transactions
 from plans.store.plan_documents import documents_of
 from plans.store.requesters import Requester
@@ -243,7 +243,7 @@ def test_an_agent_changes_its_own_plan(stage, ada, ben):
 def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What happens as a change is judged, each once; at the end only whether the plan was locked each time."""
     acts: list[Any] = []
-    problems_of = services.problems_of
+    problems_of = create.problems_of
 
     def judge(document: Any, **more: Any) -> Any:
         if acts and callable(acts[-1]):
@@ -251,7 +251,7 @@ def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         acts.insert(0, getattr(transactions._open, "batch", None) is not None)
         return problems_of(document, **more)
 
-    monkeypatch.setattr(services, "problems_of", judge)
+    monkeypatch.setattr(create, "problems_of", judge)
     return acts
 
 

@@ -10,9 +10,9 @@ from approvals.models import Grant, GrantUse
 from approvals.requests import limits
 from approvals.reviews.decisions import decide
 from catalog.core import clock
-from plans import slices
+from plans.actions import slices
+from plans.actions.create import start_plan
 from plans.models import Plan
-from plans.services import start_plan
 from plans.store.requesters import Requester
 from tests.approvals.builders import approval
 from tests.approvals.granting import grant, let_be_granted, run

@@ -7,11 +7,11 @@ import pytest
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
-from plans.changing import change_plan, read_change
-from plans.cloning import clone_plan, document_of, kin_of
+from plans.actions.change import change_plan, read_change
+from plans.actions.clone import clone_plan, document_of, kin_of
+from plans.actions.create import PlanProblems, start_plan
 from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan
-from plans.services import PlanProblems, start_plan
 from plans.store.plan_documents import documents_of
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of

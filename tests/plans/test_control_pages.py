@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.models import Call
-from plans.controls import pause_plan
+from plans.actions.control import pause_plan
 from plans.engine import execution
 from plans.fragments import plan_subject
 from plans.models import Plan

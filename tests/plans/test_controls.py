@@ -8,13 +8,13 @@ from django.db import connection
 from approvals.requests import deadlines
 from catalog.core import clock
 from catalog.errors import Conflict
-from plans.calls import CallOrder, create_call
-from plans.controls import at_stake, cancel_plan, pause_plan, resume_plan
+from plans.actions.call import CallOrder, create_call
+from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
+from plans.actions.create import start_plan
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.engine.work import Resume, Run
 from plans.models import Plan
-from plans.services import start_plan
 from plans.store import statements
 from plans.store.requesters import Requester
 from tests.builders import (

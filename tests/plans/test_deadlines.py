@@ -15,7 +15,7 @@ from catalog.core import clock
 from catalog.errors import DeadlineExceededError
 from catalog.models import Call
 from catalog.tools import ToolContext
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.engine import hints
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.work import Run, Work

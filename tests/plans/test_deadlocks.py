@@ -15,16 +15,16 @@ from approvals.requests import deadlines, lifecycle
 from approvals.reviews import decisions
 from catalog.core import clock
 from catalog.models import Call
-from plans.calls import CallOrder, create_call
-from plans.changing import PlanChange, change_plan
-from plans.controls import cancel_plan, pause_plan, resume_plan
+from plans.actions.call import CallOrder, create_call
+from plans.actions.change import PlanChange, change_plan
+from plans.actions.control import cancel_plan, pause_plan, resume_plan
+from plans.actions.create import start_plan
+from plans.actions.retry import retry_plan
+from plans.actions.settle import Settlement, settle_outcome
+from plans.actions.skip import skip_step
 from plans.engine import execution, finishing, recovery
 from plans.engine.execution import Turn
 from plans.models import Plan, Step
-from plans.retrying import retry_plan
-from plans.services import start_plan
-from plans.settling import Settlement, settle_outcome
-from plans.skipping import skip_step
 from plans.store import statements, transactions
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off

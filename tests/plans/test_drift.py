@@ -16,7 +16,7 @@ from catalog.models import CatalogState, Implementation
 from catalog.testing import clean_registry
 from catalog.tools import SafetyLevel, Tool
 from catalog.tools.registry import register_tool
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.engine import hints, starting
 from plans.executor.pool import Executor
 from plans.executor.ticker import Ticker

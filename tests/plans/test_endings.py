@@ -11,11 +11,11 @@ from approvals.states import Verdict
 from catalog.core import clock, transactions
 from catalog.errors import Conflict
 from catalog.models import Call
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
+from plans.actions.create import start_plan
+from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import cancellation
 from plans.models import Plan
-from plans.services import start_plan
-from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
 from tests.builders import (
     act,

@@ -14,7 +14,7 @@ from django.db import connection
 
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import _TOOLS, initialize_tools
-from plans.changing import change_plan, read_change
+from plans.actions.change import change_plan, read_change
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import approve, assert_gapless, events_of

@@ -19,7 +19,7 @@ from catalog.core import clock
 from catalog.dispatch.pipeline import Outcome
 from catalog.models import Call, IdempotencyKey
 from catalog.rest.idempotency import HOURS_KEPT
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.engine import cancellation, execution, hints, recovery
 from plans.engine.work import Run, Work
 from plans.executor import pool as executors

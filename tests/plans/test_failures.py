@@ -10,7 +10,7 @@ from catalog.inventory import snapshot
 from catalog.models import CatalogState, Tool
 from catalog.results import ToolResult
 from plans import conditions
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
 from plans.engine.finishing import TRIES
 from plans.models import Plan, Step
 from plans.store.requesters import Requester

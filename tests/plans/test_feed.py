@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.models import Call
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.executor.pool import Executor
 from plans.live import feed as feeds
 from plans.live import feed as live_feed

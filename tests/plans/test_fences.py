@@ -13,12 +13,12 @@ from catalog.context import ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.models import Call
+from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import execution, recovery
 from plans.engine.execution import Turn
 from plans.engine.work import Run
 from plans.executor.pool import Executor
 from plans.models import Plan, Step
-from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, step_of, work_off
 from tests.tools_for_tests import Stage

@@ -12,10 +12,10 @@ from django.test.signals import template_rendered
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews.coordination import comment
+from plans.actions.create import start_plan
 from plans.executor.pool import Executor
 from plans.live.feed import Feed, feed_here
 from plans.live.fragment_cache import Board, Drawn, Subject, View
-from plans.services import start_plan
 from plans.store.requesters import Requester
 from tests.approvals.builders import ask
 from tests.builders import make_plan, step, write_step

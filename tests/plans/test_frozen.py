@@ -11,7 +11,7 @@ from procrastinate.contrib.django import connector_params
 
 from catalog.core import clock
 from catalog.core.transactions import is_locked, waiting_briefly
-from plans.controls import pause_plan
+from plans.actions.control import pause_plan
 from plans.engine import execution
 from plans.models import Plan, Step
 from plans.store import transactions

@@ -17,12 +17,12 @@ from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import change_tool
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
+from plans.actions.upcoming import outlook
 from plans.engine import execution, recovery
 from plans.engine.execution import Turn
 from plans.engine.work import Run
 from plans.models import Plan
-from plans.outlook import outlook
 from plans.store.requesters import Requester
 from tests.approvals.granting import dangerous, ended, grant, let_be_granted, run
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off

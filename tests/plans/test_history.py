@@ -5,7 +5,7 @@ import pytest
 from approvals.models import AuditEntry
 from catalog.errors import Conflict
 from catalog.signals import record
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
 from plans.models import Event, Plan
 from plans.store import transactions
 from plans.store.requesters import Requester

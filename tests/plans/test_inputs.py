@@ -8,7 +8,7 @@ from django.db.models import F
 from approvals.models import ApprovalRequest
 from catalog.core import clock
 from catalog.errors import Conflict
-from plans.inputs import give_input
+from plans.actions.give_input import give_input
 from plans.models import Plan
 from plans.picture import draw
 from plans.store.requesters import Requester

@@ -14,7 +14,7 @@ from catalog.models import Call, CatalogState, Implementation
 from catalog.testing import clean_registry
 from catalog.tools import Preview, ToolContext, tool
 from catalog.tools.registry import register_implementation
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.store.requesters import Requester
 from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off
 

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from catalog.core import clock
 from catalog.models import Call, RateBucket
-from plans.controls import pause_plan, resume_plan
+from plans.actions.control import pause_plan, resume_plan
 from plans.engine import execution
 from plans.engine.work import Limited
 from plans.models import Plan, Step

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
 from catalog.models import Call
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
 from plans.models import MemoryItem, Plan
 from plans.store.requesters import Requester
 from tests.builders import act, approve, call_of, make_plan, request_of, step, step_of, work_off, write_step

@@ -10,10 +10,9 @@ from django.contrib.auth.models import User
 from catalog.dispatch import pipeline
 from catalog.errors import ToolError
 from catalog.models import Call
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call, rehearse
 from plans.engine import previews
 from plans.models import Plan
-from plans.rehearsing import rehearse
 from plans.store.requesters import Requester
 from tests.builders import approve, request_of, work_off
 from tests.waiting import eventually

@@ -9,7 +9,7 @@ from approvals.models import AuditEntry
 from catalog.calls.privacy import MARK, WORDS, field_at, fields_of
 from catalog.errors import ToolError
 from catalog.models import Call, Tool
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import act, call_of, make_plan, step, work_off

@@ -10,7 +10,7 @@ from django.db import transaction
 from approvals.models import AuditEntry, PolicyRevision
 from catalog.core import clock
 from catalog.errors import Conflict
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
 from plans.engine import execution, hints, recovery
 from plans.engine.execution import Turn
 from plans.engine.finishing import CRASHES

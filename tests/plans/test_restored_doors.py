@@ -18,7 +18,7 @@ from catalog.testing import clean_registry
 from catalog.tools.registry import get_tool
 from config.operations import health
 from config.serving import lifespan
-from plans.controls import pause_plan
+from plans.actions.control import pause_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.deciding import answer

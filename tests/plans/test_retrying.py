@@ -11,16 +11,16 @@ from approvals.states import Verdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
-from plans.changing import change_plan, read_change
-from plans.controls import cancel_plan, pause_plan, resume_plan
+from plans.actions.change import change_plan, read_change
+from plans.actions.control import cancel_plan, pause_plan, resume_plan
+from plans.actions.create import start_plan
+from plans.actions.retry import arguments_to_edit, retry_plan, retry_with
+from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import execution
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.work import Run
 from plans.models import Plan
 from plans.picture import draw
-from plans.retrying import arguments_to_edit, retry_plan, retry_with
-from plans.services import start_plan
-from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
 from tests.builders import (

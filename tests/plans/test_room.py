@@ -9,7 +9,7 @@ from approvals.models import ApprovalRequest
 from approvals.requests.limits import Asking, TooManyWaiting, look_for_room
 from catalog.core import clock
 from catalog.models import Call
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.engine.limits import PUT_OFF, wake_where_there_is_room
 from plans.executor.ticker import Ticker
 from plans.models import Plan, Step

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 
 from catalog.errors import MalformedJSON, TooLarge
 from plans import picture
-from plans.controls import pause_plan, resume_plan
+from plans.actions.control import pause_plan, resume_plan
 from plans.documents.files import read_document
 from plans.management.commands import run_plan
 from plans.models import Plan, Step

@@ -13,12 +13,12 @@ from catalog.models import Call, CallSecret
 from catalog.testing import clean_registry
 from catalog.tools import registry, tool
 from catalog.tools.registry import register_tool
-from plans import slices
-from plans.cloning import clone_plan
+from plans.actions import slices
+from plans.actions.clone import clone_plan
+from plans.actions.create import PlanProblems
+from plans.actions.retry import retry_plan
 from plans.engine.recovery import forget_secrets
 from plans.models import Step
-from plans.retrying import retry_plan
-from plans.services import PlanProblems
 from plans.store.requesters import Requester
 from tests.approvals.deciding import send_back
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, step, step_of, work_off

@@ -12,8 +12,8 @@ from catalog.context import Session
 from catalog.dispatch import pipeline
 from catalog.models import ApiToken, Call
 from catalog.tools import ToolContext
-from plans.calls import CallOrder, create_call
-from plans.controls import cancel_plan
+from plans.actions.call import CallOrder, create_call
+from plans.actions.control import cancel_plan
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.engine.work import Run
@@ -300,7 +300,7 @@ def test_secrets_in_texts_are_cut_out(agent):
 
 
 def test_a_plans_own_step_may_keep_the_list_of_its_session(agent):
-    from plans.services import create_plan  # noqa: PLC0415 (only here)
+    from plans.actions.create import create_plan  # noqa: PLC0415 (only here)
     from plans.spec import PlanDocument  # noqa: PLC0415 (only here)
 
     step = {"step_id": 1, "description": "Plan", "tool": "planning_setup_plan", "parameters": {"objective": "Inner"}}

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.access.tokens import create_token
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.engine.work import Run

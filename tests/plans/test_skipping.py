@@ -8,12 +8,12 @@ from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.models import Call
-from plans.controls import pause_plan
+from plans.actions.control import pause_plan
+from plans.actions.create import start_plan
+from plans.actions.skip import MAX_REASON, is_idle, skip_step
 from plans.engine import execution, hints, recovery
 from plans.engine.finishing import TRIES
 from plans.models import Plan, Step
-from plans.services import start_plan
-from plans.skipping import MAX_REASON, is_idle, skip_step
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
 from tests.builders import (

@@ -15,17 +15,17 @@ from approvals.states import Verdict
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
-from plans import slices
-from plans.changing import change_plan, read_change
-from plans.controls import cancel_plan
+from plans.actions import slices
+from plans.actions.change import change_plan, read_change
+from plans.actions.control import cancel_plan
+from plans.actions.create import start_plan
+from plans.actions.skip import skip_step
+from plans.actions.slices import Approval, SliceItem
+from plans.actions.upcoming import outlook
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.live.approval_changes import look
 from plans.models import MemoryItem, Plan
-from plans.outlook import outlook
-from plans.services import start_plan
-from plans.skipping import skip_step
-from plans.slices import Approval, SliceItem
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants

@@ -10,8 +10,8 @@ from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide, undo
 from approvals.states import Verdict
 from catalog.access.tokens import create_token
-from plans.calls import CallOrder, create_call
-from plans.controls import cancel_plan
+from plans.actions.call import CallOrder, create_call
+from plans.actions.control import cancel_plan
 from plans.executor.pool import Executor
 from plans.models import Event, Plan
 from plans.store.requesters import Requester

@@ -14,13 +14,13 @@ from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.models import Call
-from plans.calls import CallOrder, create_call
-from plans.controls import cancel_plan
+from plans.actions.call import CallOrder, create_call
+from plans.actions.control import cancel_plan
+from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import hints
 from plans.engine.cancellation import end_overdue_plans
 from plans.executor import pool as executors
 from plans.models import MemoryItem, Plan
-from plans.settling import Settlement, settle_outcome
 from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step_of
 from tests.invariants import assert_invariants

@@ -9,7 +9,7 @@ from approvals.requests import deadlines
 from approvals.reviews import decisions
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.models import Plan

@@ -9,7 +9,7 @@ from approvals.models import ApprovalRequest, Review
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.errors import Conflict
-from plans.changing import change_plan, read_change
+from plans.actions.change import change_plan, read_change
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts

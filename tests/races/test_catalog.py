@@ -14,7 +14,7 @@ from catalog.inventory.sync import sync_registered_tools
 from catalog.inventory.versions import as_set
 from catalog.models import Implementation, Tool, ToolVersion
 from catalog.tools.registry import codes_of, get_tool, register_tool
-from plans.calls import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts

@@ -7,10 +7,10 @@ import pytest
 
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
-from plans.changing import change_plan, read_change
+from plans.actions.change import change_plan, read_change
+from plans.actions.retry import retry_plan
+from plans.actions.skip import skip_step
 from plans.models import Plan
-from plans.retrying import retry_plan
-from plans.skipping import skip_step
 from plans.store.plan_documents import documents_of
 from plans.store.requesters import Requester
 from tests import counts

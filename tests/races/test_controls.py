@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.errors import Conflict
-from plans.controls import pause_plan, resume_plan
+from plans.actions.control import pause_plan, resume_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts

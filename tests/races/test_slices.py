@@ -9,10 +9,10 @@ from django.db.models import F
 
 from approvals.models import ApprovalRequest, Review, Round
 from catalog.errors import Conflict
-from plans import slices
-from plans.controls import cancel_plan
+from plans.actions import slices
+from plans.actions.control import cancel_plan
+from plans.actions.slices import Approval, SliceItem
 from plans.models import Plan
-from plans.slices import Approval, SliceItem
 from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import act, approve, make_plan, work_off

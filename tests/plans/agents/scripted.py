@@ -9,10 +9,10 @@ from catalog.core import clock
 from catalog.models import Call
 from catalog.testing import clean_registry
 from catalog.tools import ToolContext, registry, tool
+from plans.actions.create import start_plan
 from plans.agents.definitions import AgentBudget, AgentDocument, ToolFilter, columns_of
 from plans.agents.messages import MESSAGES
 from plans.models import Agent, AgentRun, ModelUse, Plan, Step
-from plans.services import start_plan
 from plans.store.requesters import Requester
 from tests.builders import make_plan, step
 

@@ -5,17 +5,17 @@ import pytest
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
+from plans.actions.change import change_plan, judge_change, read_change
+from plans.actions.clone import clone_plan, document_of
+from plans.actions.control import cancel_plan, pause_plan, resume_plan
+from plans.actions.create import PlanProblems
+from plans.actions.give_input import give_input
+from plans.actions.retry import retry_plan
+from plans.actions.skip import is_idle, skip_step
 from plans.agents import messages
-from plans.changing import change_plan, judge_change, read_change
-from plans.cloning import clone_plan, document_of
-from plans.controls import cancel_plan, pause_plan, resume_plan
 from plans.engine import execution
 from plans.engine.cancellation import end_overdue_plans
-from plans.inputs import give_input
 from plans.models import MemoryItem, Plan, Step
-from plans.retrying import retry_plan
-from plans.services import PlanProblems
-from plans.skipping import is_idle, skip_step
 from plans.spec import MAX_STEPS
 from plans.store.requesters import Requester, askers_of
 from tests.builders import act, approve, assert_gapless, make_plan, request_of, step, step_of, work_off

@@ -11,13 +11,13 @@ from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call
 from catalog.results import ToolResult
+from plans.actions.create import start_plan
+from plans.actions.retry import retry_plan
 from plans.agents import loop, messages, tool_calls
 from plans.agents.definitions import AgentBudget, ToolFilter
 from plans.llm import provider
 from plans.models import Plan, Step
 from plans.planning_tools import todo_list
-from plans.retrying import retry_plan
-from plans.services import start_plan
 from plans.spec import MAX_STEPS
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, reject, request_of, step_of, work_off

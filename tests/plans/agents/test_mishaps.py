@@ -12,14 +12,14 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call
+from plans.actions.retry import retry_plan
+from plans.actions.settle import Settlement, settle_outcome
+from plans.actions.skip import skip_step
 from plans.agents import loop, messages, tool_calls
 from plans.agents.definitions import AgentBudget
 from plans.engine import execution
 from plans.engine.execution import Turn
 from plans.models import Agent, MemoryItem, Plan
-from plans.retrying import retry_plan
-from plans.settling import Settlement, settle_outcome
-from plans.skipping import skip_step
 from plans.spec import MAX_STEP_ID
 from plans.store import statements
 from plans.store.requesters import Requester, askers_of

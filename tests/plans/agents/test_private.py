@@ -5,11 +5,11 @@ import pytest
 from approvals.web.review.inbox import queue_of
 from catalog.calls.privacy import MARK, WORDS
 from catalog.context import ToolContext
+from plans.actions.clone import clone_plan
+from plans.actions.skip import skip_step
 from plans.agents.loop import LOOPING
-from plans.cloning import clone_plan
 from plans.models import Agent
 from plans.planner.replying import DONE_BY_AGENT, told_of
-from plans.skipping import skip_step
 from plans.store.privacy import hidden_from
 from plans.store.requesters import Requester
 from tests.builders import act, step_of, work_off

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from catalog.models import CallSecret
+from plans.actions.control import cancel_plan
 from plans.agents import secrets
 from plans.agents.messages import ToolUse, TurnResult
-from plans.controls import cancel_plan
 from plans.store.requesters import Requester
 from tests.builders import call_of, work_off
 from tests.plans.agents.scripted import agent_plan, make_agent, tools_of

@@ -2,9 +2,9 @@
 
 import pytest
 
+from plans.actions.create import PlanProblems, problems_of
 from plans.agents.definitions import named_agents, usable_by
 from plans.models import Plan, Step
-from plans.services import PlanProblems, problems_of
 from plans.store.requesters import Requester
 from tests.builders import make_plan
 from tests.plans.agents.scripted import agent_step, make_agent

@@ -2,8 +2,8 @@
 
 import pytest
 
+from plans.actions.upcoming import outlook
 from plans.agents.runs import work_of
-from plans.outlook import outlook
 from plans.store.selectors import counts_of
 from plans.templatetags.plan_context import plan_around
 from tests.builders import act, reject, step_of, work_off

@@ -10,13 +10,13 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import Group, User
 
 from plans import page_sockets
+from plans.actions.create import start_plan
 from plans.live import feed as live_feed
 from plans.live import sockets
 from plans.live.feed import feed_here
 from plans.live.sockets import Visitor
 from plans.live.streaming import Voices
 from plans.models import Plan
-from plans.services import start_plan
 from plans.store.requesters import Requester
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, by_session, opened

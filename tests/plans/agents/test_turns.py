@@ -10,16 +10,16 @@ from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.tools import ToolContext
+from plans.actions.control import cancel_plan
+from plans.actions.create import start_plan
+from plans.actions.retry import retry_plan
+from plans.actions.skip import skip_step
 from plans.agents import loop, provider_messages, tool_calls
 from plans.agents import turn as agents_turn
 from plans.agents.definitions import AgentBudget, ToolFilter
 from plans.agents.messages import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
-from plans.controls import cancel_plan
 from plans.live import feed
 from plans.models import Agent, ModelUse, Plan
-from plans.retrying import retry_plan
-from plans.services import start_plan
-from plans.skipping import skip_step
 from plans.store.requesters import Requester
 from tests.builders import call_of, make_plan, step, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, children_of, make_agent, run_of, tools_of

@@ -20,15 +20,15 @@ from catalog.access.tokens import SCOPES, create_token
 from catalog.core import clock
 from catalog.inventory.overrides import change_tool
 from catalog.models import Call
-from plans import slices
-from plans.calls import CallOrder, create_call
-from plans.controls import cancel_plan
+from plans.actions import slices
+from plans.actions.call import CallOrder, create_call
+from plans.actions.control import cancel_plan
+from plans.actions.give_input import give_input
+from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import execution, recovery
 from plans.engine.execution import Turn
 from plans.engine.work import Run
-from plans.inputs import give_input
 from plans.models import Plan, Step
-from plans.settling import Settlement, settle_outcome
 from plans.store.database import stamp
 from plans.store.requesters import Requester
 from tests.approvals import deciding

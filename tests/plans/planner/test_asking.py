@@ -35,7 +35,7 @@ class Colour(BaseModel):
 @pytest.fixture
 def context(ada, configured):
     """The context of a stored call."""
-    from plans.calls import CallOrder, create_call  # noqa: PLC0415
+    from plans.actions.call import CallOrder, create_call  # noqa: PLC0415
 
     call = create_call(CallOrder("draft_plan", {"request": "x"}), by=Requester(ada))
     return ToolContext(call_id=call.public_id, plan_id=call.plan_ref, deadline=Deadline.after(60))

@@ -7,18 +7,18 @@ import pytest
 
 from catalog.core import clock
 from catalog.models import Call
-from plans.changing import change_plan, read_change
-from plans.cloning import clone_plan, document_of
-from plans.controls import cancel_plan
+from plans.actions.change import change_plan, read_change
+from plans.actions.clone import clone_plan, document_of
+from plans.actions.control import cancel_plan
+from plans.actions.create import create_plan
+from plans.actions.give_input import give_input
+from plans.actions.retry import retry_plan
+from plans.actions.skip import skip_step
 from plans.engine import execution, recovery
 from plans.engine.execution import Turn
 from plans.engine.work import Run
-from plans.inputs import give_input
 from plans.models import ModelUse, Plan
 from plans.planner.outcomes import CHANGED
-from plans.retrying import retry_plan
-from plans.services import create_plan
-from plans.skipping import skip_step
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
 from tests.builders import assert_gapless, call_of, events_of, step_of, work_off

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from catalog.models import Call
-from plans.controls import cancel_plan
+from plans.actions.control import cancel_plan
 from plans.live.long_polling import WAIT_HEADER
 from plans.llm import provider
 from plans.llm.provider import NotConfigured

@@ -6,13 +6,13 @@ import pytest
 
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
-from plans.controls import cancel_plan, pause_plan, resume_plan
+from plans.actions.control import cancel_plan, pause_plan, resume_plan
+from plans.actions.give_input import give_input
+from plans.actions.retry import retry_plan
+from plans.actions.skip import skip_step
 from plans.engine import execution
 from plans.engine.cancellation import end_overdue_plans
-from plans.inputs import give_input
 from plans.models import Plan, Question
-from plans.retrying import retry_plan
-from plans.skipping import skip_step
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
 from plans.stretches import stretches, telling

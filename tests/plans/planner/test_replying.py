@@ -7,11 +7,11 @@ import pytest
 from catalog.models import Call
 from catalog.results import ToolResult
 from catalog.testing import make_context
-from plans.inputs import give_input
+from plans.actions.create import create_plan
+from plans.actions.give_input import give_input
 from plans.models import Plan, Question
 from plans.planner.replying import DONE, MOST_STEPS, told_of
 from plans.planning_tools import todo_list
-from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
 from tests.builders import act, call_of, step, step_of, work_off

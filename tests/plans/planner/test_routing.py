@@ -12,10 +12,10 @@ from catalog.models import Call
 from catalog.testing import clean_registry
 from catalog.tools import BaseTool
 from catalog.tools.registry import register_tool
+from plans.actions.create import problems_of
 from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools
 from plans.planner.routing import document_of
 from plans.planner.steps import Place, steps_of_calls
-from plans.services import problems_of
 from plans.store.requesters import Requester
 from tests.catalogs import fill_catalog
 

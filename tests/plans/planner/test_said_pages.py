@@ -3,9 +3,9 @@
 import pytest
 
 from catalog.calls.privacy import WORDS
+from plans.actions.create import create_plan
 from plans.agents.definitions import ToolFilter
 from plans.models import Plan
-from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
 from tests.builders import make_plan, step, step_of, work_off

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from plans.inputs import give_input
+from plans.actions.create import create_plan
+from plans.actions.give_input import give_input
 from plans.models import ModelUse, Plan
-from plans.services import create_plan
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
 from tests.builders import call_of, work_off

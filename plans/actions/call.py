@@ -1,4 +1,7 @@
-"""Direct calls: a tool called over REST is a plan of one step, or one more step of a plan."""
+"""Direct calls: a tool called over REST or from its page is a plan of one step, or one more step of a plan.
+
+A rehearsal says what would become of a call: checked, judged by the gate and previewed, but neither stored nor counted.
+"""
 
 import json
 from collections.abc import Mapping
@@ -15,13 +18,16 @@ from approvals.policies.rulebook import Rule
 from approvals.requests.limits import look_for_room, take_room
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
+from catalog.dispatch.pipeline import Verdict
 from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, Call
 from catalog.results import Preview
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
 from plans import spec
+from plans.actions.create import new_plan
 from plans.engine import calls, execution, grants, hints, limits, starting
 from plans.engine.calls import new_call
 from plans.engine.denials import denial
@@ -32,7 +38,6 @@ from plans.engine.previews import preview_in_time
 from plans.engine.starting import Start
 from plans.engine.work import Hold, Order, PlanFacts, Run, facts_of
 from plans.models import Plan, Step
-from plans.services import new_plan
 from plans.sessions.lists import see_that_it_is_no_list
 from plans.states import PlanStatus
 from plans.store import statements
@@ -41,6 +46,25 @@ from plans.store.requesters import Asker, Requester
 from plans.store.selectors import may_control, plan_for
 from plans.store.statements import Claimed
 from plans.store.transactions import Recording, recording, recording_new
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What the gate would say to a call, and what its tool says it would do (None when it does not say)."""
+
+    level: SafetyLevel
+    verdict: Verdict
+    shown: Preview | None
+
+
+def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
+    """Say what would become of a call. Raises what `create_call` raises before it stores anything, and ToolError."""
+    asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
+    order = replace(calls.order_for(tool, dict(arguments)), asker=asker)
+    plan = facts_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
+    verdict = gate(calls.facts_for(order, plan))
+    return Rehearsal(order.target.tool.safety_level, verdict, preview_in_time(plan, 1, order))
+
 
 _SCALARS = (str, int, float, bool, type(None))
 REPLACED = "Another call has taken the place of that one already; look at its replaced_by."

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from catalog.access.roles import NotAllowed
 from catalog.models import ApiToken
+from plans.actions.create import PlanProblems, create_plan, problems_of
 from plans.models import Plan
-from plans.services import PlanProblems, create_plan, problems_of
 from plans.spec import PlanDocument
 from plans.states import PLANNER
 from plans.store.plan_documents import Document, documents_of, given_memory

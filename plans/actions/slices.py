@@ -21,12 +21,12 @@ from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
+from plans.actions.upcoming import GATED, Ahead, outlook
 from plans.engine import execution, grants, limits
 from plans.engine.grants import people_of
 from plans.engine.previews import preview_in_time
 from plans.engine.work import Hold, PlanFacts, plan_facts
 from plans.models import Plan, Step
-from plans.outlook import GATED, Ahead, outlook
 from plans.states import PLAN_TERMINAL, StepStatus
 from plans.store import statements
 from plans.store.transactions import recording

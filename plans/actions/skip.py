@@ -17,12 +17,12 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
+from plans.actions.retry import STOPPED, revive
 from plans.agents.tool_calls import TURN
 from plans.engine import finishing, hints
 from plans.engine.cancellation import cancel_step
 from plans.engine.extensions import end_run
 from plans.models import Plan, Step
-from plans.retrying import STOPPED, revive
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.plan_documents import words_of_call

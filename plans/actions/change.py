@@ -22,11 +22,12 @@ from catalog.core.canonical_json import MAX_BYTES, check_json, size_of
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, MalformedJSON
 from catalog.secrets.placeholders import KEY, scrub_words, shown_text
-from plans import services, spec
+from plans import spec
+from plans.actions import create
+from plans.actions.create import PlanProblems
 from plans.documents.reading import Problem, problem_of
 from plans.engine import early_requests, finishing, hints
 from plans.models import MemoryItem, Plan, Step, StepDependency
-from plans.services import PlanProblems
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
 from plans.store.plan_documents import (
@@ -219,9 +220,9 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     result = _result(change, before, {"goal": plan.goal, "memory": keys})
     moved = _moved(kept, result)
     author = Requester(plan.author)
-    standing = services.problems_of(_as_it_is(plan, before, keys), by=author)
+    standing = create.problems_of(_as_it_is(plan, before, keys), by=author)
     known = {_cause(problem, list(before)) for problem in standing}
-    told = _told(services.problems_of(result.document, by=author), result, known, change)
+    told = _told(create.problems_of(result.document, by=author), result, known, change)
     found += moved + [each for each in told if each.path not in {one.path for one in moved}]
     if size_of(result.document["steps"]) > MAX_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))
