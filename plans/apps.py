@@ -9,7 +9,7 @@ from catalog.tools import registry
 
 PLANNING_TOOLS = "plans.planning_tools.tools"
 """The module whose tools keep the list of a session."""
-PLANNER_TOOLS = ("plans.planner.drafting", "plans.planner.continuing", "plans.planner.replying")
+PLANNER_TOOLS = ("plans.planner.draft_plan", "plans.planner.plan_on", "plans.planner.compose_reply")
 """The modules whose tools are there where a model is configured."""
 TURNS = "plans.agents.turn"
 """The module whose tool asks agents' models: an agent may name its own."""

@@ -1,6 +1,7 @@
-"""What the planner answers: tools to call, searches, a question to the user, or a whole plan."""
+"""What the planner answers, as contract C has it, and which way the answer goes."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -36,3 +37,18 @@ class PlannerOutput(BaseModel):
     def _take_null(cls, value: Any) -> Any:
         """Take null for no calls: contract C's state has it so."""
         return [] if value is None else value
+
+
+Route = Literal["execute_tools", "generate_response", "execute_queries"]
+
+
+State = Mapping[str, Any]
+
+
+def should_execute_tools(state: State) -> Route:
+    """Say what comes next: tool calls before a question to the user, and searches when there is neither."""
+    if state.get("tool_calls"):
+        return "execute_tools"
+    if state.get("needs_user_input"):
+        return "generate_response"
+    return "execute_queries"

@@ -15,8 +15,10 @@ from catalog.errors import ParameterError
 from plans.documents import references
 from plans.engine.questions import MAX_QUESTION
 from plans.engine.questions import TOOL as ASK_USER
-from plans.planner.output import PlannerOutput
+from plans.llm.tools import callable_by
+from plans.planner.output import PlannerOutput, should_execute_tools
 from plans.spec import extract_value
+from plans.store.requesters import Requester
 
 PLAN_ON, COMPOSE_REPLY = "plan_on", "compose_reply"
 SEARCH = "search"
@@ -188,3 +190,40 @@ def _line(text: str) -> str:
     """Return a text as one line for people."""
     said = " ".join(text.replace("\0", " ").split())
     return said if len(said) <= LONGEST_DESCRIPTION else f"{said[: LONGEST_DESCRIPTION - 1]}…"
+
+
+LONGEST_GOAL = 200
+
+
+def document_of(output: PlannerOutput, request: str, *, by: Requester) -> dict[str, Any]:
+    """Return the plan document that the planner's answer makes; whether it is in order is for its check to say."""
+    return {"goal": goal_of(output), "steps": steps_for(output, by, Place())}
+
+
+def steps_for(output: PlannerOutput, by: Requester, place: Place) -> list[Any]:
+    """Return the steps that the planner's answer makes, at their place in a plan."""
+    if has_plan(output):
+        return steps_of_plan(output.plan or {}, place)
+    route = should_execute_tools(output.model_dump())
+    if route == "execute_tools":
+        return steps_of_calls(output, place)
+    if route == "generate_response":
+        return steps_of_question(output, place)
+    return steps_of_queries(output.queries, _search_tools(by) if output.queries else (), place)
+
+
+def _search_tools(by: Requester) -> Sequence[tuple[str, str]]:
+    """Return the tools that a query runs over, those that its requester may call, each with its parameter."""
+    found = ((name, search_parameter(target.tool)) for name, target in sorted(callable_by(by).items()))
+    return [(name, parameter) for name, parameter in found if parameter is not None]
+
+
+def goal_of(output: PlannerOutput) -> str:
+    """Return the goal of the plan: what the planner wrote, else the intent in words.
+
+    Never the request itself: a goal is read by everyone who may read the plan, and a request may hold who asks.
+    """
+    said = extract_value(output.plan, ["goal"]) if has_plan(output) else None
+    text = said if isinstance(said, str) and said.strip() else output.intent.replace("_", " ")
+    line = " ".join(text.replace("\0", " ").split())[:LONGEST_GOAL] or "Answer a request"
+    return line[0].upper() + line[1:]

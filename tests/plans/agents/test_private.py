@@ -9,7 +9,7 @@ from plans.actions.clone import clone_plan
 from plans.actions.skip import skip_step
 from plans.agents.loop import LOOPING
 from plans.models import Agent
-from plans.planner.replying import DONE_BY_AGENT, told_of
+from plans.planner.compose_reply import DONE_BY_AGENT, told_of
 from plans.store.privacy import hidden_from
 from plans.store.requesters import Requester
 from tests.builders import act, step_of, work_off

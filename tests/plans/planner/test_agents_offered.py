@@ -2,9 +2,9 @@
 
 import pytest
 
-from plans.planner.judging import judge
 from plans.planner.output import PlannerOutput
 from plans.planner.prompt import instructions_for
+from plans.planner.validation import judge
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 from tests.plans.agents.scripted import agent_step, make_agent

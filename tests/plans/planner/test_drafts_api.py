@@ -11,7 +11,7 @@ from plans.live.long_polling import WAIT_HEADER
 from plans.llm import provider
 from plans.llm.provider import NotConfigured
 from plans.models import ModelUse, Plan
-from plans.planner import drafting
+from plans.planner import draft_plan
 from plans.store.requesters import Requester
 from tests.builders import work_off
 from tests.plans.planner.server import Reply
@@ -144,7 +144,7 @@ def test_retry_after_is_waited_for(server, ada):
 
 def test_a_model_past_the_calls_deadline_is_given_up(server, ada, monkeypatch):
     provider.model()  # loading the library counts against the tool's time
-    monkeypatch.setattr(drafting.draft_plan, "timeout", 3.0)
+    monkeypatch.setattr(draft_plan.draft_plan, "timeout", 3.0)
     never = threading.Event()
     server.says(Reply(json.dumps(GREETING), waits=never))
     rest = Rest(ada)

@@ -10,7 +10,7 @@ from catalog.testing import make_context
 from plans.actions.create import create_plan
 from plans.actions.give_input import give_input
 from plans.models import Plan, Question
-from plans.planner.replying import DONE, MOST_STEPS, told_of
+from plans.planner.compose_reply import DONE, MOST_STEPS, told_of
 from plans.planning_tools import todo_list
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester

@@ -13,9 +13,8 @@ from catalog.testing import clean_registry
 from catalog.tools import BaseTool
 from catalog.tools.registry import register_tool
 from plans.actions.create import problems_of
-from plans.planner import PlannerOutput, execute_tools, routing, should_execute_tools
-from plans.planner.routing import document_of
-from plans.planner.steps import Place, steps_of_calls
+from plans.planner import PlannerOutput, execute_tools, nodes, should_execute_tools
+from plans.planner.steps import Place, document_of, steps_of_calls
 from plans.store.requesters import Requester
 from tests.catalogs import fill_catalog
 
@@ -118,7 +117,7 @@ NO_CALLS: list[Any] = [
 def test_malformed_calls_leave_other_results(noting):
     ran = run(call(value=1), *NO_CALLS, call(value=2))
     assert [each["result"]["success"] for each in ran["results"]] == [True, *[False] * len(NO_CALLS), True]
-    assert {each["result"]["error"] for each in ran["results"][1:-1]} == {routing.NO_CALL, routing.NO_ARGUMENTS}
+    assert {each["result"]["error"] for each in ran["results"][1:-1]} == {nodes.NO_CALL, nodes.NO_ARGUMENTS}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -136,7 +135,7 @@ def test_refused_call_leaves_other_results(noting, ada, monkeypatch, fault):
 @pytest.mark.parametrize("tool", ["cautious_noting", "dangerous_noting"])
 def test_only_safe_tools_run_without_anybody_who_asks(noting, tool):
     result = run(call(tool, value=1))["tool_results"][tool]
-    assert (result["success"], result["error"]) == (False, routing.NEEDS_REQUESTER)
+    assert (result["success"], result["error"]) == (False, nodes.NEEDS_REQUESTER)
 
 
 def test_a_tool_is_given_the_ids_of_its_state(noting):

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from plans.documents import references
-from plans.planner.withholding import Told, without_answers
+from plans.planner.redaction import Told, without_answers
 
 MAIL = "jo@example.org"
 

@@ -18,13 +18,12 @@ from plans.llm.client import Purpose, Said, in_database
 from plans.llm.tools import CATEGORY
 from plans.models import MemoryItem, Plan
 from plans.planner import prompt
-from plans.planner.drafting import SECONDS, Drafting, Round
+from plans.planner.draft_plan import SECONDS, Drafting, Round
 from plans.planner.drafts import draft_of
-from plans.planner.judging import Judged, judge_steps
-from plans.planner.output import PlannerOutput
-from plans.planner.routing import should_execute_tools, steps_for
-from plans.planner.steps import PLAN_ON, Place, has_plan
-from plans.planner.withholding import Told, without_answers
+from plans.planner.output import PlannerOutput, should_execute_tools
+from plans.planner.redaction import Told, without_answers
+from plans.planner.steps import PLAN_ON, Place, has_plan, steps_for
+from plans.planner.validation import Judged, judge_steps
 from plans.store.plan_documents import calls_of_agents, documents_of, removed_from
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy

@@ -21,8 +21,8 @@ from plans.llm.tools import CATEGORY
 from plans.models import Plan
 from plans.planner import prompt
 from plans.planner.drafts import LONGEST_REQUEST
-from plans.planner.judging import Judged, judge, without_reply
 from plans.planner.output import PlannerOutput
+from plans.planner.validation import Judged, judge, without_reply
 from plans.states import TOOL
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy

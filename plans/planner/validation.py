@@ -10,8 +10,7 @@ from plans.actions.create import problems_of
 from plans.documents.reading import Problem
 from plans.llm.tools import callable_by
 from plans.planner.output import PlannerOutput
-from plans.planner.routing import document_of
-from plans.planner.steps import COMPOSE_REPLY, has_plan
+from plans.planner.steps import COMPOSE_REPLY, document_of, has_plan
 from plans.store.requesters import Requester
 
 CALLS = "tool_calls"

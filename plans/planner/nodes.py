@@ -5,9 +5,9 @@ C's nodes, for programs that route by themselves: there a state goes from one to
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 from django.contrib.auth.models import User
 
@@ -22,22 +22,9 @@ from catalog.tools.class_tools import answer_of, safe_execute
 from catalog.tools.registry import get_tool, unknown_tool
 from plans.actions.call import CallOrder, create_call
 from plans.llm.client import in_database
-from plans.llm.tools import callable_by
-from plans.planner.output import PlannedCall, PlannerOutput
-from plans.planner.steps import (
-    Place,
-    has_plan,
-    search_parameter,
-    steps_of_calls,
-    steps_of_plan,
-    steps_of_queries,
-    steps_of_question,
-)
-from plans.spec import extract_value
+from plans.planner.output import PlannedCall, State
 from plans.store.requesters import Requester
 
-Route = Literal["execute_tools", "generate_response", "execute_queries"]
-State = Mapping[str, Any]
 WAITS = "A person has to approve this before it runs. Nothing has been done yet."
 RUNS_ON = "This is not done yet. It goes on, and its call will have the result."
 NEEDS_REQUESTER = "This tool needs somebody who asks for the call: name a User or an ApiToken as requester."
@@ -45,18 +32,8 @@ NO_CALL = "This is no tool call: one is an object with the tool's name as tool, 
 NO_ARGUMENTS = "The args of a tool call are an object: each argument under its name."
 LOOK_SECONDS = 0.05
 MARGIN_SECONDS = 5.0
-LONGEST_GOAL = 200
 LONGEST_NAME = 128
 """Characters of a session's name."""
-
-
-def should_execute_tools(state: State) -> Route:
-    """Say what comes next: tool calls before a question to the user, and searches when there is neither."""
-    if state.get("tool_calls"):
-        return "execute_tools"
-    if state.get("needs_user_input"):
-        return "generate_response"
-    return "execute_queries"
 
 
 async def execute_tools(state: State) -> dict[str, Any]:
@@ -162,37 +139,3 @@ def _failed(error: str, user_message: str | None) -> dict[str, Any]:
 
 def _told(name: str, call_id: str, result: dict[str, Any]) -> dict[str, Any]:
     return {"tool": name, "call": call_id, "result": result}
-
-
-def document_of(output: PlannerOutput, request: str, *, by: Requester) -> dict[str, Any]:
-    """Return the plan document that the planner's answer makes; whether it is in order is for its check to say."""
-    return {"goal": goal_of(output), "steps": steps_for(output, by, Place())}
-
-
-def steps_for(output: PlannerOutput, by: Requester, place: Place) -> list[Any]:
-    """Return the steps that the planner's answer makes, at their place in a plan."""
-    if has_plan(output):
-        return steps_of_plan(output.plan or {}, place)
-    route = should_execute_tools(output.model_dump())
-    if route == "execute_tools":
-        return steps_of_calls(output, place)
-    if route == "generate_response":
-        return steps_of_question(output, place)
-    return steps_of_queries(output.queries, _search_tools(by) if output.queries else (), place)
-
-
-def _search_tools(by: Requester) -> Sequence[tuple[str, str]]:
-    """Return the tools that a query runs over, those that its requester may call, each with its parameter."""
-    found = ((name, search_parameter(target.tool)) for name, target in sorted(callable_by(by).items()))
-    return [(name, parameter) for name, parameter in found if parameter is not None]
-
-
-def goal_of(output: PlannerOutput) -> str:
-    """Return the goal of the plan: what the planner wrote, else the intent in words.
-
-    Never the request itself: a goal is read by everyone who may read the plan, and a request may hold who asks.
-    """
-    said = extract_value(output.plan, ["goal"]) if has_plan(output) else None
-    text = said if isinstance(said, str) and said.strip() else output.intent.replace("_", " ")
-    line = " ".join(text.replace("\0", " ").split())[:LONGEST_GOAL] or "Answer a request"
-    return line[0].upper() + line[1:]

@@ -26,7 +26,7 @@ from plans.llm import client, provider
 from plans.llm.client import Said, in_database
 from plans.llm.tools import CATEGORY
 from plans.models import AGENT_TURN, AgentRun, MemoryItem, Plan, Step
-from plans.planner.drafting import SECONDS
+from plans.planner.draft_plan import SECONDS
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.spec import extract_value
 from plans.states import StepStatus
