@@ -18,7 +18,7 @@ api_page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSp
 
 api_urlpatterns = [
     path("", include("catalog.api.urls")),
-    path("", include("plans.api_urls")),  # before the requests: approvals/slice/ would be one of them
+    path("", include("plans.api.urls")),  # before the requests: approvals/slice/ would be one of them
     path("", include("approvals.api.urls")),
     path("schema/", api_document, name="api-schema"),
     path("docs/", api_page, name="api-docs"),

@@ -172,7 +172,7 @@ def test_a_request_whose_answer_was_lost_is_answered_when_it_is_repeated(ada, mo
     """The plan was stored and the answer broke off: the key knows the plan, and makes no second one."""
     rest = Rest(ada)
     with monkeypatch.context() as lost:
-        lost.setattr("plans.api.PlanEndpoint.shown", lost_answer)
+        lost.setattr("plans.api.plans.PlanEndpoint.shown", lost_answer)
         assert rest.post("plans/", PLAN, key="k-1").status_code == 503
     again = rest.post("plans/", PLAN, key="k-1")
     assert (again.status_code, again.json()["id"]) == (201, Plan.objects.get().public_id)

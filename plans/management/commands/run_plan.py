@@ -26,6 +26,7 @@ from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
 from plans import picture
 from plans.actions.create import PlanProblems, create_plan, problems_of
+from plans.api.serializers import PlanDetailSerializer, PlanProblemSerializer
 from plans.documents.checking import with_lines
 from plans.documents.files import read_document
 from plans.documents.reading import Problem
@@ -34,7 +35,6 @@ from plans.executor.lifecycle import executing
 from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
 from plans.models import Plan
 from plans.progress import Progress, page_of
-from plans.serializers import PlanDetailSerializer, PlanProblemSerializer
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
 from plans.store.privacy import NOTHING

@@ -18,7 +18,7 @@ from catalog.rest.serializers import MAX_ID, StrictSerializer, Text, Whole
 from plans.actions import slices
 from plans.actions.slices import MOST, Approval, SliceItem
 from plans.actions.upcoming import Ahead
-from plans.api import PlanEndpoint
+from plans.api.plans import PlanEndpoint
 from plans.spec import MAX_STEP_ID
 from plans.store.privacy import PrivateParts
 from plans.store.privacy import hidden_from as hidden_in_plan

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.serializers import PageQuery
 from catalog.states import PUBLIC_STATUS
-from plans.api import PlanEndpoint
+from plans.api.plans import PlanEndpoint
 from plans.models import Plan
 from plans.sessions.overview import session_page, sessions_for
 from plans.states import PlanStatus, StepStatus

@@ -11,10 +11,10 @@ from catalog.models import Call
 from catalog.rest.idempotency import answer_once
 from catalog.rest.problems import refusals
 from plans.actions.call import CallOrder, create_call
-from plans.api import PlanEndpoint
+from plans.api.plans import PlanEndpoint
+from plans.api.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
 from plans.live.long_polling import WAIT_HEADER, wait_a_moment
 from plans.models import Plan
-from plans.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
 from plans.store import selectors
 from plans.store.privacy import hidden_of_call, mask_call, reveal
 

@@ -1,4 +1,4 @@
-"""The plan paths of the REST API: submit, check, follow, control."""
+"""The plan paths of the REST API: submit, check, follow, control, change, retry, clone, read prompts."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from pydantic import ValidationError
+from rest_framework import serializers
 from rest_framework.exceptions import ValidationError as InvalidBody
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,33 +18,43 @@ from catalog.rest.idempotency import answer_once
 from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.problems import Problem as Refusal
 from catalog.rest.problems import sentence_of
+from catalog.rest.serializers import PageQuery
 from catalog.rest.views import Endpoint
 from plans.actions import control, create
-from plans.actions.clone import kin_of
+from plans.actions.change import PlanChange, change_plan, read_change
+from plans.actions.clone import clone_plan, kin_of
 from plans.actions.create import PlanProblems
+from plans.actions.give_input import give_input
+from plans.actions.retry import retry_plan, retry_with
 from plans.actions.settle import Settlement, settle_outcome
-from plans.documents.checking import with_lines
-from plans.documents.reading import Problem
-from plans.models import Plan, Step
-from plans.serializers import (
+from plans.actions.skip import skip_step
+from plans.api.serializers import (
     PLAN_REFUSED,
     ActionBody,
     CheckSerializer,
+    CloneBody,
     EventPageSerializer,
     EventQuery,
     EventSerializer,
+    InputBody,
     MemorySerializer,
     OutcomeBody,
     PlanDetailSerializer,
     PlanQuery,
     PlanSerializer,
+    RetryBody,
+    SkipBody,
 )
+from plans.documents.checking import with_lines
+from plans.documents.reading import Problem
+from plans.llm.transcripts import Asking, Message
+from plans.models import ModelUse, Plan, Step
 from plans.sessions.lists import see_that_it_is_no_list
 from plans.spec import PlanDocument
 from plans.store import selectors
 from plans.store.privacy import hidden_from
 from plans.store.requesters import Requester
-from plans.store.selectors import counts_of
+from plans.store.selectors import counts_of, may_control
 
 Service = Callable[..., None]
 SESSION_HEADER = "Toolgate-Session"
@@ -256,3 +267,147 @@ def refused(problems: list[Problem], text: str) -> Response:
     placed = with_lines(problems, text) if text else problems
     found = [asdict(problem) for problem in placed if problem.severity == "error"]
     return Refusal(422, sentence_of(found), "invalid", found).response()
+
+
+class ChangeablePlan(PlanDetail):
+    """One plan, read and changed."""
+
+    required_scopes: ClassVar = {"GET": ["plans:read"], "PATCH": ["plans:write"]}
+
+    @extend_schema("plans_change", request=PlanChange, responses={200: PlanDetailSerializer, **PLAN_REFUSED})
+    def patch(self, request: Request, public_id: str) -> Response:
+        """Change steps that nobody has begun: all of it or, with 422 or 409, nothing."""
+        text = text_of(request)
+        plan = self.own_plan(public_id)
+        try:
+            change_plan(plan, read_change(request.data), by=self.requester)
+        except PlanProblems as refusal:
+            return refused(refusal.problems, text)
+        return self.shown(public_id)
+
+
+class PlanRetry(PlanEndpoint):
+    """Tries again what failed."""
+
+    required_scopes: ClassVar = {"POST": ["plans:write"]}
+
+    @extend_schema("plans_retry", request=RetryBody, responses=PlanDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Let a plan go on from a failed step, with other arguments if given, or from all; 409 when none has failed."""
+        return answer_once(request, lambda: self._retry(public_id), self.shown)
+
+    def _retry(self, public_id: str) -> Response:
+        body = self.body(RetryBody)
+        try:
+            plan = self.own_plan(public_id)
+            if "arguments" in body:
+                retry_with(plan, body["step_id"], body["arguments"], by=self.requester)
+            else:
+                retry_plan(plan, body["step_id"], by=self.requester)
+        except Step.DoesNotExist:
+            raise Http404 from None
+        return self.shown(public_id)
+
+
+class StepSkip(PlanEndpoint):
+    """Skips a step."""
+
+    required_scopes: ClassVar = {"POST": ["plans:write"]}
+
+    @extend_schema("plans_skip_step", request=SkipBody, responses=PlanDetailSerializer)
+    def post(self, request: Request, public_id: str, step_id: int) -> Response:
+        """Complete a pending, waiting or failed step without its tool, with a reason; 409 when it runs or is done."""
+        return answer_once(request, lambda: self._skip(public_id, step_id), self.shown)
+
+    def _skip(self, public_id: str, step_id: int) -> Response:
+        body = self.body(SkipBody)
+        plan = self.own_plan(public_id)
+        if agent_token_of(self.user) is not None:
+            raise NotAllowed("A person has to skip a step: agents' tokens never do. Give it a done_check instead.")
+        try:
+            skip_step(plan, step_id, body["reason"], by=self.requester)
+        except Step.DoesNotExist:
+            raise Http404 from None
+        return self.shown(public_id)
+
+
+class PlanInput(PlanEndpoint):
+    """Answers a plan that waits for its person."""
+
+    required_scopes: ClassVar = {"POST": ["plans:write"]}
+
+    @extend_schema("plans_input", request=InputBody, responses=PlanDetailSerializer)
+    def post(self, request: Request, public_id: str) -> Response:
+        """Answer a step's question with text, or give one that was sent back its arguments; 409 when none waits."""
+        return answer_once(request, lambda: self._give(public_id), self.shown)
+
+    def _give(self, public_id: str) -> Response:
+        body = self.body(InputBody)
+        plan = self.own_plan(public_id)
+        try:
+            give_input(plan, body["step_id"], body.get("arguments"), text=body["text"], by=self.requester)
+        except Step.DoesNotExist:
+            raise Http404 from None
+        return self.shown(public_id)
+
+
+class PlanClone(PlanEndpoint):
+    """Clones a plan."""
+
+    required_scopes: ClassVar = {"POST": ["plans:write"]}
+
+    @extend_schema("plans_clone", request=CloneBody, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Store a plan that one may read anew as one's own; it waits to be started unless told otherwise."""
+        return answer_once(request, lambda: self._clone(public_id), lambda ref: self.shown(ref, 201))
+
+    def _clone(self, public_id: str) -> Response:
+        body = self.body(CloneBody)
+        try:
+            made = clone_plan(self.plan(public_id), by=self.requester, start=body["start"])
+        except PlanProblems as refusal:
+            return refused(refusal.problems, text="")
+        return self.shown(made.public_id, 201)
+
+
+class MessageSerializer(serializers.Serializer[Message]):
+    """One message, whole."""
+
+    by = serializers.CharField(help_text="Instructions, To the model, or From the model.")
+    text = serializers.CharField()
+
+
+class PromptSerializer(serializers.Serializer[Asking]):
+    """One time a model was asked: what it read and answered, and what that took."""
+
+    call = serializers.CharField(source="use.call.public_id")
+    purpose = serializers.CharField(source="use.purpose")
+    model = serializers.CharField(source="use.model")
+    read = MessageSerializer(many=True)
+    said = MessageSerializer(many=True, help_text="Empty where it did not answer.")
+    input_tokens = serializers.IntegerField(source="use.input_tokens")
+    output_tokens = serializers.IntegerField(source="use.output_tokens")
+    cost = serializers.FloatField(source="use.cost", allow_null=True, help_text="US dollars; null: not known.")
+    latency_ms = serializers.IntegerField(source="use.latency_ms")
+    error = serializers.CharField(source="use.error", allow_blank=True, help_text="Why there is no answer.")
+    at = serializers.DateTimeField(source="use.at")
+
+
+class PlanPrompts(PlanEndpoint):
+    """What models were asked for one plan."""
+
+    required_scopes: ClassVar = {"GET": ["plans:read"]}
+
+    @extend_schema("plans_prompts", parameters=[PageQuery], responses=page_schema(PromptSerializer))
+    def get(self, request: Request, public_id: str) -> Response:
+        """List what models were asked for the plan, oldest first. Its owner and administrators only."""
+        _, at = self.page_query(PageQuery)
+        plan = self.plan(public_id)
+        if not may_control(self.user, self.token, plan):
+            raise NotAllowed("Only the plan's owner and administrators may read its prompts.")
+        page = page_of(ModelUse.objects.filter(plan=plan).select_related("call"), order="id", at=at)
+        return paged(request, page, self._shown)
+
+    @staticmethod
+    def _shown(use: ModelUse) -> Any:
+        return PromptSerializer(Asking(use)).data

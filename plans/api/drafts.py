@@ -18,14 +18,14 @@ from catalog.rest.problems import Problem as Refusal
 from catalog.rest.problems import refusals
 from catalog.rest.serializers import Choice, JsonObject, Seconds, StrictSerializer, Text
 from plans.actions.create import PlanProblems
-from plans.api import PlanEndpoint, refused
-from plans.calls_api import OPEN, CallEndpoint
+from plans.api.calls import OPEN, CallEndpoint
+from plans.api.plans import PlanEndpoint, refused
+from plans.api.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
 from plans.live.long_polling import DRAFT, WAIT_HEADER, wait_a_moment
 from plans.llm.provider import NotConfigured
 from plans.planner import drafts
 from plans.planner.drafts import LONGEST_REQUEST, Drafted
 from plans.planner.output import PlannerOutput
-from plans.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
 from plans.states import TOOL
 from plans.store.privacy import hidden_of_call
 from plans.store.selectors import newest_call_of
