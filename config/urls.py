@@ -36,7 +36,7 @@ urlpatterns = [
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("tools/", include("catalog.web.urls")),
     path("", include("approvals.web.urls")),
-    path("", include("plans.urls")),
+    path("", include("plans.web.urls")),
     path("api/v1/", include(api_urlpatterns)),
     path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),

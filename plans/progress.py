@@ -13,8 +13,8 @@ from django.conf import settings
 from catalog.core import clock
 from catalog.text.safety import split_hidden
 from catalog.ui.labels import say_duration
-from plans.picture import Picture, StepPicture
 from plans.states import StepStatus
+from plans.web.plan.overview import Picture, StepPicture
 
 Style = Callable[[str], str]
 LABEL_WIDTH = 28

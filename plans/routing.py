@@ -6,8 +6,7 @@ from django.urls import URLPattern, path, re_path
 
 from plans.live.event_sockets import NowhereSocket, PlanEventsSocket, RequestChangesSocket
 from plans.live.sockets import Socket
-from plans.page_sockets import InboxSocket, PlanSocket, PlansSocket, ShellSocket
-from plans.session_sockets import SessionSocket
+from plans.web.sockets import InboxSocket, PlanSocket, PlansSocket, SessionSocket, ShellSocket
 
 
 def socket(route: str, kind: type[Socket]) -> URLPattern:

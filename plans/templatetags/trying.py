@@ -14,7 +14,7 @@ from catalog.models import Call, Tool
 from catalog.results import Preview
 from catalog.ui.labels import say_span
 from plans.actions.call import Rehearsal
-from plans.trying import begin
+from plans.web.try_tool import begin
 
 register = template.Library()
 MOST_SHOWN = 20_000

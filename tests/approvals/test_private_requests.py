@@ -10,9 +10,9 @@ from catalog.calls.privacy import MARK, WORDS
 from catalog.inventory.overrides import change_tool
 from catalog.models import Call
 from catalog.tools import Preview
-from plans.fragments import inbox_subject
 from plans.live.sockets import Visitor
 from plans.models import Plan
+from plans.web.fragments import inbox_subject
 from tests.builders import act, approve, make_plan, request_of, step, work_off
 from tests.pages import Pages
 from tests.rest import Rest

@@ -5,8 +5,8 @@ from playwright.sync_api import Page, expect
 
 from plans.engine import execution
 from plans.engine.execution import Turn
-from plans.fragments import _draw_plan, agent_text
 from plans.models import Plan
+from plans.web.fragments import _draw_plan, agent_text
 from tests.browser.conftest import PageAs
 from tests.builders import act, approve, work_off
 from tests.plans.agents.conftest import script  # noqa: F401 - a fixture

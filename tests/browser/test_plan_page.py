@@ -6,8 +6,8 @@ from playwright.sync_api import Dialog, Page, expect
 from plans.actions.control import pause_plan
 from plans.actions.skip import skip_step
 from plans.engine import execution
-from plans.fragments import plan_subject
 from plans.store.requesters import Requester
+from plans.web.fragments import plan_subject
 from tests.browser.conftest import PageAs
 from tests.builders import act, make_plan, work_off
 

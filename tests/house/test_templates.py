@@ -89,5 +89,5 @@ def test_a_bad_template_is_found(tmp_path: Path, text: str) -> None:
     ["from django.utils.safestring import mark_safe", "safestring.mark_safe(text)", "SafeString(text)"],
 )
 def test_marking_text_as_safe_is_found(tmp_path: Path, code: str) -> None:
-    write(tmp_path, "plans/views.py", code)
-    assert unescapers(tmp_path) == ["plans/views.py:1"]
+    write(tmp_path, "plans/web/plan/views.py", code)
+    assert unescapers(tmp_path) == ["plans/web/plan/views.py:1"]

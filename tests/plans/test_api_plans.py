@@ -9,8 +9,8 @@ from catalog.core import clock
 from catalog.inventory.overrides import change_tool
 from catalog.models import Call, ToolVersion
 from plans.models import Plan, Step
-from plans.picture import draw
-from plans.step_card import card_of
+from plans.web.plan.overview import draw
+from plans.web.plan.step_detail import card_of
 from tests.builders import make_plan, step, write_step
 from tests.rest import Rest, agent, wrong_paths
 

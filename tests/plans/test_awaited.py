@@ -3,9 +3,9 @@
 import pytest
 
 from catalog.ui.labels import status_word
-from plans.browse import PlanQuery, plan_list
 from plans.models import Plan, Step
 from plans.store.selectors import running_plans
+from plans.web.plan_list import PlanQuery, plan_list
 from tests.builders import make_plan, step, work_off
 
 pytestmark = pytest.mark.django_db

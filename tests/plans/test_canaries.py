@@ -16,10 +16,10 @@ from django.test import Client
 
 from approvals.queue.saved_views import WAITING
 from catalog.core.canonical_json import canonical_text
-from plans.browse import PlanQuery
 from plans.engine import calls
-from plans.fragments import _draw_inbox, _draw_plan
 from plans.models import Plan
+from plans.web.fragments import _draw_inbox, _draw_plan
+from plans.web.plan_list import PlanQuery
 from tests.builders import approve, call_of, make_plan, reject, request_of, step, work_off
 from tests.counts import FULL
 from tests.pages import Pages

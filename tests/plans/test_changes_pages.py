@@ -12,10 +12,10 @@ from catalog.errors import ToolError
 from plans.actions.change import change_plan, read_change
 from plans.actions.control import cancel_plan
 from plans.engine.execution import claim
-from plans.fragments import plan_subject
 from plans.models import Plan
 from plans.store.plan_documents import documents_of
 from plans.store.requesters import Requester
+from plans.web.fragments import plan_subject
 from tests.builders import act, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.pages import Pages
 from tests.plans.test_failures import raises

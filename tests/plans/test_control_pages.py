@@ -6,9 +6,9 @@ from django.contrib.auth.models import User
 from catalog.models import Call
 from plans.actions.control import pause_plan
 from plans.engine import execution
-from plans.fragments import plan_subject
 from plans.models import Plan
 from plans.store.requesters import Requester
+from plans.web.fragments import plan_subject
 from tests.builders import act, approve, call_of, make_plan, work_off
 from tests.pages import Pages
 from tests.rest import Rest, agent

@@ -21,9 +21,9 @@ from plans.engine.cancellation import end_overdue_plans
 from plans.engine.work import Run, Work
 from plans.executor.pool import Executor
 from plans.models import MemoryItem, Plan
-from plans.picture import draw
 from plans.store.requesters import Requester
 from plans.store.selectors import DEADLINE_PASSED
+from plans.web.plan.overview import draw
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest
 from tests.tools_for_tests import Stage

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from catalog.core import clock
-from plans.event_words import SAYERS, line_of
 from plans.models import Event
 from plans.store.transactions import EVENT_TYPES
+from plans.web.plan.history import SAYERS, line_of
 
 
 def test_every_kind_of_event_has_its_sentence() -> None:

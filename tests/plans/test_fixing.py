@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 
 from plans.documents.quick_fixes import fixes
 from plans.documents.reading import Problem, did_you_mean, offered
-from plans.drafting import Writing
 from plans.models import Plan
+from plans.web.compose.text import Writing
 from tests.builders import act, make_plan, step
 from tests.pages import Pages
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plans.graph import COLUMN, Graph, lay_out
+from plans.web.graph import COLUMN, Graph, lay_out
 
 PROTOTYPE = {1: [], 2: [], 3: [], 4: [1, 2], 5: [3, 4], 6: [5], 7: [6]}
 

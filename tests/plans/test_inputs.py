@@ -10,9 +10,9 @@ from catalog.core import clock
 from catalog.errors import Conflict
 from plans.actions.give_input import give_input
 from plans.models import Plan
-from plans.picture import draw
 from plans.store.requesters import Requester
-from plans.stretches import stretches, telling
+from plans.web.plan.overview import draw
+from plans.web.plan.timeline import stretches, telling
 from tests.approvals.deciding import send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off, write_step
 from tests.invariants import assert_invariants

@@ -94,7 +94,7 @@ def test_the_address_is_the_list(ada: User) -> None:
 
 def test_older_plans_are_a_page_further(ada, monkeypatch):
     """By keyset; no plan is skipped or shown twice."""
-    monkeypatch.setattr("plans.browse.PAGE_SIZE", 2)
+    monkeypatch.setattr("plans.web.plan_list.PAGE_SIZE", 2)
     for number in range(5):
         make_plan(ada, step(1), start=False, goal=f"goal {number}")
     pages, seen, path = Pages(ada), [], "/plans/"

@@ -7,7 +7,7 @@ import pytest
 from approvals.models import AuditEntry
 from catalog.calls.privacy import MARK
 from catalog.errors import ToolError
-from plans.fragments import _draw_plan
+from plans.web.fragments import _draw_plan
 from tests.builders import act, call_of, make_plan, work_off
 from tests.pages import Pages
 from tests.plans.test_private_results import PATH, SECRET, a_plan

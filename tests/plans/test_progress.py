@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from catalog.core import clock
 from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan
-from plans.picture import draw
 from plans.progress import Progress
+from plans.web.plan.overview import draw
 from tests.builders import act, make_plan, request_of, work_off
 from tests.plans.test_failures import raises
 

@@ -20,9 +20,9 @@ from plans.engine import execution
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.work import Run
 from plans.models import Plan
-from plans.picture import draw
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
+from plans.web.plan.overview import draw
 from tests.builders import (
     act,
     approve,

@@ -12,12 +12,12 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 from catalog.errors import MalformedJSON, TooLarge
-from plans import picture
 from plans.actions.control import pause_plan, resume_plan
 from plans.documents.files import read_document
 from plans.management.commands import run_plan
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
+from plans.web.plan import overview
 from tests.builders import approve, request_of, step, write_step
 
 GOOD = """
@@ -104,7 +104,7 @@ def test_a_stored_plan_is_followed_by_its_id(tmp_path, admin, rosa):
 
 
 @pytest.mark.usefixtures("installation")
-@pytest.mark.parametrize(("owner", "name"), [(picture, "draw"), (run_plan.Command, "wait")])
+@pytest.mark.parametrize(("owner", "name"), [(overview, "draw"), (run_plan.Command, "wait")])
 def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch, owner, name):
     """It says so, and how to follow it: also before anything was shown, for the plan may run by then."""
     monkeypatch.setattr(owner, name, staticmethod(interrupted_once(getattr(owner, name))))

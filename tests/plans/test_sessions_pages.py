@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from plans.models import Plan
-from plans.session_sockets import session_subject
+from plans.web.sockets import session_subject
 from tests.builders import make_plan, step, work_off
 from tests.conftest import person
 from tests.pages import Pages

@@ -12,10 +12,10 @@ from catalog.errors import Conflict
 from catalog.models import Call
 from plans.actions.control import cancel_plan
 from plans.actions.settle import Settlement, settle_outcome
-from plans.event_words import line_of
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
+from plans.web.plan.history import line_of
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from catalog.core import clock
 from catalog.models import RateBucket
-from plans.picture import draw
-from plans.timeline import Interval, Kind, Tick, Timeline, draw_timeline
+from plans.web.plan.overview import draw
+from plans.web.plan.timeline import Interval, Kind, Tick, Timeline, draw_timeline
 from tests.builders import act, make_plan, work_off
 from tests.plans.test_failures import raises
 from tests.tools_for_tests import Stage

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from plans.drafting import Writing
-from plans.drawing import sketch_of
 from plans.models import Plan
-from plans.starters import STARTERS
+from plans.web.compose.starters import STARTERS
+from plans.web.compose.text import Writing, sketch_of
 from tests.builders import step, work_off
 from tests.pages import Pages
 

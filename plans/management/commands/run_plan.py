@@ -24,7 +24,6 @@ from catalog.access.roles import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
-from plans import picture
 from plans.actions.create import PlanProblems, create_plan, problems_of
 from plans.api.serializers import PlanDetailSerializer, PlanProblemSerializer
 from plans.documents.checking import with_lines
@@ -40,6 +39,7 @@ from plans.states import PlanStatus
 from plans.store.privacy import NOTHING
 from plans.store.requesters import Requester
 from plans.store.selectors import counts_of, is_over
+from plans.web.plan import overview
 
 LOOK_SECONDS = 0.1
 DRAWN_SECONDS = 1.0
@@ -137,11 +137,11 @@ class Command(BaseCommand):
         seen, drawn_at = -1, float("-inf")
         try:  # from here on the plan may be running, and whoever stops this is told so
             if progress is not None:
-                progress.begin(picture.draw(plan))
+                progress.begin(overview.draw(plan))
             while True:
                 plan.refresh_from_db()
                 if progress is not None and (plan.last_seq != seen or monotonic() - drawn_at > DRAWN_SECONDS):
-                    progress.show(picture.draw(plan))
+                    progress.show(overview.draw(plan))
                     seen, drawn_at = plan.last_seq, monotonic()
                 if rests(plan) or (not wait and rests_with_people(plan)):
                     break
@@ -150,10 +150,10 @@ class Command(BaseCommand):
             self._say_how_to_follow(plan)
             return True
         if progress is not None:
-            progress.show(picture.draw(plan))
-            progress.end(picture.draw(plan))
+            progress.show(overview.draw(plan))
+            progress.end(overview.draw(plan))
         if not is_over(plan):
-            self.stderr.write(f"It goes on without this command. Follow it at {page_of(picture.draw(plan))}")
+            self.stderr.write(f"It goes on without this command. Follow it at {page_of(overview.draw(plan))}")
         return False
 
     def _say_how_to_follow(self, plan: Plan) -> None:
@@ -164,7 +164,7 @@ class Command(BaseCommand):
         connection.close()
         self.stderr.write(
             "\nThe plan is not cancelled: what runs here is finished first, the rest is left to servers and workers.\n"
-            f"Follow it at {page_of(picture.draw(plan))}\nor with `python manage.py run_plan {plan.public_id} --wait`."
+            f"Follow it at {page_of(overview.draw(plan))}\nor with `python manage.py run_plan {plan.public_id} --wait`."
         )
 
     def _progress(self) -> Progress:

@@ -4,11 +4,10 @@ import pytest
 
 from plans.agents.definitions import ToolFilter
 from plans.agents.tool_calls import NOT_OFFERED
-from plans.drawing import drawing_of
-from plans.event_words import line_of
-from plans.fragments import _draw_plan
-from plans.picture import draw
-from plans.step_card import default_step
+from plans.web.fragments import _draw_plan
+from plans.web.plan.history import line_of
+from plans.web.plan.overview import draw, drawing_of
+from plans.web.plan.step_detail import default_step
 from tests.builders import act, approve, request_of, work_off
 from tests.pages import Pages
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from plans.agents.definitions import AgentBudget, document_of
-from plans.agents.pages import budget_in_words
 from plans.models import Agent, Plan
+from plans.web.agents.page import budget_in_words
 from tests.builders import work_off
 from tests.conftest import person
 from tests.pages import Pages

@@ -9,7 +9,6 @@ import redis.asyncio
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import Group, User
 
-from plans import page_sockets
 from plans.actions.create import start_plan
 from plans.live import feed as live_feed
 from plans.live import sockets
@@ -18,6 +17,7 @@ from plans.live.sockets import Visitor
 from plans.live.streaming import Voices
 from plans.models import Plan
 from plans.store.requesters import Requester
+from plans.web import sockets as web_sockets
 from tests.builders import make_plan, step
 from tests.plans.callers import apart, by_session, opened
 
@@ -76,15 +76,15 @@ async def heard_until_it_happens(caller: WebsocketCommunicator, plan: Plan) -> s
 
 async def test_who_loses_the_right_hears_no_more(transactional_db, stage, ada, rosa, monkeypatch) -> None:
     """The page stays open for who may still see the plan, and is judged again each few seconds."""
-    enter = page_sockets.PlanSocket.enter
+    enter = web_sockets.PlanSocket.enter
     entered: list[Visitor] = []
 
-    def noted(socket: page_sockets.PlanSocket) -> Visitor:
+    def noted(socket: web_sockets.PlanSocket) -> Visitor:
         entered.append(enter(socket))
         return entered[-1]
 
     monkeypatch.setattr(sockets, "LOOK_AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(page_sockets.PlanSocket, "enter", noted)
+    monkeypatch.setattr(web_sockets.PlanSocket, "enter", noted)
     plan = await apart(make_plan, ada, step(1), start=False)
     async with opened(path_of(plan), await apart(by_session, rosa)) as caller:
         await fragment(caller, lambda: live_feed.say(plan.public_id, 1, "So far"), "So far")

@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 
 from catalog.models import Call
 from catalog.ui.labels import status_word
-from plans import ask_page, states
+from plans import states
 from plans.models import ModelUse, Plan
+from plans.web.compose import ask_form
 from tests.builders import make_plan, step, work_off
 from tests.pages import Pages
 
@@ -109,7 +110,7 @@ def test_an_earlier_request_that_asks_its_person_says_so(ada, scripted):
     call = draft(pages)
     pages.send(f"/ask/{call.public_id}/start/")
     work_off(Plan.objects.get(kind="plan"))
-    (asked,) = ask_page.history_of(ada, "").rows
+    (asked,) = ask_form.history_of(ada, "").rows
     assert asked.word == status_word("in_progress", "input") != status_word("in_progress", "approval")
     assert asked.word.label in pages.open("/ask/")
 
@@ -235,7 +236,7 @@ def test_whoever_waits_is_told_only_what_is_new(ada, scripted):
 
 def test_earlier_requests_are_pages(ada, ben, configured, monkeypatch):
     """Newest first, one's own; a cursor that is not ours is the beginning."""
-    monkeypatch.setattr(ask_page, "PAGE_SIZE", 2)
+    monkeypatch.setattr(ask_form, "PAGE_SIZE", 2)
     pages = Pages(ada)
     pages.open("/ask/")
     assert count(pages) == 0
@@ -263,12 +264,12 @@ def test_a_reply_stands_beside_its_request(ada, scripted):
     assert f'href="/plans/{Plan.objects.get(kind="plan").public_id}/"' in pages.html
 
 
-@pytest.mark.parametrize("example", ask_page.EXAMPLES)
+@pytest.mark.parametrize("example", ask_form.EXAMPLES)
 def test_examples_fill_the_form(ada, catalog, example):
     """The words, and the way that suits them."""
     pages = Pages(ada)
     pages.open(f"/ask/?example={example}")
-    wanted = ask_page.EXAMPLES[example]
+    wanted = ask_form.EXAMPLES[example]
     assert f"\n{wanted.request}</textarea>" in pages.html
     assert f'value="{wanted.strategy}" checked' in pages.html
 

@@ -15,7 +15,7 @@ from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan, Question
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
-from plans.stretches import stretches, telling
+from plans.web.plan.timeline import stretches, telling
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.rest import Rest, wrong_paths

@@ -1,0 +1,1 @@
+"""The pages of agents: the list, one agent with its form, and giving it a task."""

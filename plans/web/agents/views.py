@@ -1,0 +1,110 @@
+"""The pages of agents. Administrators change them; others read them and give them tasks."""
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.ui.requests import PageRequest, signed_in
+from plans.actions.create import PlanProblems
+from plans.agents import administration
+from plans.llm.provider import NotConfigured
+from plans.models import Agent
+from plans.store.requesters import Requester
+from plans.web.access import status_of
+from plans.web.agents.form import AgentForm, body_in, read_form, refused
+from plans.web.agents.page import TaskForm, agent_or_404, agent_page, give_task, list_page, new_page
+
+NO_MODEL = 503
+
+
+@require_safe
+@signed_in
+def agents(request: PageRequest) -> HttpResponse:
+    """Show the agents."""
+    return render(request, "agents/agents.html", list_page(request.user))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def new(request: PageRequest) -> HttpResponse:
+    """Show the form of a new agent; a POST makes it, or shows which tools it would have."""
+    if request.method != "POST":
+        return render(request, "agents/agent.html", new_page(request.user))
+    form = read_form(request.POST)
+    shown = new_page(request.user, form)
+    if request.POST.get("do") == "save":
+        made = _saved(request, form)
+        if isinstance(made, Agent):
+            messages.success(request, f"Made: {made.name}. Plans may name it from now on.")
+            return redirect("agent", made.name)
+        form, shown = made, shown | {"form": made}
+    return render(request, "agents/agent.html", shown, status=422 if form.problems else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def agent(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show one agent; a POST changes it, or shows which tools it would have."""
+    if request.method != "POST":
+        return render(request, "agents/agent.html", agent_page(request.user, public_id))
+    form = read_form(request.POST)
+    if request.POST.get("do") == "save":
+        saved = _saved(request, form, agent_or_404(request.user, public_id))
+        if isinstance(saved, Agent):
+            messages.success(request, f"Saved: {saved.name}. Runs that have begun go on as it was.")
+            return redirect("agent", public_id)
+        form = saved
+    shown = agent_page(request.user, public_id, form)
+    return render(request, "agents/agent.html", shown, status=422 if form.problems else 200)
+
+
+def _saved(request: PageRequest, form: AgentForm, known: Agent | None = None) -> Agent | AgentForm:
+    """Make or change the agent; return it, or the form with what is wrong. Raises NotAllowed."""
+    body = body_in(form, is_new=known is None)
+    try:
+        if known is None:
+            return administration.create(body, by=request.user)
+        return administration.change(known, body, by=request.user, seen=form.seen)
+    except ParameterError as error:
+        return refused(form, error)
+    except Conflict as error:
+        form.problems = {"": error.message}
+        return form
+
+
+@require_POST
+@signed_in
+def end(request: PageRequest, public_id: str) -> HttpResponse:
+    """End an agent."""
+    row = agent_or_404(request.user, public_id)
+    try:
+        administration.end(row, by=request.user)
+    except Conflict as error:
+        messages.error(request, error.message)
+    else:
+        messages.success(request, f"Ended: {row.name}.")
+    return redirect("agents")
+
+
+@require_POST
+@signed_in
+def task(request: PageRequest, public_id: str) -> HttpResponse:
+    """Give an agent a task: a plan of one step, which starts at once."""
+    row = agent_or_404(request.user, public_id)
+    text = request.POST.get("task", "").replace("\r\n", "\n").strip()
+    form = TaskForm(task=text, key=request.POST.get("key", ""))
+    try:
+        return redirect("plan", give_task(row, form, by=Requester(request.user)))
+    except ToolgateError as error:
+        _refuse(form, error)
+    shown = agent_page(request.user, public_id, task=form)
+    return render(request, "agents/agent.html", shown, status=form.code)
+
+
+def _refuse(form: TaskForm, error: ToolgateError) -> None:
+    found = error.problems[0].message if isinstance(error, PlanProblems) else ""
+    form.wrong = found or error.message
+    form.code = NO_MODEL if isinstance(error, NotConfigured) else status_of(error)
+    form.key = TaskForm().key

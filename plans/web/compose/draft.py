@@ -1,0 +1,303 @@
+"""One draft as its page shows it: how far the planner is, the plan it made as a preview, the plan that came of it."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from django.http import Http404
+
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
+from catalog.calls.privacy import asked_for
+from catalog.models import Call
+from catalog.ui.labels import Word
+from plans import states
+from plans.models import ModelUse, Plan
+from plans.planner import drafts
+from plans.planner.drafts import Drafted
+from plans.spec import PlanDocument, StepDocument
+from plans.store import selectors
+from plans.store.privacy import hidden_of_call
+from plans.store.requesters import Requester
+from plans.web.compose.ask_form import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, word_of
+from plans.web.compose.text import SEVERITIES, Writing, sketch_of
+from plans.web.graph import Drawing
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+ITS_ASKER = NotAllowed("Only who asked for this draft can start it. Nothing was stored.")
+ROLES = {
+    "ask_user": "asks you a question, and waits for the answer",
+    "plan_on": "plans on with what you answered",
+    "compose_reply": "writes the reply from the results",
+}
+"""What the planner's own tools do in a plan: nobody finds them in the catalog's list."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewStep:
+    """One step of the drafted plan: what it would do, with which tool, and why the planner wants it."""
+
+    step: StepDocument
+    level: str
+    role: str
+    reason: str
+
+    @property
+    def waits(self) -> bool:
+        """Whether a person must agree before it runs."""
+        return self.level == "dangerous"
+
+    @property
+    def arguments(self) -> str:
+        """What it would be called with, as JSON; empty where there is nothing."""
+        return json.dumps(self.step.parameters, indent=2, ensure_ascii=False) if self.step.parameters else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One thing to know about the drafted plan; `step` is the number of the step that it is about."""
+
+    severity: str
+    message: str
+    suggestion: str = ""
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What asking the model took so far."""
+
+    times: int = 0
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal | None = None
+    latency_ms: int = 0
+
+    @property
+    def tokens(self) -> str:
+        """How much the model read and wrote, in words."""
+        return f"{self.input_tokens:,} read, {self.output_tokens:,} written"
+
+
+@dataclass(frozen=True)
+class DraftPage:
+    """What the templates are given. `setback` says why the last thing that was asked for was not done."""
+
+    call: Call
+    viewer: "User"
+    drafted: Drafted | None
+    plan: Plan | None
+    spent: Spent
+    setback: str = ""
+    form: AskForm = field(default_factory=AskForm)
+
+    @property
+    def request(self) -> str:
+        """The words it was asked for with."""
+        return drafts.request_of(self.call)
+
+    @property
+    def strategy(self) -> str:
+        """How the planner was told to go about it."""
+        name = self.call.arguments_json.get("strategy") or STRATEGIES[0].name
+        return next((each.label for each in STRATEGIES if each.name == name), str(name))
+
+    @property
+    def word(self) -> Word:
+        """Where it stands."""
+        return word_of(self.call)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the planner is still at it."""
+        return self.call.public_status in ("running", "waiting")
+
+    @property
+    def mark(self) -> str:
+        """What changes whenever the page has something new to show."""
+        return f"{self.call.status}-{self.spent.times}-{int(self.plan is not None)}"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the viewer asked for it, and may still ask."""
+        return asked_for(self.viewer, self.call) and may_ask(self.viewer)
+
+    @property
+    def may_read_prompts(self) -> bool:
+        """Whether the viewer may read what the model was asked: who asked for it, and administrators."""
+        return asked_for(self.viewer, self.call) or has_role(self.viewer, ADMINISTRATOR)
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is a document to look at."""
+        return self.drafted is not None and self.drafted.document is not None
+
+    @cached_property
+    def writing(self) -> Writing:
+        """The drafted plan as a text that is judged by today's catalog."""
+        document = self.drafted.document if self.drafted else None
+        text = json.dumps(document, indent=2, ensure_ascii=False) if document is not None else ""
+        return Writing(text, by=Requester(self.viewer))
+
+    @cached_property
+    def drawing(self) -> Drawing | None:
+        """The graph of what was drafted."""
+        return sketch_of(self.writing) if self.has_plan else None
+
+    @property
+    def question(self) -> str:
+        """What the planner wants to know first; empty when nothing."""
+        output = self.drafted.output if self.drafted else None
+        return (output.input_request or "") if output and output.needs_user_input else ""
+
+    @cached_property
+    def problems(self) -> Sequence[Found]:
+        """What is wrong with it, errors first: as it was drafted, and as the catalog is now; no hints."""
+        found = dict.fromkeys([*self._as_drafted(), *self._as_it_stands()])
+        wrong = (each for each in found if each.severity != "info")
+        return sorted(wrong, key=lambda each: SEVERITIES.index(each.severity))
+
+    def _as_drafted(self) -> Iterator[Found]:
+        for problem in self.drafted.problems if self.drafted else ():
+            severity = str(problem.get("severity", "error"))
+            yield Found(
+                severity if severity in SEVERITIES else "error",
+                str(problem.get("message", "")),
+                str(problem.get("suggestion") or ""),
+                _step_at(str(problem.get("path", "")), self.writing.numbers),
+            )
+
+    def _as_it_stands(self) -> Iterator[Found]:
+        for problem in self.writing.problems if self.has_plan else ():
+            step = _step_at(problem.path, self.writing.numbers)
+            yield Found(problem.severity, problem.message, problem.suggestion or "", step)
+
+    @property
+    def errors(self) -> int:
+        """How many problems keep it from being started."""
+        return sum(problem.severity == "error" for problem in self.problems)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether this person can start it as it is."""
+        return self.is_own and self.has_plan and not self.errors and self.plan is None
+
+    @property
+    def may_edit(self) -> bool:
+        """Whether this person can take it into the editor."""
+        return self.is_own and self.has_plan and self.plan is None
+
+    @cached_property
+    def steps(self) -> Sequence[PreviewStep]:
+        """The steps in order, each with the reason for its tool."""
+        levels, reasons = dict(self.writing.tools), self._reasons()
+        return [
+            PreviewStep(step, levels.get(step.tool or "", ""), ROLES.get(step.tool or "", ""), reasons.get(number, ""))
+            for number, step in sorted(self.writing.steps.items())
+        ]
+
+    def _reasons(self) -> Mapping[int, str]:
+        """Match the planner's calls with their steps, in the same order; a reason may be the description."""
+        wanted = list(self.drafted.output.tool_calls) if self.drafted else []
+        found: dict[int, str] = {}
+        for number, step in sorted(self.writing.steps.items()):
+            call = next((each for each in wanted if each.tool == step.tool), None)
+            if call is not None:
+                wanted.remove(call)
+                found[number] = "" if " ".join(call.reason.split()) == step.description else call.reason
+        return found
+
+    @property
+    def waits(self) -> int:
+        """How many steps will wait for a person."""
+        return sum(step.waits for step in self.steps)
+
+
+def _step_at(path: str, numbers: Mapping[int, int]) -> int | None:
+    """Return the number of the step that a problem's path leads to."""
+    part, _, rest = path.partition(".")
+    index = rest.partition(".")[0]
+    return numbers.get(int(index)) if part == "steps" and index.isdecimal() and len(index) < 6 else None
+
+
+def draft_page(viewer: "User", public_id: str, setback: str = "") -> DraftPage:
+    """Return the page of a draft that the viewer may see. Raises Http404."""
+    call = draft_or_404(viewer, public_id)
+    return DraftPage(
+        call=call,
+        viewer=viewer,
+        drafted=drafts.drafted(call),
+        plan=drafts.plan_of(call),
+        spent=_spent(call),
+        setback=setback,
+        form=AskForm(
+            request=drafts.request_of(call), strategy=call.arguments_json.get("strategy") or STRATEGIES[0].name
+        ),
+    )
+
+
+def draft_or_404(viewer: "User", public_id: str) -> Call:
+    """Return the call of a draft that the viewer may see. Raises Http404."""
+    try:
+        call = selectors.call_for(viewer, None, public_id)
+    except Call.DoesNotExist:
+        raise Http404 from None
+    if call.tool_name != states.TOOL or hidden_of_call(viewer, call) is not None:
+        raise Http404
+    return call
+
+
+def _spent(call: Call) -> Spent:
+    uses = list(ModelUse.objects.filter(call=call).defer("prompt", "answer", "error"))
+    costs = [use.cost for use in uses if use.cost is not None]
+    return Spent(
+        times=len(uses),
+        model=uses[-1].model if uses else "",
+        input_tokens=sum(use.input_tokens for use in uses),
+        output_tokens=sum(use.output_tokens for use in uses),
+        cost=sum(costs, Decimal(0)) if costs else None,
+        latency_ms=sum(use.latency_ms for use in uses),
+    )
+
+
+def start(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
+    """Start what was drafted, or what its asker made of it. Raises NotAllowed, Conflict and PlanProblems."""
+    if not asked_for(by.user, call):
+        raise ITS_ASKER
+    if not may_ask(by.user):
+        raise NEEDS_ROLE
+    return drafts.start(call, by=by, document=document)
+
+
+@dataclass(frozen=True)
+class Editing:
+    """A draft in the editor: where its text comes from, and what starting it means."""
+
+    call: Call
+    text: str
+    plan: Plan | None
+
+    @property
+    def request(self) -> str:
+        """The words it was asked for with."""
+        return drafts.request_of(self.call)
+
+
+def editing_of(viewer: "User", public_id: str) -> Editing | None:
+    """Return a draft of the viewer's own to be edited; None when none is named. Raises Http404."""
+    if not public_id:
+        return None
+    page = draft_page(viewer, public_id)
+    if not asked_for(viewer, page.call):
+        raise Http404
+    return Editing(page.call, page.writing.text, page.plan)
+
+
+def start_edited(editing: Editing, document: PlanDocument, *, by: Requester) -> Plan:
+    """Start a draft as its asker has changed it. Raises NotAllowed, Conflict and PlanProblems."""
+    return start(editing.call, by=by, document=document.model_dump(exclude_unset=True))

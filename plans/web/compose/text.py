@@ -1,0 +1,157 @@
+"""A plan as it is written on a page: its text, what can be read of it, what is wrong with it and where."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+from catalog.core.canonical_json import MAX_BYTES, Json, parse_json
+from catalog.errors import MalformedJSON, ToolgateError
+from catalog.inventory import snapshot
+from catalog.ui.labels import STATUSES, Word
+from plans.actions.create import problems_of
+from plans.documents.checking import with_lines
+from plans.documents.quick_fixes import Fix, fixes
+from plans.documents.reading import Draft, Problem, read_draft
+from plans.spec import PlanDocument, StepDocument
+from plans.store.requesters import Requester
+from plans.web.graph import Arrow, Drawing, Graph, box_of, drawing_from, lay_out
+
+MOST_LINES = 2000
+MOST_FIXED = 50
+LINE_HEIGHT = 20
+SEVERITIES = ("error", "warning", "info")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A text that is to become a plan."""
+
+    text: str
+    by: Requester | None = field(default=None, kw_only=True)
+    button = "plans/_start.html"
+    aim = "start"
+    all_well = "This plan can be started."
+
+    @cached_property
+    def _read(self) -> "tuple[Json, list[Problem]]":
+        try:
+            return parse_json(self.text, max_bytes=MAX_BYTES), []
+        except MalformedJSON as error:
+            return None, [Problem(error.path, error.code, "error", error.message, line=error.line or None)]
+        except ToolgateError as error:
+            return None, [Problem("", "too_large", "error", error.message)]
+
+    @property
+    def is_json(self) -> bool:
+        """Whether there is a document to be judged."""
+        return not self._read[1]
+
+    @cached_property
+    def problems(self) -> Sequence[Problem]:
+        """Everything there is to know about it, errors first, each with its line."""
+        document, found = self._read
+        if not found:
+            found = with_lines(self._judge(document), self.text)
+        return sorted(found, key=lambda problem: (SEVERITIES.index(problem.severity), problem.line or 0))
+
+    @cached_property
+    def findings(self) -> Sequence[tuple[Problem, Sequence[Fix]]]:
+        """Every problem with what one press mends of it; only the first have that."""
+        found = self.problems
+        mended = [fixes(problem, self.text) for problem in found[:MOST_FIXED]] if self.is_json else []
+        return [(problem, mended[place] if place < len(mended) else ()) for place, problem in enumerate(found)]
+
+    def with_fix(self, name: str) -> Self:
+        """Return what is written with the fix of this name, or as it is when none of the name is offered now."""
+        found = (fix for _, offers in self.findings for fix in offers if fix.name == name) if name else iter(())
+        chosen = next(found, None)
+        return replace(self, text=chosen.fixed) if chosen else self
+
+    def _judge(self, document: Json) -> Sequence[Problem]:
+        return problems_of(document, by=self.by)
+
+    @property
+    def errors(self) -> int:
+        """How many problems keep it from being stored."""
+        return sum(problem.severity == "error" for problem in self.problems)
+
+    @property
+    def warnings(self) -> int:
+        """How many problems are worth a second look."""
+        return sum(problem.severity == "warning" for problem in self.problems)
+
+    @cached_property
+    def draft(self) -> Draft:
+        """What can be read of it."""
+        return read_draft(self._read[0])
+
+    @property
+    def numbers(self) -> Mapping[int, int]:
+        """The numbers of the steps by their place in the text."""
+        return {index: step.step_id for index, step in self.draft.steps.items()}
+
+    @property
+    def steps(self) -> Mapping[int, StepDocument]:
+        """The steps that could be read, by number."""
+        return {step.step_id: step for step in self.draft.steps.values() if step.step_id > 0}
+
+    @property
+    def graph(self) -> Graph | None:
+        """The drawing of what could be read."""
+        return lay_out({number: step.dependencies for number, step in self.steps.items()})
+
+    @property
+    def tools(self) -> Sequence[tuple[str, str]]:
+        """The tools it names with their levels; an unknown tool has none."""
+        names = dict.fromkeys(step.tool for step in self.steps.values() if step.tool)
+        known = snapshot.all_current()
+        return [(name, str(known[name].tool.safety_level) if name in known else "") for name in names]
+
+    def document(self) -> PlanDocument:
+        """Return the document. Raises pydantic's ValidationError where `errors` would say so."""
+        return PlanDocument.model_validate(self._read[0])
+
+    @property
+    def line_numbers(self) -> Sequence[tuple[int, str]]:
+        """The lines that are numbered, each with the severity of the worst problem on it."""
+        worst: dict[int, str] = {}
+        for problem in self.problems:
+            worst.setdefault(problem.line or 1, problem.severity)
+        count = min(self.text.count("\n") + 1, MOST_LINES)
+        return [(number, worst.get(number, "")) for number in range(1, count + 1)]
+
+    @property
+    def marks(self) -> Sequence[tuple[int, str]]:
+        """Where lines with errors or warnings are marked: pixels from the top."""
+        return [((line - 1) * LINE_HEIGHT, mark) for line, mark in self.line_numbers if mark in ("error", "warning")]
+
+    @property
+    def marks_height(self) -> int:
+        """How tall the editor's text is, in pixels."""
+        return LINE_HEIGHT * len(self.line_numbers)
+
+
+WITH_ERROR = Word("has an error", "fail", "danger")
+
+
+def sketch_of(writing: Writing) -> Drawing | None:
+    """Draw what could be read of a plan that is being written; steps with an error stand out."""
+    graph, steps = writing.graph, writing.steps
+    if graph is None:
+        return None
+    wrong = set(_with_errors(writing))
+    boxes = [
+        box_of(node, WITH_ERROR if node.step_id in wrong else STATUSES["pending"], steps[node.step_id])
+        for node in graph.nodes
+    ]
+    return drawing_from(graph, boxes, [Arrow(edge.d, "") for edge in graph.edges])
+
+
+def _with_errors(writing: Writing) -> Iterator[int]:
+    places = writing.numbers
+    for problem in writing.problems:
+        part, _, rest = problem.path.partition(".")
+        index = rest.partition(".")[0]
+        if problem.severity == "error" and part == "steps" and index.isdigit():
+            yield places.get(int(index), 0)

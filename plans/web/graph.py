@@ -1,0 +1,263 @@
+"""The graph of a plan: its layout, and its boxes and arrows with their words and looks.
+
+The layout is pure geometry in pixels of the SVG: layers by longest path, left to right, few crossings.
+"""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Protocol
+
+from catalog.text.safety import split_hidden
+from catalog.ui.labels import STATUSES, Word
+
+WIDTH, HEIGHT = 148, 64
+COLUMN, ROW = 176, 82
+LEFT, TOP = 1, 8
+BEND = 14
+MAX_NODES = 200
+MAX_EDGES = 1000
+MAX_WAYPOINTS = 4000
+COLLAPSE_OVER = 40
+SWEEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box of one step, or of finished parallel steps when `members` has more than one."""
+
+    step_id: int
+    x: float
+    y: float
+    width: int
+    height: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A curve from the right side of one box to the left side of the next; `d` is the path of the SVG."""
+
+    source: int
+    target: int
+    d: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A drawing and its size."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    width: int
+    height: int
+
+
+def lay_out(graph: Mapping[int, Sequence[int]], done: Set[int] = frozenset()) -> Graph | None:
+    """Return the drawing of step → needed steps; None when it is too large, empty or goes in circles.
+
+    Over 40 steps, finished steps that stand in one layer become one box.
+    """
+    needs = {step: sorted({each for each in graph[step] if each in graph and each != step}) for step in graph}
+    if not needs or len(needs) > MAX_NODES or sum(map(len, needs.values())) > MAX_EDGES:
+        return None
+    try:
+        layer_of = _layers(needs)
+    except CycleError:
+        return None
+    members: dict[int, tuple[int, ...]] = {step: (step,) for step in needs}
+    if len(needs) > COLLAPSE_OVER:
+        members = _collapsed(layer_of, done)
+        needs = _merged(needs, members)
+    return _drawn(needs, layer_of, members)
+
+
+def _layers(needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """Return step → the length of the longest path that leads to it."""
+    layer_of: dict[int, int] = {}
+    for step in TopologicalSorter(needs).static_order():
+        layer_of[step] = max((layer_of[each] + 1 for each in needs[step]), default=0)
+    return layer_of
+
+
+def _collapsed(layer_of: Mapping[int, int], done: Set[int]) -> dict[int, tuple[int, ...]]:
+    """Return first step → steps of each box; steps of one layer never wait for each other."""
+    finished: dict[int, list[int]] = {}
+    for step in sorted(done & layer_of.keys()):
+        finished.setdefault(layer_of[step], []).append(step)
+    boxes = {steps[0]: tuple(steps) for steps in finished.values()}
+    return boxes | {step: (step,) for step in layer_of if step not in done}
+
+
+def _merged(needs: Mapping[int, Sequence[int]], members: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    box_of = {step: box for box, steps in members.items() for step in steps}
+    return {box: sorted({box_of[needed] for step in steps for needed in needs[step]}) for box, steps in members.items()}
+
+
+def _drawn(
+    needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int], members: Mapping[int, tuple[int, ...]]
+) -> Graph:
+    routes = _routes(needs, layer_of)
+    columns = _ordered(_columns(needs, layer_of, routes), routes)
+    tallest = max(map(len, columns))
+    places = {
+        spot: (LEFT + COLUMN * layer, TOP + ROW * (row + (tallest - len(column)) / 2))
+        for layer, column in enumerate(columns)
+        for row, spot in enumerate(column)
+    }
+    nodes = (Node(step, *places[step, -1], WIDTH, HEIGHT, members[step]) for step in sorted(needs))
+    edges = (Edge(route[0][0], route[-1][0], _curve([places[spot] for spot in route])) for route in routes)
+    width = 2 * LEFT + COLUMN * (len(columns) - 1) + WIDTH
+    return Graph(tuple(nodes), tuple(edges), width, 2 * TOP + ROW * (tallest - 1) + HEIGHT)
+
+
+Spot = tuple[int, int]
+"""A place in a column: (step, -1) for a box, (number, layer) for where a long edge passes."""
+
+
+def _routes(needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int]) -> list[list[Spot]]:
+    """Return each edge as the spots it goes through, one in each layer on its way."""
+    pairs = [(source, target) for target in sorted(needs) for source in needs[target]]
+    through = sum(layer_of[target] - layer_of[source] - 1 for source, target in pairs) <= MAX_WAYPOINTS
+    routes = []
+    for number, (source, target) in enumerate(pairs):
+        between = range(layer_of[source] + 1, layer_of[target]) if through else ()
+        routes.append([(source, -1), *((number, layer) for layer in between), (target, -1)])
+    return routes
+
+
+def _columns(
+    needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int], routes: Sequence[Sequence[Spot]]
+) -> list[list[Spot]]:
+    columns: list[list[Spot]] = [[] for _ in range(1 + max(layer_of[step] for step in needs))]
+    for step in sorted(needs):
+        columns[layer_of[step]].append((step, -1))
+    for route in routes:
+        for waypoint in route[1:-1]:
+            columns[waypoint[1]].append(waypoint)
+    return columns
+
+
+def _ordered(columns: list[list[Spot]], routes: Sequence[Sequence[Spot]]) -> list[list[Spot]]:
+    """Return the columns with every spot near the middle of its neighbours, seen from both sides in turn."""
+    before: dict[Spot, list[Spot]] = {}
+    after: dict[Spot, list[Spot]] = {}
+    for route in routes:
+        for left, right in pairwise(route):
+            before.setdefault(right, []).append(left)
+            after.setdefault(left, []).append(right)
+    for _ in range(SWEEPS):
+        _sweep(columns, after, reversed(range(len(columns))))
+        _sweep(columns, before, range(len(columns)))
+    return columns
+
+
+def _sweep(columns: list[list[Spot]], neighbours: Mapping[Spot, Sequence[Spot]], layers: Iterator[int] | range) -> None:
+    heights = {spot: row - (len(column) - 1) / 2 for column in columns for row, spot in enumerate(column)}
+    for layer in layers:
+        column = columns[layer]
+        column.sort(key=lambda spot: _middle([heights[each] for each in neighbours.get(spot, ())], heights[spot]))
+        heights |= {spot: row - (len(column) - 1) / 2 for row, spot in enumerate(column)}
+
+
+def _middle(heights: Sequence[float], otherwise: float) -> float:
+    return sum(heights) / len(heights) if heights else otherwise
+
+
+def _curve(places: Sequence[tuple[float, float]]) -> str:
+    """Return the path through the left and right sides of these places."""
+    steps = [f"M{places[0][0] + WIDTH:g} {places[0][1] + HEIGHT / 2:g}"]
+    for (left, upper), (right, lower) in pairwise(places):
+        start, end = left + WIDTH, right - 2
+        bend = max(BEND, (end - start) / 2)
+        y_start, y_end = upper + HEIGHT / 2, lower + HEIGHT / 2
+        steps.append(f"C{start + bend:g} {y_start:g} {end - bend:g} {y_end:g} {end:g} {y_end:g}")
+        if (right, lower) != places[-1]:
+            steps.append(f"L{right + WIDTH:g} {y_end:g}")
+    return " ".join(steps)
+
+
+TITLE_ROOM, TITLE_LINES = 16, 2
+TOOL_ROOM = 20
+SAID_ROOM = 120
+LOOKS = {"ok": "ok", "human": "human", "danger": "bad", "run": "run", "warn": "run"}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One box: where it stands, how it looks, what it says, and the step to which it leads.
+
+    `title` has its lines, at most TITLE_LINES.
+    """
+
+    node: Node
+    word: Word
+    look: str
+    title: Sequence[str]
+    tool: str
+    says: str
+
+    @property
+    def step_id(self) -> int:
+        """The step to which it leads."""
+        return self.node.step_id
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """One arrow: its path and its look."""
+
+    d: str
+    look: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A whole graph."""
+
+    width: int
+    height: int
+    boxes: Sequence[Box]
+    arrows: Sequence[Arrow]
+    says: str
+
+
+def drawing_from(graph: Graph, boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Drawing:
+    count = sum(len(node.members) for node in graph.nodes)
+    return Drawing(graph.width, graph.height, boxes, arrows, f"Plan graph, {count} step{'' if count == 1 else 's'}")
+
+
+def box_of(node: Node, word: Word, step: "Described") -> Box:
+    if len(node.members) > 1:
+        title = f"{len(node.members)} done"
+        says = f"Steps {', '.join(map(str, node.members))}, done"
+        return Box(node, STATUSES["completed"], "ok", [title], "", says)
+    look = "skip" if word.icon == "skip" else LOOKS.get(word.hue, "idle")
+    says = f"Step {step.step_id}, {cut_text(step.description, SAID_ROOM)}, {word.label.lower()}"
+    return Box(node, word, look, _wrapped(step.description), cut_text(step.tool or "", TOOL_ROOM), says)
+
+
+class Described(Protocol):
+    """A step, stored or submitted."""
+
+    @property
+    def step_id(self) -> int: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def tool(self) -> str | None: ...
+
+
+def _wrapped(text: str) -> list[str]:
+    """Return the beginning of a text in lines that fit into a box."""
+    shown = cut_text(text, SAID_ROOM)
+    return textwrap.wrap(shown, TITLE_ROOM, max_lines=TITLE_LINES, placeholder="…")
+
+
+def cut_text(text: str, room: int) -> str:
+    shown = "".join(piece.text for piece in split_hidden(text[: room + 1]))
+    return shown if len(shown) <= room else f"{shown[: room - 1].rstrip()}…"

@@ -1,0 +1,441 @@
+"""The plan as its page shows it to everyone who may see it, read in a fixed number of queries; with its graph.
+
+Agents' steps are shown with what they ask and call, and say what an agent waits for.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from typing import Any
+
+from django.db.models import QuerySet
+from django.db.models.functions import Left, Length
+
+from catalog.core import clock
+from catalog.secrets.placeholders import shown_text
+from catalog.ui.labels import Word, status_word
+from plans.engine.limits import budget_text
+from plans.models import AGENT_TURN, Event, MemoryItem, Plan, Step, StepDependency
+from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
+from plans.store.privacy import MEETS_PRIVATE, PrivateParts, parts_beyond
+from plans.store.selectors import why_failed
+from plans.web.graph import TOOL_ROOM, Arrow, Described, Drawing, Edge, Graph, box_of, cut_text, drawing_from, lay_out
+from plans.web.plan.history import EventLine, line_of
+from plans.web.plan.timeline import Bar, Timeline, draw_timeline, stretches, telling, working_seconds
+
+FOR_PEOPLE = (WaitingFor.OUTCOME, WaitingFor.INPUT, WaitingFor.APPROVAL)
+UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
+
+
+@dataclass(slots=True)
+class Family:
+    """The steps of a plan, in their order, as parents and children."""
+
+    steps: Sequence[Step]
+    _children: Mapping[int, list[Step]] = field(init=False)
+    _numbers: Mapping[int, int] = field(init=False)
+    _next: Mapping[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        children: dict[int, list[Step]] = defaultdict(list)
+        for step in self.steps:
+            if step.parent_id is not None:
+                children[step.parent_id].append(step)
+        self._children, self._numbers = children, {step.pk: step.step_id for step in self.steps}
+        written = [step for step in self.steps if step.parent_id is None]
+        self._next = {step.pk: after.step_id for step, after in pairwise(written)}
+
+    def in_order(self) -> Iterator[Step]:
+        """Yield each step of the plan as it was written, and after an agent's what the agent called."""
+        for step in self.steps:
+            if step.parent_id is None:
+                yield step
+                yield from self.under(step)
+
+    def under(self, step: Step) -> Sequence[Step]:
+        """Return what the agent of a step asked and called."""
+        return self._children.get(step.pk, ())
+
+    def parent(self, step: Step) -> int | None:
+        """Return the number of the step whose agent has this one."""
+        return self._numbers.get(step.parent_id) if step.parent_id is not None else None
+
+    def before(self, step: Step) -> int | None:
+        """Return the number of the written step before which an agent's call is shown; None: at the end."""
+        return self._next.get(step.parent_id) if step.parent_id is not None else None
+
+
+def _waited_for(step: Step, under: Sequence[Step]) -> Sequence[Step]:
+    waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.CALLS
+    return [each for each in under if each.status in UNSETTLED] if waits else []
+
+
+def awaited_word(step: Step, under: Sequence[Step]) -> Word | None:
+    """Return what is said of an agent's step of whose calls one waits for people; None where none does."""
+    people = [each.waiting_for for each in _waited_for(step, under) if each.waiting_for and each.ready_at is None]
+    return next((status_word(step.status, each.value) for each in FOR_PEOPLE if each in people), None)
+
+
+def awaited_label(step: Step, under: Sequence[Step]) -> str:
+    """Say what an agent's step waits for: its model, or so many calls; empty for any other step."""
+    waited_for = _waited_for(step, under)
+    if not waited_for:
+        return ""
+    if any(each.tool == AGENT_TURN for each in waited_for):
+        return "Asks its model"
+    count = len(waited_for)
+    return "Waits for a call" if count == 1 else f"Waits for {count} calls"
+
+
+EVENTS_SHOWN = 300
+VALUE_SHOWN = 2048
+NARROWEST = 0.8
+LOOKS: Mapping[str, str] = {
+    "waiting": "human",
+    "retry": "retry",
+    "agent": "idle",
+    "preparing": "idle",
+    "put_off": "put-off",
+}
+"""Of a bar on the timeline by its kind; work looks as its step ended: only what is done is green."""
+STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
+DRAWN = (
+    *("plan", "parent", "step_id", "description", "tool", "agent", "expected_key", "status", "skipped", "error"),
+    *("started_at", "completed_at", "waiting_for", "waiting_since", "ready_at", "attempt"),
+    *(f"call__{name}" for name in ("plan_ref", "error_kind", "attempt", "started_at", "left_running_at")),
+    *("call__came_back_at", "call__approval__public_id", "call__approval__opened_at"),
+)
+"""What is drawn of a step, and of its call and the request about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """A bar on a step's lane, in percent, wide enough to be seen; `look` is its class. `is_open` while it lasts."""
+
+    offset: float
+    width: float
+    look: str
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepPicture:
+    """One step as the graph, the segments and the timeline show it.
+
+    Of an agent's turn or call `parent` is the agent's step, and `before` the row of the list before which it comes;
+    `under` are the steps of an agent's step.
+    """
+
+    step: Step
+    word: Word
+    label: str
+    needs: tuple[int, ...]
+    strokes: Sequence[Stroke]
+    took_ms: float | None
+    since: datetime | None
+    parent: int | None = None
+    before: int | None = None
+    under: Sequence[Step] = ()
+
+    @property
+    def number(self) -> int:
+        """The step's number."""
+        return self.step.step_id
+
+    @property
+    def started(self) -> bool:
+        """Whether anything has happened to it."""
+        return self.step.status != StepStatus.PENDING
+
+    @property
+    def calls(self) -> int:
+        """How many calls its agent has made."""
+        return sum(each.tool != AGENT_TURN for each in self.under)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """A value in memory: the beginning of its JSON, and the size of all of it; neither when it is private."""
+
+    pk: int
+    key: str
+    head: str
+    size: int
+    step_id: int | None
+    is_private: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more than the beginning."""
+        return self.size > len(self.head)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything that is drawn of a plan; `seq` is the number of the last event that it takes in.
+
+    In `steps` what an agent calls follows on the agent's step.
+    `because` says why it failed where that is not a step's doing: its deadline passed.
+    """
+
+    plan: Plan
+    seq: int
+    word: Word
+    steps: Sequence[StepPicture]
+    graph: Graph | None
+    timeline: Timeline
+    working_ms: float
+    drawn_at: datetime
+    memory: Sequence[MemoryRow]
+    events: Sequence[EventLine]
+    private: PrivateParts
+    because: str
+
+    @property
+    def by_number(self) -> Mapping[int, StepPicture]:
+        """The steps by their numbers."""
+        return {step.number: step for step in self.steps}
+
+    @property
+    def written(self) -> Sequence[StepPicture]:
+        """The steps of the plan as it was written, without what agents call: how far it has come is said in these."""
+        return [step for step in self.steps if step.parent is None]
+
+    @property
+    def words(self) -> Sequence[Word]:
+        """What is said of where the plan stands."""
+        return words_of(self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps))
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether an agent carries out a step."""
+        return any(step.step.agent for step in self.steps)
+
+    @property
+    def spent(self) -> str:
+        """What it has spent of its budget; empty for a plan without one."""
+        return budget_text(self.plan)
+
+    @property
+    def over(self) -> bool:
+        """Whether the plan has ended."""
+        return self.plan.status in PLAN_TERMINAL
+
+    @property
+    def elapsed_ms(self) -> float | None:
+        """How long it took from its start to its end; None while it has not both."""
+        if self.plan.started_at is None or self.plan.completed_at is None:
+            return None
+        return 1000 * (self.plan.completed_at - self.plan.started_at).total_seconds()
+
+    @property
+    def working_since(self) -> datetime | None:
+        """Since when it would have worked, had it worked without a break; None while it does not work."""
+        return self.drawn_at - timedelta(milliseconds=self.working_ms) if self.timeline.seconds is not None else None
+
+    @property
+    def finished(self) -> int:
+        """How many steps are done or skipped."""
+        return sum(step.step.status == StepStatus.COMPLETED for step in self.written)
+
+    @property
+    def tally(self) -> str:
+        """How many steps stand where: 4 done, 1 skipped, 1 not started."""
+        counts: dict[str, int] = defaultdict(int)
+        for step in self.written:
+            counts[step.word.label.lower()] += 1
+        return ", ".join(f"{count} {label}" for label, count in counts.items())
+
+
+def words_of(plan: Plan, word: Word, *, waits: bool) -> Sequence[Word]:
+    """Return what is said of where a plan stands: of a paused one that it is, and whether it waits for people.
+
+    One that has ended waits for them when nobody knows what a call of it did.
+    """
+    if waits and plan.status in PLAN_TERMINAL:
+        return (word, status_word("outcome_unknown"))
+    if plan.paused_at is None or plan.status != PlanStatus.IN_PROGRESS:
+        return (word,)
+    return (status_word("paused"), word) if word.hue == "human" else (status_word("paused"),)
+
+
+def draw(plan: Plan) -> Picture:
+    """Read and draw a plan; five queries, beside the one that found it, and one more when it failed."""
+    now = clock.now()
+    events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
+    steps = list(_steps(plan))
+    sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # by _steps
+    private = parts_beyond(plan, sources)
+    needs = _needs(plan, steps)
+    told: dict[int, list[Event]] = defaultdict(list)
+    for event in telling(plan):
+        told[event.step_id or 0].append(event)
+    intervals = stretches(steps, told)
+    until = plan.completed_at or now
+    timeline = draw_timeline(
+        intervals, start=plan.started_at or plan.created_at, until=until, running=plan.status == PlanStatus.IN_PROGRESS
+    )
+    return Picture(
+        plan=plan,
+        seq=plan.last_seq,
+        word=_word_of_plan(plan, steps),
+        steps=list(_pictures(plan, steps, needs, timeline)),
+        graph=_graph(steps, needs),
+        timeline=timeline,
+        working_ms=1000 * working_seconds(intervals, until),
+        drawn_at=now,
+        memory=_memory(plan, private.keys),
+        events=[line_of(event) for event in events if event.seq <= plan.last_seq],
+        private=private,
+        because=why_failed(plan),
+    )
+
+
+def _graph(steps: Iterable[Step], needs: Mapping[int, Sequence[int]]) -> Graph | None:
+    """Lay the steps of the plan as it was written out; what agents call is counted in their boxes."""
+    written = [step for step in steps if step.parent_id is None]
+    done = {step.step_id for step in written if step.status == StepStatus.COMPLETED}
+    return lay_out({step.step_id: needs[step.step_id] for step in written}, done)
+
+
+def _steps(plan: Plan) -> QuerySet[Step]:
+    """Return the steps with their calls and requests: what is drawn of them."""
+    drawn = plan.steps.select_related("call__approval").only(*DRAWN)
+    return drawn.annotate(meets_private=MEETS_PRIVATE)
+
+
+def _needs(plan: Plan, steps: Iterable[Step]) -> dict[int, list[int]]:
+    """Return every step's number → the numbers of the steps it needs."""
+    needs: dict[int, list[int]] = {step.step_id: [] for step in steps}
+    arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
+    for step, needed in arrows.values_list("step__step_id", "needs__step_id"):
+        needs[step].append(needed)
+    return needs
+
+
+def _memory(plan: Plan, private: Set[str]) -> list[MemoryRow]:
+    values = plan.memory.filter(type=MemoryItem.Type.VALUE).order_by("pk")
+    shown = values.annotate(head=Left("value", VALUE_SHOWN), size=Length("value"))
+    rows = shown.values_list("pk", "key", "head", "size", "step_id")
+    return [_private_row(*row) if row[1] in private else _row(*row) for row in rows]
+
+
+def _row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
+    shown = shown_text(head)
+    return MemoryRow(pk, key, shown, size - len(head) + len(shown), step_id)
+
+
+def _private_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
+    """Return the row of a private value: everyone who looks at the plan is sent the same rows."""
+    return MemoryRow(pk, key, "", 0, step_id, is_private=True)
+
+
+def _pictures(
+    plan: Plan, steps: Sequence[Step], needs: Mapping[int, Sequence[int]], timeline: Timeline
+) -> Iterable[StepPicture]:
+    bars: dict[int, list[Bar]] = defaultdict(list)
+    for bar in timeline.bars:
+        bars[bar.step_id].append(bar)
+    blockers, family = _blockers(steps, needs), Family(steps)
+    for step in family.in_order():
+        under = family.under(step)
+        word = awaited_word(step, under) or _word_of(plan, step)
+        yield StepPicture(
+            step=step,
+            word=word,
+            label=awaited_label(step, under) or _label(step, word, blockers.get(step.step_id)),
+            needs=tuple(needs[step.step_id]),
+            strokes=[_stroke(bar, word) for bar in bars[step.step_id]],
+            took_ms=_took(step),
+            since=None if plan.status in PLAN_TERMINAL or step.completed_at else _since(step),
+            parent=family.parent(step),
+            before=family.before(step),
+            under=under,
+        )
+
+
+def _stroke(bar: Bar, word: Word) -> Stroke:
+    look = LOOKS.get(bar.kind) or (word.hue if word.hue in ("ok", "run", "danger") else "idle")
+    return Stroke(bar.offset, max(bar.width, NARROWEST), look, bar.is_open)
+
+
+def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """Return each step that cannot start → the failed or cancelled step that is in its way."""
+    stopped = {step.step_id for step in steps if step.status in STOPPED}
+    found: dict[int, int] = {}
+    for number in TopologicalSorter(needs).static_order():
+        for needed in needs[number]:
+            if needed in stopped or needed in found:
+                found.setdefault(number, found.get(needed, needed))
+    return found
+
+
+def _label(step: Step, word: Word, blocker: int | None) -> str:
+    if step.status == StepStatus.PENDING and blocker is not None:
+        return f"Blocked by {blocker}"
+    call = step.call
+    tries = f", try {call.attempt}" if call is not None and call.attempt > 1 else ""
+    if call is not None and call.left_running_at and not call.came_back_at:
+        return f"{word.label}{tries}, {'an earlier' if call.left_earlier else 'its'} handler still runs"
+    return f"{word.label}{tries}"
+
+
+def _since(step: Step) -> datetime | None:
+    return step.waiting_since if step.waiting_for else step.started_at
+
+
+def _took(step: Step) -> float | None:
+    if step.skipped or step.started_at is None or step.completed_at is None:
+        return None
+    return 1000 * (step.completed_at - step.started_at).total_seconds()
+
+
+def _word_of(plan: Plan, step: Step) -> Word:
+    """Say where a step stands; one that would go on but for its plan is paused with it."""
+    if plan.paused_at is not None and step.status == StepStatus.IN_PROGRESS and step.ready_at is not None:
+        return status_word("paused")
+    return status_word("skipped" if step.skipped else step.status, step.waiting_for)
+
+
+def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Word:
+    """Say where the plan stands; one that waits for people is said to wait."""
+    waiting: set[Any] = {step.waiting_for for step in steps if step.ready_at is None}
+    return status_word(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))
+
+
+def drawing_of(picture: Picture) -> Drawing | None:
+    """Draw the graph of a plan, None when it is too large for one."""
+    graph = picture.graph
+    if graph is None:
+        return None
+    steps = picture.by_number
+    done = {number for number, step in steps.items() if step.step.status == StepStatus.COMPLETED}
+    started = {number for number, step in steps.items() if step.started}
+    boxes = [box_of(node, steps[node.step_id].word, _described(steps[node.step_id])) for node in graph.nodes]
+    return drawing_from(graph, boxes, [Arrow(edge.d, _look_of(edge, done, started)) for edge in graph.edges])
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsStep:
+    """An agent's step as its box says it: in place of a tool, who works and how many calls that took so far."""
+
+    step_id: int
+    description: str
+    tool: str | None
+
+
+def _described(step: StepPicture) -> "Described":
+    if not step.step.agent:
+        return step.step
+    calls = f", {step.calls} call{'' if step.calls == 1 else 's'}" if step.calls else ""
+    return AgentsStep(step.number, step.step.description, cut_text(step.step.agent, TOOL_ROOM - len(calls)) + calls)
+
+
+def _look_of(edge: Edge, done: Set[int], started: Set[int]) -> str:
+    """Return the look of an arrow: dashed until its target starts, green where what it needs is done."""
+    if edge.target not in started:
+        return "next"
+    return "done" if edge.source in done else ""

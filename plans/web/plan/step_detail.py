@@ -1,0 +1,299 @@
+"""The step that a plan's page has open: what it is, where its arguments come from, what came of it.
+
+Long values are cut and can be read in full as JSON. Of private values only their names are shown, but for one that
+somebody reveals.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from django.db.models.functions import Left, Length
+from django.http import Http404
+
+from approvals.models import ApprovalRequest, GrantUse
+from approvals.states import RequestStatus
+from catalog.calls.privacy import Hidden, fields_of, mask, mask_response
+from catalog.errors import ParameterError
+from catalog.inventory import snapshot
+from catalog.models import Call
+from catalog.secrets.placeholders import shown_text
+from plans.actions.give_input import is_sent_back
+from plans.documents import references
+from plans.engine.questions import waits_for_answer
+from plans.models import MemoryItem, Plan, Step
+from plans.states import WaitingFor
+from plans.store.privacy import PrivateParts, reveal
+from plans.web.plan.overview import VALUE_SHOWN, Picture, StepPicture
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence": "call__late_evidence"}
+
+
+def value_of(plan: Plan, key: str, private: PrivateParts) -> str | None:
+    """Return the JSON text of a value in a plan's memory, None when there is none; masked when it is private."""
+    stored = plan.memory.filter(type=MemoryItem.Type.VALUE, key=key).values_list("value", flat=True).first()
+    text = stored and shown_text(stored)
+    return masked_json(text) if text is not None and key in private.keys else text
+
+
+def part_of_step(plan: Plan, step_id: int, name: str, private: PrivateParts) -> str | None:
+    """Return the JSON text of one part of a step's call, None when there is none; masked when it is private."""
+    if name not in PARTS:
+        return None
+    text = shown_text(plan.steps.filter(step_id=step_id).values_list(PARTS[name], flat=True).first() or "")
+    hidden = private.steps.get(step_id)
+    return _masked(text, name, hidden) if text and hidden else text or None
+
+
+def _masked(text: str, name: str, hidden: Hidden) -> str:
+    if name == "evidence":
+        return masked_json(text)
+    value = json.loads(text)
+    return json.dumps(hidden.mask_arguments(value) if name == "arguments" else mask_response(value), ensure_ascii=False)
+
+
+FIELDS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedField:
+    """One value of a response; `text` once it is revealed."""
+
+    number: int
+    path: str
+    kind: str
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedParts:
+    """The parts of one private call: its arguments as masked JSON text, the values of its response."""
+
+    arguments: str
+    fields: Sequence[MaskedField]
+    more: bool
+    has_evidence: bool
+
+    def with_field(self, shown: MaskedField) -> "MaskedParts":
+        """Return the parts with one value revealed."""
+        others = (field for field in self.fields if field.path != shown.path)
+        return replace(self, fields=sorted([*others, shown], key=lambda field: field.number))
+
+
+def masked_parts(call: Call, hidden: Hidden) -> MaskedParts:
+    """Return what a page shows of a private call."""
+    found = list(islice(fields_of(call.response_json), FIELDS_SHOWN + 1)) if call.response else []
+    fields = [MaskedField(number, field.path, field.kind) for number, field in enumerate(found[:FIELDS_SHOWN])]
+    return MaskedParts(
+        arguments=json.dumps(hidden.mask_arguments(call.arguments_json), indent=2, ensure_ascii=False),
+        fields=fields,
+        more=len(found) > FIELDS_SHOWN,
+        has_evidence=bool(call.late_evidence),
+    )
+
+
+def reveal_on_page(plan: Plan, step_id: int, path: str, *, by: "User") -> MaskedField:
+    """Reveal one value of what a step's tool has answered. Raises Http404 without a call, and what `reveal` raises."""
+    call = Call.objects.filter(step__plan=plan, step__step_id=step_id).first()
+    if call is None:
+        raise Http404
+    value = reveal(call, path, by=by)
+    places = {field.path: number for number, field in enumerate(fields_of(call.response_json))}
+    return MaskedField(places.get(path, len(places)), path, "", _text(value))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def masked_json(text: str) -> str:
+    """Return the JSON text of a value with everything in it masked."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return json.dumps(mask(value), ensure_ascii=False)
+
+
+def masked_parameters(parameters: Mapping[str, Any], hidden: Hidden | None) -> Mapping[str, Any]:
+    """Return a step's parameters as the plan gives them; those that only refer to private values say nothing."""
+    return mask(parameters) if hidden is not None and hidden.everything else parameters
+
+
+BY_GRANT = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")
+SHOWN_PARTS = ("call__arguments", "call__response", "call__late_evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The beginning of a text, and the size of all of it in characters."""
+
+    head: str
+    size: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more."""
+        return self.size > len(self.head)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument as the plan gives it, and the steps from which it takes values."""
+
+    name: str
+    text: Excerpt
+    sources: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCard:
+    """One step in detail; `picture` is how the other views draw it, `masked` what is shown of a private call."""
+
+    step: Step
+    picture: StepPicture
+    level: str
+    after: Sequence[Step]
+    arguments: Sequence[Argument]
+    called_with: Excerpt | None
+    result: Excerpt | None
+    evidence: Excerpt | None
+    masked: MaskedParts | None = None
+    is_private: bool = False
+    skip_note: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """The step's number."""
+        return self.step.step_id
+
+    @property
+    def request(self) -> ApprovalRequest | None:
+        """The request that its call waits, or waited, for."""
+        return getattr(self.step.call, "approval", None) if self.step.call else None
+
+    @property
+    def grant_use(self) -> GrantUse | None:
+        """The use of the grant by which its call ran without a review."""
+        return getattr(self.step.call, "grant_use", None) if self.step.call else None
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether people must answer first."""
+        return self.step.waiting_for == WaitingFor.APPROVAL and self.step.ready_at is None
+
+    @property
+    def starts_until(self) -> datetime | None:
+        """Until when its approval may be used; None when it is not approved, or was used."""
+        request = self.request
+        return request.not_after if request is not None and request.status == RequestStatus.APPROVED else None
+
+    @property
+    def waits_for_arguments(self) -> bool:
+        """Whether reviewers sent its call back, and its person must change it."""
+        return is_sent_back(self.step)
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether its question waits for an answer."""
+        return waits_for_answer(self.step)
+
+    @property
+    def outcome_unknown(self) -> bool:
+        """Whether a person must say what happened."""
+        return self.step.waiting_for == WaitingFor.OUTCOME
+
+
+def card_of(picture: Picture, number: int) -> StepCard | None:
+    """Return a step of a plan in detail, None when it has no such step; one query."""
+    drawn = picture.by_number.get(number)
+    if drawn is None:
+        return None
+    excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in SHOWN_PARTS}
+    sizes = {f"{part}_size": Length(part) for part in SHOWN_PARTS}
+    rows = picture.plan.steps.select_related("call__approval", "call__version", *BY_GRANT).defer(
+        *SHOWN_PARTS, "call__message"
+    )
+    step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
+    by_number, hidden = picture.by_number, picture.private.steps.get(number)
+    return StepCard(
+        step=step,
+        picture=drawn,
+        level=level_of(step),
+        after=[by_number[needed].step for needed in drawn.needs],
+        arguments=list(_arguments(picture, masked_parameters(step.parameters_json, hidden))),
+        is_private=hidden is not None,
+        skip_note=_skip_note(step),
+        **_contents(step, hidden),
+    )
+
+
+def _skip_note(step: Step) -> Mapping[str, Any]:
+    """Return who skipped the step and why; nothing when it was not skipped by a person."""
+    if not step.skipped:
+        return {}
+    notes = MemoryItem.objects.filter(plan=step.plan_id, step_id=step.step_id, type=MemoryItem.Type.STEP_SKIPPED)
+    note: dict[str, Any] = next((each.value_json for each in notes), {})
+    return note if "by" in note else {}
+
+
+def _contents(step: Any, hidden: Hidden | None) -> dict[str, Any]:
+    """Return the beginnings of what the call was given and gave, or what may be shown where that is private."""
+    parts = dict(zip(("called_with", "result", "evidence"), SHOWN_PARTS, strict=True))
+    if hidden is None or step.call is None:
+        return {name: _excerpt(step, part) for name, part in parts.items()}
+    step.call.refresh_from_db(fields=[part.partition("__")[2] for part in SHOWN_PARTS])
+    return {**dict.fromkeys(parts), "masked": masked_parts(step.call, hidden)}
+
+
+def default_step(picture: Picture) -> int:
+    """Return the step to look at first: one that waits for people, failed or runs; else the first.
+
+    Never a call of an agent: what came of it is the agent's to hear, whose step says what people have to do.
+    """
+    order = ("human", "danger", "run")
+    own = [step for step in picture.steps if step.step.parent_id is None and step.word.hue in order]
+    found = sorted((order.index(step.word.hue), step.number) for step in own)
+    return found[0][1] if found else min(picture.by_number, default=0)
+
+
+def level_of(step: Step) -> str:
+    """Return the level of the version that was called; before there is a call, the one that holds now."""
+    if step.call:
+        return step.call.version.safety_level
+    now = snapshot.current(step.tool)
+    return str(now.tool.safety_level) if now else ""
+
+
+def _excerpt(step: Step, part: str) -> Excerpt | None:
+    size, head = getattr(step, f"{part}_size"), getattr(step, f"{part}_head")
+    if not size:
+        return None
+    shown = shown_text(head)
+    return Excerpt(shown, size - len(head) + len(shown))
+
+
+def _arguments(picture: Picture, parameters: Mapping[str, Any]) -> Iterator[Argument]:
+    writers = {row.key: row.step_id for row in picture.memory}
+    for step in picture.steps:
+        if step.step.expected_key:
+            writers[step.step.expected_key] = step.number
+    for name, value in parameters.items():
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        yield Argument(name, Excerpt(text[:VALUE_SHOWN], len(text)), _sources(value, writers))
+
+
+def _sources(value: Any, writers: Mapping[str, int | None]) -> list[str]:
+    """Say where the references of an argument lead: `brief, from step 6`."""
+    try:
+        keys = dict.fromkeys(reference.key for reference in references.find(value))
+    except ParameterError:
+        return []
+    return [f"{key}, from step {writers[key]}" if writers.get(key) else key for key in keys]

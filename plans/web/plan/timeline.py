@@ -1,0 +1,303 @@
+"""When the steps of a plan worked, waited and tried again, as percentages of a lane; long waits are drawn short.
+
+How long a step waits now is read from its row and its call's; what was before, from events. What a bar looks like is
+the template's business.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from typing import Literal
+
+from django.db.models import Q, QuerySet
+from django.utils.dateparse import parse_datetime
+
+from plans.engine.starting import DRIFTED
+from plans.models import Event, Plan, Step
+from plans.states import WaitingFor
+
+Kind = Literal["working", "waiting", "retry", "agent", "preparing", "put_off"]
+IDLE = ("waiting", "agent", "preparing", "put_off")
+"""What is no work: people are waited for, an agent's step waits for what the agent called, a call is previewed before
+people are asked about it, or was put off."""
+
+NOW, NOW_LABEL = 94.0, "now"
+WAITS_PER_WORK = 0.5
+MOST_TICKS = 4
+LABEL_WIDTH, CHARACTER_WIDTH, HALF_OF_NOW = 20.0, 4.2, 10.0
+"""In percent. The lane is some 140 px wide beside the open step, and a label like 1:31 takes 28: so wide at least,
+and wider when it is longer. "now" has its middle where the others begin."""
+_STEPS = (
+    *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
+    *(60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200),
+)
+_DAY = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A stretch of one step's life; `end` is None while it lasts."""
+
+    step_id: int
+    kind: Kind
+    start: datetime
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval on its lane: offset and width in percent; `is_open` while it lasts."""
+
+    step_id: int
+    kind: Kind
+    offset: float
+    width: float
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A label on the axis at an offset in percent."""
+
+    offset: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Bars in the order of the intervals, the axis, and where the present is, None when all is over.
+
+    While a step works, `seconds` are those that fit between the start and the present, long waits counted short: so
+    many more pass and the scale shrinks. None while nothing moves.
+    """
+
+    bars: tuple[Bar, ...]
+    ticks: tuple[Tick, ...]
+    now: float | None
+    seconds: float | None = None
+
+
+def draw_timeline(
+    intervals: Sequence[Interval], *, start: datetime, until: datetime, running: bool, compress: bool = True
+) -> Timeline:
+    """Draw intervals from `start` to `until`, the end of the plan or the present while it runs."""
+    length = max((until - start).total_seconds(), 0.001)
+    spans = [(_within(each.start, start, length), _within(each.end or until, start, length)) for each in intervals]
+    work = _union([span for span, each in zip(spans, intervals, strict=True) if each.kind not in IDLE])
+    scale = _Scale(work if compress and work else [(0.0, length)], length, NOW if running else 100.0)
+    bars = (
+        Bar(
+            each.step_id,
+            each.kind,
+            scale.at(begin),
+            round(max(0.0, scale.at(end) - scale.at(begin)), 2),
+            is_open=running and each.end is None,
+        )
+        for each, (begin, end) in zip(intervals, spans, strict=True)
+    )
+    moves = running and any(each.end is None and each.kind not in IDLE for each in intervals)
+    seconds = round(NOW / scale.per_second, 3) if moves else None
+    return Timeline(tuple(bars), tuple(_ticks(scale, running=running)), NOW if running else None, seconds)
+
+
+def _within(moment: datetime, start: datetime, length: float) -> float:
+    return min(max((moment - start).total_seconds(), 0.0), length)
+
+
+Span = tuple[float, float]
+
+
+def _union(spans: Sequence[Span]) -> list[Span]:
+    """Return the spans sorted, those that touch made one, those without length left out."""
+    joined: list[Span] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        elif end > begin:
+            joined.append((begin, end))
+    return joined
+
+
+class _Scale:
+    """Seconds of the plan → percent of the lane: work to scale, all long waits together half as wide as the work."""
+
+    def __init__(self, work: Sequence[Span], length: float, width: float) -> None:
+        self.length = length
+        edges = [0.0, *(edge for span in work for edge in span), length]
+        self.stretches = [(begin, end, bool(place % 2)) for place, (begin, end) in enumerate(pairwise(edges))]
+        working = sum(end - begin for begin, end in work)
+        share = working * WAITS_PER_WORK / len(work)
+        self.waits = [(begin, end) for begin, end, works in self.stretches if not works and end - begin > share]
+        drawn = [end - begin if works else min(end - begin, share) for begin, end, works in self.stretches]
+        self.per_second = width / sum(drawn)
+        self.offsets = [0.0, *(seconds * self.per_second for seconds in accumulate(drawn))]
+        self.working = working
+
+    def at(self, seconds: float) -> float:
+        """Return the offset of a moment."""
+        place = max(0, bisect_right(self.stretches, (seconds, float("inf"), True)) - 1)
+        begin, end, _ = self.stretches[place]
+        part = (seconds - begin) / (end - begin) if end > begin else 0.0
+        return round(self.offsets[place] + part * (self.offsets[place + 1] - self.offsets[place]), 2)
+
+
+def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
+    """Yield 0, the end, where waits begin, and round times between; none that would cover or repeat another."""
+    end = Tick(scale.at(scale.length), NOW_LABEL if running else _label(scale.length))
+    placed = [Tick(0.0, "0"), end]
+    step = next((each for each in _STEPS if scale.working / each <= MOST_TICKS), None)
+    step = step or _DAY * max(1, round(scale.working / _DAY / MOST_TICKS))
+    for seconds in [*(begin for begin, _ in scale.waits), *_round_times(scale, step)]:
+        new = Tick(scale.at(seconds), _label(seconds))
+        if new.label != _label(0) and all(
+            new.label != tick.label and _stand_apart(*sorted((new, tick), key=attrgetter("offset"))) for tick in placed
+        ):
+            placed.append(new)
+    yield from sorted(placed, key=attrgetter("offset"))
+
+
+def _stand_apart(left: Tick, right: Tick) -> bool:
+    """Say whether the left label ends before the right one begins."""
+    ends = left.offset + max(LABEL_WIDTH, CHARACTER_WIDTH * len(left.label))
+    return ends <= right.offset - (HALF_OF_NOW if right.label == NOW_LABEL else 0.0)
+
+
+def _round_times(scale: _Scale, step: float) -> Iterator[float]:
+    """Yield the multiples of a step that fall outside the short-drawn waits."""
+    for begin, end, works in scale.stretches:
+        if works or (begin, end) not in scale.waits:
+            first, last = int(begin // step) + 1, int(end // step)
+            yield from (number * step for number in range(first, last + 1))
+
+
+def _label(seconds: float) -> str:
+    """Return a time since the start as people say it: 0.2 s, 30 s, 1 min, 1:31, 2 h, 1:02:05, 3 d."""
+    if seconds < 10 and round(seconds, 1) % 1:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, name in ((_DAY, "d"), (3600, "h"), (60, "min")):
+        if whole >= unit and whole % unit == 0:
+            return f"{whole // unit} {name}"
+    if whole < 60:
+        return f"{whole} s"
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+RETRYING, WAITING, GIVEN = "step.retrying", "step.waiting", "input.received"
+FOR_PEOPLE = (WaitingFor.APPROVAL.value, WaitingFor.INPUT.value)
+
+
+def telling(plan: Plan) -> QuerySet[Event]:
+    """Return the events that tell of tries that failed, and of waits that ended with what a person gave; in order."""
+    given = plan.events.filter(type=GIVEN).values("step_id")
+    return plan.events.filter(Q(type=RETRYING) | Q(type__in=(WAITING, GIVEN), step_id__in=given)).order_by("seq")
+
+
+def stretches(steps: Iterable[Step], events: Mapping[int, Sequence[Event]]) -> list[Interval]:
+    """Return the intervals of all steps; `events` has what is `telling` of each step, oldest first."""
+    return [each for step in steps for each in _of_step(step, events.get(step.step_id, ()))]
+
+
+def _of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
+    found = [each for event in events if event.type == RETRYING for each in _earlier_try(event)]
+    if step.started_at is None or step.skipped:
+        return found
+    past, begun = _past(step, step.started_at, events)
+    if step.waiting_for == WaitingFor.RETRY and step.waiting_since is not None:
+        put_off = past.pop().start if past and past[-1].kind == "put_off" else step.waiting_since
+        return [*found, *past, Interval(step.step_id, "put_off", put_off)]
+    if step.agent:  # it waits for what it asked and called, which have rows of their own
+        return [*found, *past, Interval(step.step_id, "agent", begun, step.completed_at)]
+    wait = _wait_of(step)
+    if wait is not None and past and past[-1].kind == "waiting":  # nothing ran since: it is one wait
+        begun = past.pop().start
+        wait = _Wait(begun, wait.end)
+    found += past
+    if wait is None or wait.begin < begun:
+        return [*found, *_stretch(step, begun, step.completed_at)]
+    found += _stretch(step, begun, wait.begin, kind="working" if _has_run(step, wait.begin) else "preparing")
+    found.append(Interval(step.step_id, "waiting", wait.begin, wait.end or step.completed_at))
+    return found if wait.end is None else [*found, *_stretch(step, wait.end, step.completed_at)]
+
+
+def _past(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[Interval], datetime]:
+    """Return the tries and the waits that are over since the step began, and when it went on after them.
+
+    A step that asks again with what it was given has not run meanwhile: that is one wait. What was put off before it
+    could run has not failed.
+    """
+    found: list[Interval] = []
+    since: datetime | None = None
+    for event in events:
+        if event.at < begun:
+            continue
+        if event.type == WAITING and event.data_json.get("waiting_for") in FOR_PEOPLE:
+            since = since or event.at
+        elif event.type == GIVEN and since is not None:
+            if found and found[-1].kind == "waiting":
+                since = found.pop().start
+            found += _stretch(step, begun, since, kind="preparing")
+            found.append(Interval(step.step_id, "waiting", since, event.at))
+            begun, since = event.at, None
+        elif event.type == RETRYING:
+            found += _stretch(step, begun, event.at, kind="retry" if _has_failed(event) else "preparing")
+            begun, since = event.at + timedelta(seconds=float(event.data_json.get("seconds", 0))), None
+            found += _stretch(step, event.at, begun, kind="put_off")
+    return found, begun
+
+
+def _has_failed(retry: Event) -> bool:
+    """Say whether a try failed, and is not only put off or handed on: it says then of how many it was one."""
+    return "of" in retry.data_json and retry.data_json.get("error") != DRIFTED
+
+
+def _has_run(step: Step, before: datetime) -> bool:
+    """Say whether the step's call began before this moment."""
+    return step.call is not None and step.call.started_at is not None and step.call.started_at < before
+
+
+def _earlier_try(retry: Event) -> list[Interval]:
+    """Return the try that had failed when a person had the step tried again."""
+    began, ended = (parse_datetime(str(retry.data_json.get(name, ""))) for name in ("began", "ended"))
+    return [Interval(retry.step_id or 0, "retry", began, ended)] if began and ended else []
+
+
+def _stretch(step: Step, begin: datetime, end: datetime | None, *, kind: Kind = "working") -> list[Interval]:
+    return [] if end is not None and end <= begin else [Interval(step.step_id, kind, begin, end)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    begin: datetime
+    end: datetime | None
+
+
+def _wait_of(step: Step) -> _Wait | None:
+    """Return when people were waited for; None when nobody was.
+
+    Of a call that never began and was sent back, first its reviewers were waited for, then whoever has to change it.
+    """
+    call = step.call
+    request = getattr(call, "approval", None) if call is not None else None
+    if step.waiting_for and step.waiting_since is not None:
+        if request is None or call is None or call.started_at is not None:
+            return _Wait(step.waiting_since, None)
+        return _Wait(min(step.waiting_since, request.opened_at), None)
+    if call is None or request is None:
+        return None
+    return _Wait(request.opened_at, call.started_at)
+
+
+def working_seconds(intervals: Iterable[Interval], until: datetime) -> float:
+    """Return how long at least one step was at work."""
+    spans = sorted((each.start, each.end or until) for each in intervals if each.kind not in IDLE)
+    total, reached = 0.0, None
+    for begin, end in spans:
+        start = begin if reached is None else max(begin, reached)
+        total += max(0.0, (end - start).total_seconds())
+        reached = end if reached is None else max(reached, end)
+    return total

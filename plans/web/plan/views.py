@@ -1,0 +1,225 @@
+"""The views of one plan: its page, its parts as htmx asks for them, and every action as a plain form."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from catalog.errors import ParameterError, ToolgateError
+from catalog.ui.requests import PageRequest, signed_in, wants_part
+from plans.actions.clone import clone_plan
+from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
+from plans.actions.create import PlanProblems, start_plan
+from plans.actions.retry import retry_plan
+from plans.actions.skip import skip_step
+from plans.llm.transcripts import askings_of
+from plans.models import Plan, Step
+from plans.store.privacy import hidden_from
+from plans.store.requesters import Requester
+from plans.web.access import NEEDS_ROLE, control, may_write, plan_or_404, status_of
+from plans.web.plan.page import PlanPage, plan_page, settle, step_of, with_field
+from plans.web.plan.step_detail import part_of_step, reveal_on_page, value_of
+
+Act = Callable[[Requester], None]
+PARTS = ("step", "controls", "said")
+"""The parts of a plan's page that are drawn for one person."""
+
+
+@require_safe
+@signed_in
+def plan(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show one plan, or what one person sees of it alone: the open step, the controls, what was said, or several."""
+    chosen = plan_or_404(request.user, public_id)
+    if chosen.kind == Plan.Kind.SESSION:
+        return redirect("session", public_id)
+    part = next((name for name in (*PARTS, "parts") if wants_part(request, name)), "")
+    page = plan_page(request.user, chosen, _open_on_page(request) if part else request.GET.dict())
+    shown = _shown(page) | {"parts": [each for each in PARTS if each in request.GET.get("parts", "").split(",")]}
+    response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", shown)
+    if part and "step" in request.GET:
+        response["HX-Replace-Url"] = page.address
+    return response
+
+
+def _shown(page: PlanPage) -> dict[str, object]:
+    return {"section": "plans", "page": page}
+
+
+def _open_on_page(request: PageRequest) -> dict[str, str]:
+    """Return what is open on the page from which htmx asks, with what is asked for now: a step keeps the tab."""
+    _, _, query = request.headers.get("HX-Current-URL", "").partition("?")
+    return QueryDict(query[:200]).dict() | request.GET.dict()
+
+
+@require_POST
+@signed_in
+def start(request: PageRequest, public_id: str) -> HttpResponse:
+    """Start a plan."""
+    chosen = plan_or_404(request.user, public_id)
+    return said(request, acted(request, public_id, lambda by: start_plan(chosen, by=by), further=True), "Started.")
+
+
+@require_POST
+@signed_in
+def pause(request: PageRequest, public_id: str) -> HttpResponse:
+    """Pause a plan."""
+    chosen = plan_or_404(request.user, public_id)
+    done = "Paused. No further step starts; what runs goes on."
+    return said(request, acted(request, public_id, lambda by: pause_plan(chosen, by=by)), done, resumes=public_id)
+
+
+@require_POST
+@signed_in
+def resume(request: PageRequest, public_id: str) -> HttpResponse:
+    """Let a paused plan go on."""
+    chosen = plan_or_404(request.user, public_id)
+    return said(request, acted(request, public_id, lambda by: resume_plan(chosen, by=by), further=True), "Resumed.")
+
+
+@require_POST
+@signed_in
+def cancel(request: PageRequest, public_id: str) -> HttpResponse:
+    """Cancel a plan, once the person has confirmed that: it cannot be undone."""
+    chosen = plan_or_404(request.user, public_id)
+    if request.POST.get("confirmed") != "1":
+        page = plan_page(request.user, chosen, {})
+        if page.may_cancel:
+            return render(request, "plans/plan.html", _shown(replace(page, stake=at_stake(chosen))))
+    answer = acted(request, public_id, lambda by: cancel_plan(chosen, by=by))
+    return said(request, answer, "Cancelled. Nothing more of this plan starts.")
+
+
+@require_POST
+@signed_in
+def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
+    """Settle an unknown outcome."""
+    chosen = plan_or_404(request.user, public_id)
+    return acted(request, public_id, lambda by: settle(chosen, step_id, request.POST, by), step_id)
+
+
+def acted(
+    request: PageRequest, public_id: str, act: Act, step: int | None = None, *, further: bool = False
+) -> HttpResponse:
+    """Do it and lead back to the plan; when it cannot be done, show the plan as it is now and why."""
+    query = {"step": str(step)} if step else {}
+    try:
+        control(request.user, plan_or_404(request.user, public_id), act, further=further)
+    except ToolgateError as error:
+        return set_back(request, public_id, query, error)
+    return redirect(f"/plans/{public_id}/" + (f"?step={step}" if step else ""))
+
+
+def said(request: PageRequest, answer: HttpResponse, done: str, *, resumes: str = "") -> HttpResponse:
+    """Say on the next page what was done, if the answer leads to one; `resumes` names a plan to resume from there."""
+    if answer.status_code == HTTPStatus.FOUND:
+        messages.success(request, done, extra_tags=resumes)
+    return answer
+
+
+def set_back(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
+    """Show the plan as it is now, and why what was asked for was not done; htmx is told to ask for it whole."""
+    typed = {name: request.POST.get(name, "")[:4000] for name in ("comment", "text")}
+    said = {"setback": error.message, **typed}
+    page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
+    response = render(request, "plans/plan.html", _shown(page), status=status_of(error))
+    response["HX-Refresh"] = "true"
+    return response
+
+
+@require_safe
+@signed_in
+def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
+    """Answer with one whole value of a plan's memory, as JSON."""
+    chosen = plan_or_404(request.user, public_id)
+    return _raw(value_of(chosen, key, hidden_from(request.user, chosen)))
+
+
+@require_safe
+@signed_in
+def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpResponse:
+    """Answer with the whole arguments or result of a step's call, as JSON."""
+    chosen = plan_or_404(request.user, public_id)
+    return _raw(part_of_step(chosen, step_id, name, hidden_from(request.user, chosen)))
+
+
+@require_POST
+@signed_in
+def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
+    """Show one private value in its place, to who may see it."""
+    chosen = plan_or_404(request.user, public_id)
+    query = {"step": str(step_id), "tab": "output"}
+    try:
+        field = reveal_on_page(chosen, step_id, request.POST.get("path", ""), by=request.user)
+    except ToolgateError as error:
+        return set_back(request, public_id, query, error)
+    page = with_field(plan_page(request.user, chosen, query), field)
+    if wants_part(request, f"field-{field.number}"):
+        return render(request, "plans/_field.html", {"page": page, "card": page.card, "field": field})
+    return render(request, "plans/plan.html", _shown(page))
+
+
+def _raw(text: str | None) -> HttpResponse:
+    if text is None:
+        raise Http404
+    return HttpResponse(text, content_type="application/json")
+
+
+@require_safe
+@signed_in
+def prompts(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show each time a model was asked for this plan; only to its owner and administrators."""
+    plan = plan_or_404(request.user, public_id)
+    askings = askings_of(request.user, plan, request.GET.get("after", ""))
+    return render(request, "plans/prompts.html", {"section": "plans", "askings": askings})
+
+
+@require_POST
+@signed_in
+def retry(request: PageRequest, public_id: str) -> HttpResponse:
+    """Retry a plan from one failed step, or from all."""
+    chosen, step = plan_or_404(request.user, public_id), step_of(request.POST.dict())
+
+    def act(by: Requester) -> None:
+        try:
+            retry_plan(chosen, step, by=by)
+        except Step.DoesNotExist:
+            raise Http404 from None
+
+    done = "What failed is tried again." if step is None else f"Step {step} is tried again."
+    return said(request, acted(request, public_id, act, step, further=True), done)
+
+
+@require_POST
+@signed_in
+def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
+    """Skip a step with a reason."""
+    chosen = plan_or_404(request.user, public_id)
+
+    def act(by: Requester) -> None:
+        try:
+            skip_step(chosen, step_id, request.POST.get("comment", ""), by=by)
+        except Step.DoesNotExist:
+            raise Http404 from None
+
+    return said(request, acted(request, public_id, act, step_id, further=True), f"Step {step_id} was skipped.")
+
+
+@require_POST
+@signed_in
+def clone(request: PageRequest, public_id: str) -> HttpResponse:
+    """Store the plan anew and lead to the new one."""
+    chosen = plan_or_404(request.user, public_id)
+    try:
+        if not may_write(request):
+            raise NEEDS_ROLE
+        made = clone_plan(chosen, by=Requester(request.user))
+    except PlanProblems as refusal:
+        problem = refusal.problems[0]
+        return set_back(request, public_id, {}, ParameterError(f"It could not be submitted today: {problem.message}"))
+    except ToolgateError as error:
+        return set_back(request, public_id, {}, error)
+    return redirect(f"/plans/{made.public_id}/")

@@ -1,0 +1,172 @@
+"""The list of plans as a page asks for it: what the URL says, tabs, rows with their progress. The URL is the state."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from catalog.rest.pagination import Cursor, PageAt, page_of
+from catalog.ui.labels import Word, status_word
+from catalog.ui.requests import PageRequest, signed_in, wants_part
+from plans.models import Plan, Step
+from plans.states import PlanStatus
+from plans.store.selectors import ASKED_OF_PEOPLE, counts_of, plans_for
+from plans.web.plan.overview import words_of
+
+PAGE_SIZE = 50
+MAX_QUERY = 200
+WAITING, PAUSED = "waiting", "paused"
+TABS = {
+    "": "All",
+    WAITING: "Waiting for people",
+    PlanStatus.IN_PROGRESS.value: "Running",
+    PAUSED: "Paused",
+    PlanStatus.PENDING.value: "Not started",
+    PlanStatus.COMPLETED.value: "Done",
+    PlanStatus.FAILED.value: "Failed",
+    PlanStatus.CANCELLED.value: "Cancelled",
+}
+Counts = Mapping[str, int]
+SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
+    ("ok", lambda counts: counts["completed"] - counts["skipped"]),
+    ("skip", lambda counts: counts["skipped"]),
+    ("danger", lambda counts: counts["failed"]),
+    ("human", lambda counts: counts["waiting"]),
+    ("run", lambda counts: counts["in_progress"] - counts["waiting"]),
+    ("idle", lambda counts: counts["pending"] + counts["cancelled"]),
+)
+MOST_SEGMENTS = 24
+_ASKED = Step.objects.filter(ASKED_OF_PEOPLE, plan=OuterRef("pk"))
+WAITS_FOR_PEOPLE = Exists(_ASKED)
+AWAITED = Subquery(_ASKED.order_by("-waiting_for").values("waiting_for")[:1])
+"""What the plan waits for from people, as its own page says it; None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuery:
+    """What the URL asks for; values that mean nothing are in `ignored`."""
+
+    status: str = ""
+    q: str = ""
+    before: int | None = None
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, params: QueryDict) -> "PlanQuery":
+        """Read a URL."""
+        status, before = params.get("status", ""), params.get("before", "")
+        is_number = before.isascii() and before.isdigit() and len(before) < 19
+        wrong = [value for value, fits in ((status, status in TABS), (before, is_number or not before)) if not fits]
+        return cls(
+            status=status if status in TABS else "",
+            q=params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY],
+            before=int(before) if is_number else None,
+            ignored=tuple(each[:40] for each in wrong),
+        )
+
+    @property
+    def url(self) -> str:
+        """The address of this list, without what goes without saying."""
+        parts = [(name, value) for name, value in (("status", self.status), ("q", self.q)) if value]
+        parts += [("before", str(self.before))] if self.before is not None else []
+        return f"/plans/?{urlencode(parts)}" if parts else "/plans/"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is the start of the whole list, into which new plans come."""
+        return not (self.status or self.q) and self.before is None
+
+    def select(self, plans: QuerySet[Plan]) -> QuerySet[Plan]:
+        """Return the plans that fit."""
+        if self.status == WAITING:
+            plans = plans.filter(WAITS_FOR_PEOPLE)  # also ended ones: an unknown outcome outlives its plan
+        elif self.status == PAUSED:
+            plans = plans.filter(status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
+        elif self.status:
+            plans = plans.filter(status=self.status)
+        if self.q:
+            plans = plans.filter(Q(goal__icontains=self.q) | Q(public_id=self.q) | Q(author__username=self.q))
+        return plans
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One plan in the list."""
+
+    plan: Plan
+    words: Sequence[Word]
+    segments: Sequence[str]
+    finished: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanList:
+    """The list a URL asks for."""
+
+    query: PlanQuery
+    rows: Sequence[PlanRow]
+    older: str
+    tabs: Sequence[tuple[str, str, bool]]
+
+
+def plan_list(viewer: User, query: PlanQuery) -> PlanList:
+    """Return the plans that the viewer may see and the URL asks for; two queries."""
+    plans = query.select(_listed(viewer))
+    cursor = Cursor(back=False, value=query.before, pk=query.before) if query.before is not None else None
+    page = page_of(plans, order="-id", at=PageAt(PAGE_SIZE, cursor))
+    return PlanList(
+        query=query,
+        rows=_rows(page.rows),
+        older=replace(query, before=page.next.pk).url if page.next else "",
+        tabs=[(replace(query, status=tab, before=None).url, label, tab == query.status) for tab, label in TABS.items()],
+    )
+
+
+def live_rows(viewer: User) -> list[PlanRow]:
+    """Return the first page of all plans: no older row may come into a page that shows it."""
+    return _rows(_listed(viewer).order_by("-id")[:PAGE_SIZE])
+
+
+def _listed(viewer: User) -> QuerySet[Plan]:
+    return plans_for(viewer).filter(kind=Plan.Kind.PLAN).annotate(awaited=AWAITED)
+
+
+def _rows(plans: Sequence[Plan] | QuerySet[Plan]) -> list[PlanRow]:
+    listed = list(plans)
+    counts = counts_of(listed)
+    return [_row(plan, counts[plan.pk]) for plan in listed]
+
+
+def _row(plan: Plan, counts: Counts) -> PlanRow:
+    steps = max(counts["steps"], 1)
+    shares = {hue: count(counts) for hue, count in SEGMENTS}
+    if steps > MOST_SEGMENTS:
+        shares = {hue: -(-share * MOST_SEGMENTS // steps) for hue, share in shares.items()}
+    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _listed
+    return PlanRow(
+        plan=plan,
+        words=words_of(plan, status_word(plan.status, awaited), waits=awaited is not None),
+        segments=[hue for hue, share in shares.items() for _ in range(share)],
+        finished=counts["completed"],
+        total=counts["steps"],
+    )
+
+
+@require_safe
+@signed_in
+def plans(request: PageRequest) -> HttpResponse:
+    """Show the plans that fit."""
+    listed = plan_list(request.user, PlanQuery.read(request.GET))
+    part = wants_part(request, "results")
+    response = render(
+        request, "plans/_list.html" if part else "plans/plans.html", {"section": "plans", "listed": listed}
+    )
+    if part:
+        response["HX-Replace-Url"] = listed.query.url
+    return response

@@ -1,0 +1,218 @@
+"""The page on which the next gated steps of a plan are approved together: every step that is to come, each gated one in
+full, and what became of an answer. Looking at it changes nothing; its forms ask and decide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
+
+from approvals.models import ApprovalRequest
+from approvals.policies.eligibility import may_prepare
+from approvals.requests.queries import requests_for, whole, with_snooze
+from approvals.reviews.batch import ItemResult
+from approvals.reviews.confirmation import CLOSER_LOOK, needs_a_closer_look
+from approvals.states import RequestStatus
+from approvals.web.review.detail import Briefing, brief
+from catalog.access.roles import NotAllowed
+from catalog.calls.privacy import WORDS
+from catalog.errors import ToolgateError
+from catalog.ui.requests import PageRequest, signed_in
+from plans.actions import slices
+from plans.actions.slices import MOST, Approval, SliceItem
+from plans.actions.upcoming import ASKED, GATED, LATER, WAITS, Ahead, outlook
+from plans.models import Plan
+from plans.states import PLAN_TERMINAL
+from plans.store.privacy import hidden_from
+from plans.web.access import plan_or_404
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+USUAL = 3
+LOOKS = {
+    "alone": ("play", "idle", "Runs by itself"),
+    "gated": ("hand", "human", "Gated: people can be asked now"),
+    "later": ("hand", "idle", "Stays gated"),
+    "asked": ("hand", "human", "Shown below"),
+    "waits": ("hand", "human", "Waits for people now"),
+    "approved": ("check", "ok", "Approved"),
+    "stops": ("cautious", "warn", "Comes to nothing as it is"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One step that is to come: how it stands, in a mark and words, and why."""
+
+    ahead: Ahead
+    icon: str
+    hue: str
+    words: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One request in full; `obstacle` says why this viewer cannot approve it here."""
+
+    ahead: Ahead
+    brief: Briefing
+    obstacle: str
+    checked: bool
+
+    @property
+    def value(self) -> str:
+        """What its box sends: the request, and the digest that was on the screen."""
+        return f"{self.brief.request.public_id}:{self.brief.request.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of one item."""
+
+    item: ItemResult
+    step_id: str
+    is_done: bool
+
+
+class SlicePage:
+    """What the page shows; `results` once something was approved, else why nothing was."""
+
+    def __init__(self, viewer: "User", plan: Plan) -> None:
+        self.viewer = viewer
+        self.plan = plan
+        self.count = USUAL
+        self.comment = ""
+        self.setback = ""
+        self.answered_with = 200
+        self.asks_again = False
+        self.left: Sequence[tuple[int, str]] = ()
+        self.results: list[Told] = []
+        self.chosen: frozenset[str] | None = None
+
+    @cached_property
+    def _ahead(self) -> list[Ahead]:
+        return [] if self.is_over else outlook(self.plan)
+
+    @cached_property
+    def is_over(self) -> bool:
+        """Whether nothing of the plan is to come."""
+        return self.plan.kind == Plan.Kind.CALL or self.plan.status in PLAN_TERMINAL
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Every step that is to come; what a tool objects to is kept from those who must not see what is private."""
+        private = hidden_from(self.viewer, self.plan).steps
+        return [
+            Row(each, *LOOKS[each.kind], WORDS if each.why and each.step.step_id in private else each.why)
+            for each in self._ahead
+        ]
+
+    @cached_property
+    def items(self) -> list[Shown]:
+        """The requests that an answer can be given to now, in the order of their steps."""
+        open_ones = {each.request.pk: each for each in self._ahead if each.is_open and each.request}
+        rows = with_snooze(whole(requests_for(self.viewer)), self.viewer).filter(pk__in=open_ones)
+        shown = [self._shown(open_ones[row.pk], row) for row in rows if open_ones[row.pk].kind in (ASKED, WAITS)]
+        return sorted(shown, key=lambda each: each.ahead.step.step_id)
+
+    def _shown(self, ahead: Ahead, request: ApprovalRequest) -> Shown:
+        told = brief(request, self.viewer)
+        obstacle = told.why_not or ("" if told.may_answer else told.standing)
+        if not obstacle and needs_a_closer_look(request.policy_revision):
+            obstacle = CLOSER_LOOK
+        is_checked = not obstacle and (self.chosen is None or request.public_id in self.chosen)
+        return Shown(ahead, told, obstacle, is_checked)
+
+    @property
+    def answerable(self) -> int:
+        """How many of them this viewer may approve here."""
+        return sum(not each.obstacle for each in self.items)
+
+    @property
+    def checked(self) -> int:
+        """How many are chosen."""
+        return sum(each.checked for each in self.items)
+
+    @property
+    def second_press(self) -> str:
+        """Why approving what is chosen takes a second press; empty where one press is enough."""
+        reasons = (each.brief.second_press for each in self.items if each.checked)
+        return next(filter(None, reasons), "")
+
+    @property
+    def more(self) -> range:
+        """How many more steps this viewer can have shown now: those that they might decide."""
+        return range(1, min(MOST, sum(map(self._may_ask, self._ahead))) + 1)
+
+    def _may_ask(self, ahead: Ahead) -> bool:
+        may = ahead.rule is not None and may_prepare(ahead.rule, self.viewer, {self.plan.author_id}) is None
+        return ahead.kind == GATED and may
+
+    @property
+    def later(self) -> int:
+        """How many steps stay gated until their arguments are known."""
+        return sum(each.kind == LATER for each in self._ahead)
+
+
+def page_of(viewer: "User", plan: Plan) -> SlicePage:
+    """Return the page as it is looked at."""
+    return SlicePage(viewer, plan)
+
+
+def ask(viewer: "User", plan: Plan, form: QueryDict) -> SlicePage:
+    """Ask about as many further steps as the form says, and return the page."""
+    page, more = SlicePage(viewer, plan), _number(form.get("count", ""))
+    try:
+        now = sum(each.kind == ASKED for each in outlook(plan))
+        page.left = slices.prepare(plan, min(MOST, now + more), by=viewer).left
+    except ToolgateError as error:
+        page.setback, page.answered_with = error.message, 403 if isinstance(error, NotAllowed) else 409
+    return page
+
+
+def _number(text: str) -> int:
+    return max(1, min(MOST, int(text))) if text.isascii() and text.isdigit() and len(text) < 3 else USUAL
+
+
+def approve(viewer: "User", plan: Plan, form: QueryDict) -> SlicePage:
+    """Approve what is checked, each by the digest that was on the screen, and return the page with the results."""
+    page = SlicePage(viewer, plan)
+    sent = dict(text.split(":", 1) for text in form.getlist("item")[:MOST] if ":" in text)
+    page.chosen, page.comment = frozenset(sent), form.get("comment", "").replace("\r\n", "\n")
+    chosen = {each.brief.request.public_id: each for each in page.items}
+    if not sent:
+        page.setback, page.answered_with = "Choose at least one step.", 422
+    elif page.second_press and form.get("confirmed") != "1":
+        page.asks_again = True
+    else:
+        items = [SliceItem(key, digest) for key, digest in sent.items()]
+        given = Approval(by=viewer, comment=page.comment, channel="page")
+        results = slices.approve(plan, items, given)
+        page = SlicePage(viewer, plan)
+        page.results = [_told(each, chosen) for each in results]
+    return page
+
+
+def _told(result: ItemResult, before: dict[str, Shown]) -> Told:
+    shown = before.get(result.id)
+    is_done = result.status in set(RequestStatus)
+    return Told(result, str(shown.ahead.step.step_id) if shown else "", is_done)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def plan_slice(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show what is to come; ask about more of it, or approve what is checked."""
+    plan = plan_or_404(request.user, public_id)
+    if request.method != "POST":
+        page = page_of(request.user, plan)
+    else:
+        page = (approve if request.POST.get("do") == "approve" else ask)(request.user, plan, request.POST)
+    return render(request, "plans/slice.html", {"section": "plans", "page": page}, status=page.answered_with)

@@ -1,0 +1,211 @@
+"""Trying a tool from its page: one set of arguments as a form or as JSON; checked, rehearsed, or called.
+
+A call made here goes the way of every direct call (`plans.actions.call`), in the name of the person at the page.
+"""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
+from catalog.calls.vault import keyring
+from catalog.core.canonical_json import canonical_text, digest
+from catalog.errors import ToolgateError
+from catalog.inventory.selectors import tool_or_404
+from catalog.models import Call, Tool
+from catalog.rest.idempotency import act_once
+from catalog.schemas import Problem, refuse
+from catalog.secrets.placeholders import holds_secret
+from catalog.states import PUBLIC_STATUS
+from catalog.ui.forms.editor import Writing
+from catalog.ui.requests import PageRequest, signed_in, wants_part
+from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
+from plans.engine import calls
+from plans.live.long_polling import wait_a_moment
+from plans.store import selectors
+from plans.store.privacy import hidden_of_call
+from plans.store.requesters import Requester
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial(Writing):
+    """What the page shows: the arguments as they are being written, and what became of the last button.
+
+    `key` makes sending the same form twice one call.
+    """
+
+    tool: Tool
+    viewer: "User"
+    key: str = ""
+    fits: bool = False
+    rehearsal: Rehearsal | None = None
+    call: Call | None = None
+    answered_with: int = 200
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the viewer may call tools."""
+        return has_role(self.viewer, OPERATOR, ADMINISTRATOR)
+
+    @property
+    def level(self) -> str:
+        """The safety level of the tool."""
+        return self.tool.current_version.safety_level if self.tool.current_version else ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the call has not ended and nobody is waited for."""
+        return self.call is not None and PUBLIC_STATUS[self.call.status] == "running"
+
+    @property
+    def looks_again(self) -> str:
+        """After how long the page asks again what became of the call; empty when nothing more will."""
+        if self.is_running:
+            return "700ms"
+        return "3s" if self.call is not None and self.call.waiting_for else ""
+
+
+def begin(tool: Tool, viewer: "User", arguments: Mapping[str, Any] | None = None) -> Trial:
+    """Return a form nobody has sent yet: empty, or filled with these arguments."""
+    trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool), key=_new_key())
+    if arguments is not None:
+        trial.fill(arguments)
+    trial.draw_or_write()
+    return trial
+
+
+def _schema_of(tool: Tool) -> Mapping[str, Any]:
+    version = tool.current_version
+    return version.input_schema if version else {}
+
+
+def look_at(tool: Tool, viewer: "User", call: Call) -> Trial:
+    """Return what became of a call, with a form filled with its arguments."""
+    trial = begin(tool, viewer, call.arguments_json)
+    trial.call = call
+    return trial
+
+
+def answer(tool: Tool, viewer: "User", sent: QueryDict) -> Trial:
+    """Do what the pressed button says and return what the page shows then; `answered_with` is the HTTP status."""
+    trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool))
+    wanted, _, place = sent.get("do", "check").partition(":")
+    try:
+        trial.read(sent)
+        trial.key = sent.get("key", "")
+        if wanted in DO:
+            DO[wanted](trial, trial.arguments())
+        else:
+            trial.press(wanted, place)
+        trial.draw()
+    except ToolgateError as error:
+        trial.answered_with = trial.show_refusal(error)
+    trial.key = _new_key()
+    return trial
+
+
+def _check(trial: Trial, arguments: dict[str, Any]) -> None:
+    calls.order_for(trial.tool.name, arguments)
+    trial.fits = True
+
+
+def _preview(trial: Trial, arguments: dict[str, Any]) -> None:
+    _see_that_they_may(trial)
+    trial.rehearsal = rehearse(trial.tool.name, arguments, by=Requester(trial.viewer))
+
+
+def _call(trial: Trial, arguments: dict[str, Any]) -> None:
+    """Call the tool; the same form sent twice is one call."""
+    _see_that_they_may(trial)
+    if not KEY.fullmatch(trial.key):
+        refuse([Problem("", "key", "This form has lost its key; reload the page.")])
+    calls.order_for(trial.tool.name, arguments)
+    order, by = CallOrder(trial.tool.name, arguments), Requester(trial.viewer)
+    what = keyring().fingerprint(digest("try", trial.tool.name, canonical_text(arguments)))
+    called = act_once(
+        f"user:{trial.viewer.pk}", f"try:{trial.key}:{what}", what, lambda: create_call(order, by=by).public_id
+    )
+    trial.call = Call.objects.get(public_id=called)
+    if holds_secret(trial.call.arguments):  # from here on the page has their names only
+        trial.fill(trial.call.arguments_json)
+        trial.form = None
+
+
+DO = {"check": _check, "preview": _preview, "call": _call}
+
+
+def _see_that_they_may(trial: Trial) -> None:
+    if not trial.may_call:
+        raise NotAllowed("Calling tools needs the role operator or administrator. Nothing was run.")
+
+
+def _new_key() -> str:
+    return secrets.token_urlsafe(18)
+
+
+CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def trying(request: PageRequest, name: str) -> HttpResponse:
+    """Show the form, filled with an example or a call where the query names one; do what a button of it says."""
+    tool = tool_or_404(name)
+    if request.method == "POST":
+        return _answered(request, answer(tool, request.user, request.POST))
+    return _shown(request, _begun(request, tool))
+
+
+def _begun(request: PageRequest, tool: Tool) -> Trial:
+    if "call" in request.GET:
+        return look_at(tool, request.user, _call_or_404(request.user, tool, request.GET["call"]))
+    number = request.GET.get("example", "")
+    if number.isascii() and number.isdecimal() and len(number) < 4 and int(number) < len(tool.examples):
+        arguments = tool.examples[int(number)].get("arguments")
+        return begin(tool, request.user, arguments if isinstance(arguments, dict) else None)
+    return begin(tool, request.user)
+
+
+def _answered(request: PageRequest, trial: Trial) -> HttpResponse:
+    """Show what came of it; a call has an address of its own, so that loading the page again calls nothing."""
+    if trial.call is not None:
+        wait_a_moment(trial.call)
+        trial.call = _call_or_404(request.user, trial.tool, trial.call.public_id)
+        if "HX-Request" not in request.headers:
+            return redirect(f"{request.path}?call={trial.call.public_id}")
+    return _shown(request, trial)
+
+
+def _shown(request: PageRequest, trial: Trial) -> HttpResponse:
+    template = "plans/try.html"
+    if wants_part(request, "tried"):
+        template = "plans/_tried.html"
+    elif wants_part(request, "trying"):
+        template = "plans/_trying.html"
+    return render(
+        request, template, {"section": "tools", "trial": trial, "tool": trial.tool}, status=trial.answered_with
+    )
+
+
+def _call_or_404(viewer: "User", tool: Tool, public_id: str) -> Call:
+    if not CALL_ID.fullmatch(public_id):
+        raise Http404
+    try:
+        call = selectors.call_for(viewer, None, public_id)
+    except Call.DoesNotExist:
+        raise Http404 from None
+    if call.tool_name != tool.name or hidden_of_call(viewer, call) is not None:
+        raise Http404
+    return call

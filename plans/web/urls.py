@@ -1,0 +1,44 @@
+"""Where the pages of plans, requests for plans, agents and sessions are; and trying a tool, beside the tool's page."""
+
+from django.urls import path
+
+from plans.web import plan_list, sessions, slices, try_tool
+from plans.web.agents import views as agent_views
+from plans.web.compose import ask_views, editor_views
+from plans.web.plan import input_views, views
+
+PLAN = "plans/<slug:public_id>"
+STEP = f"{PLAN}/steps/<int:step_id>"
+urlpatterns = [
+    path("tools/<slug:name>/try/", try_tool.trying, name="tool-try"),
+    path("ask/", ask_views.ask, name="ask"),
+    path("ask/<slug:public_id>/", ask_views.draft, name="draft"),
+    path("ask/<slug:public_id>/start/", ask_views.start, name="draft-start"),
+    path("ask/<slug:public_id>/cancel/", ask_views.cancel, name="draft-cancel"),
+    path("plans/", plan_list.plans, name="plans"),
+    path("plans/new/", editor_views.new, name="plan-new"),
+    path(f"{PLAN}/", views.plan, name="plan"),
+    path(f"{PLAN}/start/", views.start, name="plan-start"),
+    path(f"{PLAN}/pause/", views.pause, name="plan-pause"),
+    path(f"{PLAN}/resume/", views.resume, name="plan-resume"),
+    path(f"{PLAN}/retry/", views.retry, name="plan-retry"),
+    path(f"{PLAN}/clone/", views.clone, name="plan-clone"),
+    path(f"{PLAN}/change/", editor_views.change, name="plan-change"),
+    path(f"{PLAN}/prompts/", views.prompts, name="plan-prompts"),
+    path(f"{PLAN}/slice/", slices.plan_slice, name="plan-slice"),
+    path(f"{PLAN}/cancel/", views.cancel, name="plan-cancel"),
+    path(f"{PLAN}/values/<str:key>/", views.value, name="plan-value"),
+    path(f"{STEP}/outcome/", views.outcome, name="plan-outcome"),
+    path(f"{STEP}/input/", input_views.arguments, name="plan-input"),
+    path(f"{STEP}/answer/", input_views.give_answer, name="plan-answer"),
+    path(f"{STEP}/skip/", views.skip, name="plan-skip"),
+    path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
+    path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
+    path("agents/", agent_views.agents, name="agents"),
+    path("agents/new/", agent_views.new, name="agent-new"),
+    path("agents/<slug:public_id>/", agent_views.agent, name="agent"),
+    path("agents/<slug:public_id>/end/", agent_views.end, name="agent-end"),
+    path("agents/<slug:public_id>/task/", agent_views.task, name="agent-task"),
+    path("sessions/", sessions.sessions, name="sessions"),
+    path("sessions/<slug:public_id>/", sessions.session, name="session"),
+]
