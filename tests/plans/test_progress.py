@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 
 from catalog.core import clock
 from plans.engine.cancellation import end_overdue_plans
+from plans.management.progress import Progress
 from plans.models import Plan
-from plans.progress import Progress
 from plans.web.plan.overview import draw
 from tests.builders import act, make_plan, request_of, work_off
 from tests.plans.test_failures import raises

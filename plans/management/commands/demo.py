@@ -19,7 +19,8 @@ from plans.demo.agents import make_agents
 from plans.demo.people import SignIn, reset_people, reset_tokens
 from plans.demo.policies import make_policies
 from plans.demo.scenes import play
-from plans.management.commands.serve import link_to, refuse_a_restored_database, refuse_without_migrations
+from plans.management.commands.serve import link_to
+from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
 
 HOST, PORT = "127.0.0.1", 8000
 HIGHEST_PORT = 65535

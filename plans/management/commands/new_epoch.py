@@ -9,7 +9,7 @@ from approvals.recovery import Begun, begin_epoch
 from catalog.core import clock
 from catalog.errors import ParameterError
 from plans.engine.recovery import give_up_leases, take_back_lost_steps
-from plans.management.commands.serve import refuse_without_migrations
+from plans.management.preconditions import refuse_without_migrations
 
 
 class Command(BaseCommand):

@@ -31,9 +31,9 @@ from plans.documents.files import read_document
 from plans.documents.reading import Problem
 from plans.engine import hints
 from plans.executor.lifecycle import executing
-from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
+from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
+from plans.management.progress import Progress, page_of
 from plans.models import Plan
-from plans.progress import Progress, page_of
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
 from plans.store.privacy import NOTHING

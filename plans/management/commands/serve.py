@@ -10,11 +10,9 @@ from typing import Any
 import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, connection
-from django.db.migrations.executor import MigrationExecutor
 from uvicorn.supervisors import Multiprocess
 
-from approvals.audit.restore_guard import restored
+from plans.management.preconditions import refuse_without_migrations
 from plans.metrics import shared_with_children
 
 APPLICATION = "config.asgi:application"
@@ -112,28 +110,6 @@ def configure(options: dict[str, Any]) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=REQUESTS_END_SECONDS,
     )
-
-
-def refuse_without_migrations() -> None:
-    """Raise CommandError when the database is not what the code expects, or cannot be reached."""
-    try:
-        executor = MigrationExecutor(connection)
-    except OperationalError as error:
-        reason = "The database cannot be reached: see that it runs, and that DATABASE_URL names it."
-        raise CommandError(reason) from error
-    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    connection.close()
-    if missing:
-        names = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in missing[:3])
-        raise CommandError(f"The database lacks {len(missing)} migrations ({names}…): run `python manage.py migrate`.")
-
-
-def refuse_a_restored_database() -> None:
-    """Raise CommandError when the database was set back: what was approved then may have run since."""
-    fault = restored()
-    connection.close()
-    if fault:
-        raise CommandError(fault)
 
 
 def address(host: str, port: int) -> str:

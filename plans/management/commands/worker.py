@@ -17,7 +17,7 @@ from plans.engine import hints as engine_hints
 from plans.executor import procrastinate
 from plans.executor.lifecycle import collect_rarely, living
 from plans.executor.pool import Executor
-from plans.management.commands.serve import refuse_a_restored_database, refuse_without_migrations
+from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
 
 MOST_THREADS = 256
 MOST_PORT = 65_535
