@@ -1,7 +1,7 @@
 """The catalog's tables: tools with their immutable versions, implementations, calls and the tokens that may call.
 
-Statuses are written by `catalog.core.transactions` and `plans.store.statements` only. Columns of the hot path hold JSON as text,
-so that the same SQL serves SQLite and PostgreSQL and canonical bytes stay as they were digested.
+Statuses are written by `catalog.core.transactions` and `plans.store.statements` only. Columns of the hot path hold JSON
+as text, so that the same SQL serves SQLite and PostgreSQL and canonical bytes stay as they were digested.
 """
 
 import json

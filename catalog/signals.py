@@ -1,9 +1,9 @@
 """The one signal by which lower layers state what happened, inside the caller's transaction.
 
 Receivers are connected when the apps are ready. Two must be there, or nothing starts: `approvals.audit.log` (keeps what
-the audit keeps) and `plans.store.transactions` (appends the event, marks the step, wakes the executor). The others (the vault,
-notices, grants, checkpoints, …) stand in the `apps.py` of their layer. A receiver that raises aborts the transaction:
-no fact without its record.
+the audit keeps) and `plans.store.transactions` (appends the event, marks the step, wakes the executor). The others (the
+vault, notices, grants, checkpoints, …) stand in the `apps.py` of their layer. A receiver that raises aborts the
+transaction: no fact without its record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The states of a call and the moves between them. Only `catalog.core.transactions` and `plans.store.statements` write a status.
+"""The states of a call and the moves between them. Only `catalog.core.transactions` and `plans.store.statements` write
+a status.
 
 created ──► running ──► completed | failed | cancelled | outcome_unknown
    │           │ ▲                                          │

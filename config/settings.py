@@ -212,7 +212,8 @@ WHITENOISE_AUTOREFRESH = DEBUG
 CHANNEL_LAYERS: dict[str, Any] = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        # It carries the text of models while they write (plans.live.streaming): who reads this Redis must not read that.
+        # It carries the text of models while they write (plans.live.streaming): who reads this Redis must not read
+        # that.
         "CONFIG": {"hosts": [REDIS_URL], "symmetric_encryption_keys": TOOLGATE_SECRET_KEYS},
     }
     if REDIS_URL

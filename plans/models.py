@@ -1,7 +1,7 @@
 """The tables of execution: plans, steps, their dependencies, memory, events and the executors that run them.
 
-Statuses are written by `catalog.core.transactions` and `plans.store.statements` only. A step with `ready_at` set may be claimed
-once that time has come; a claimed step has an owner, a lease and a new attempt number, which is its fence.
+Statuses are written by `catalog.core.transactions` and `plans.store.statements` only. A step with `ready_at` set may be
+claimed once that time has come; a claimed step has an owner, a lease and a new attempt number, which is its fence.
 """
 
 import json

@@ -2,7 +2,8 @@
 
 A retried step is begun anew: its check is looked at again, its references are read again, and its next call, which
 replaces the old one, passes the gate as any other. What is dangerous is asked about again. Completed steps stay.
-One step may be given other arguments to run with; they are taken as they stand, as those of `plans.actions.give_input` are.
+One step may be given other arguments to run with; they are taken as they stand, as those of `plans.actions.give_input`
+are.
 """
 
 import json

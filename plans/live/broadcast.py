@@ -1,6 +1,7 @@
 """Brings pokes from process to process, over Redis when there is one.
 
-A poke of plans says plan and number, never data. Other groups may carry what they say: `plans.live.streaming` carries texts.
+A poke of plans says plan and number, never data. Other groups may carry what they say: `plans.live.streaming` carries
+texts.
 """
 
 import asyncio

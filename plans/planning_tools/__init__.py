@@ -1,6 +1,7 @@
 """The planning tools: four tools with which an agent keeps the to-do list of its session.
 
-`Session` works in memory, for tests and agents of one process; the catalog's tools keep it in rows (`plans.sessions.lists`).
+`Session` works in memory, for tests and agents of one process; the catalog's tools keep it in rows
+(`plans.sessions.lists`).
 """
 
 from catalog.context import Session
