@@ -31,7 +31,7 @@ from approvals.reviews.decisions import decide
 from catalog.core import clock
 from plans.executor.ticker import Ticker
 from tests.approvals.builders import approval, ask, refusal_at, rejection
-from tests.catalog.test_egress import taking
+from tests.catalog.core.test_egress import taking
 from tests.racing import at_once
 from tests.waiting import eventually
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.source import PRODUCT, ROOT, modules, parse, where, write
 
-ASKS = {"catalog/core/clock.py", "tests/catalog/test_clock.py", "tests/conftest.py", "tests/builders.py"}
+ASKS = {"catalog/core/clock.py", "tests/catalog/core/test_clock.py", "tests/conftest.py", "tests/builders.py"}
 OWN_CLOCKS = {"timezone.now", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "time.time", "date.today"}
 
 

@@ -18,7 +18,7 @@ from catalog.gram import (
 from catalog.gram.signature import type_text, value_text
 from catalog.schemas import check_schema, compile_schema
 from tests import counts
-from tests.catalog.gram.made import ELEMENTS, SIGNATURES, SPECIFICATIONS, TEXTS, listed, not_null, value_of
+from tests.catalog.gram.strategies import ELEMENTS, SIGNATURES, SPECIFICATIONS, TEXTS, listed, not_null, value_of
 
 MANY = settings(max_examples=counts.count(500, 20))
 PIECES = [

@@ -3,9 +3,7 @@
 import json
 import re
 import sys
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,50 +12,14 @@ from hypothesis import strategies as st
 from catalog.dispatch.pipeline import check, run, standard_response
 from catalog.errors import ToolError
 from catalog.exports import providers
-from catalog.inventory import snapshot
-from catalog.inventory.sync import sync_tools
 from catalog.models import Call, Tool
 from catalog.results import STANDARD_FIELDS
 from catalog.testing import clean_registry, make_context
-from catalog.tools.registry import _TOOLS, get_tool
+from catalog.tools.registry import get_tool
 from plans.models import Plan
 from tests.builders import call_of, make_plan, step, work_off
 from tests.pages import Pages
-
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-CALLS: dict[str, dict[str, Any]] = {
-    "count_words": {"text": "one two"},
-    "lookup_entity": {"entity_id": "abc-123"},
-    "opening_hours": {"room": "Hall 1"},
-    "shout_text": {"text": "hello", "marks": 2},
-    "area_of": {"query_type": "rectangle", "parameters": {"width": 2.0, "height": 3.0}},
-    "repeat_text": {"text": "ab"},
-}
-RESULTS: dict[str, list[Any]] = {
-    "count_words": [2],
-    "lookup_entity": [{"entity_id": "abc-123", "url": "https://example.org/abc-123"}],
-    "opening_hours": [{"room": "Hall 1", "opens": "09:00", "closes": "18:00"}],
-    "shout_text": ["HELLO!!"],
-    "area_of": [6.0],
-    "repeat_text": ["abab"],
-}
-
-
-@pytest.fixture
-def examples(monkeypatch, settings):
-    """The module as an installation of it would name it."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    settings.TOOLGATE_TOOLS = ["every_style"]
-
-
-@pytest.fixture
-def synced(db, examples, catalog):
-    """Its tools in the catalog, and away again afterwards."""
-    sync_tools()
-    yield
-    for name in CALLS:
-        _TOOLS.pop(name)
-    snapshot.forget()
+from tests.whole.factories import CALLS, EXAMPLES, RESULTS
 
 
 def test_every_style_appears_in_the_catalog(synced):

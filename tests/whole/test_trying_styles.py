@@ -8,12 +8,10 @@ import pytest
 from catalog.models import Call
 from plans.models import Plan
 from tests.builders import work_off
-from tests.catalog import test_every_style as styles
 from tests.pages import Pages
+from tests.whole import factories
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("synced")]
-examples = styles.examples
-synced = styles.synced
 
 
 class SentForm(HTMLParser):
@@ -51,19 +49,19 @@ class SentForm(HTMLParser):
             self.fields[self._writing] += data
 
 
-@pytest.mark.parametrize("name", list(styles.CALLS))
+@pytest.mark.parametrize("name", list(factories.CALLS))
 def test_a_tool_of_every_style_is_tried_from_its_page(ada, name):
     """Written as JSON, drawn as a form, sent from there; it runs as any other call."""
     pages, path = Pages(ada), f"/tools/{name}/try/"
     assert "Try it" in pages.open(f"/tools/{name}/")
     pages.open(path)
-    pages.send(path, {"mode": "json", "json": json.dumps(styles.CALLS[name]), "do": "show:form"})
+    pages.send(path, {"mode": "json", "json": json.dumps(factories.CALLS[name]), "do": "show:form"})
     form = SentForm(pages.html).fields
     assert form["mode"] == "form"
     pages.send(path, form | {"do": "call"})
     call = Call.objects.get()
-    assert call.arguments_json == styles.CALLS[name]
+    assert call.arguments_json == factories.CALLS[name]
     work_off(Plan.objects.get(public_id=call.plan_ref))
     pages.open(f"{path}?call={call.public_id}")
-    assert Call.objects.get().response_json["results"] == styles.RESULTS[name]
+    assert Call.objects.get().response_json["results"] == factories.RESULTS[name]
     assert "Done" in pages.html
