@@ -13,10 +13,8 @@ from django.urls import path
 
 from config.operations.request_log import Compressed
 from config.urls import urlpatterns as real
-from tests.config.test_logs import CANARY, Captured, fail, lines
+from tests.config.factories import CANARY, Captured, fail
 from tests.rest import Rest
-
-__all__ = ["lines"]
 
 
 def broken(request):
@@ -73,7 +71,7 @@ def test_any_other_is_replaced(client, lines, given):
     assert [line["request_id"] for line in requests(lines)] == [made]
 
 
-@pytest.mark.urls("tests.config.test_middleware")
+@pytest.mark.urls("tests.config.operations.test_request_log")
 def test_lines_inside_carry_the_id_and_what_broke_is_told_once(lines, db):
     """Without its message."""
     Client(raise_request_exception=False).get("/broken/", headers={"X-Request-ID": "r1"})

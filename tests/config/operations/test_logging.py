@@ -1,10 +1,7 @@
 """Log lines: the same from every logger, text or JSON, without arguments, results or messages of exceptions."""
 
-import io
-import json
 import logging
 import re
-from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
@@ -12,80 +9,9 @@ import structlog
 
 from catalog.core.tracing import about, told
 from catalog.core.transactions import log_unexpected
-from config.operations import logging as operations_logging
 from tests.builders import act, approve, make_plan, reject, work_off
+from tests.config.factories import CANARY, HOSTILE, fail, raised
 from tests.rest import Rest
-
-CANARY = "yrano-canary-71"
-HOSTILE = "a\nb\r\x1b[31m\u202e\u2028\x00"
-
-
-class Captured:
-    """Everything that is logged, at every level, as one style renders it."""
-
-    def __init__(self, style: str) -> None:
-        self.stream = io.StringIO()
-        self.handler = logging.StreamHandler(self.stream)
-        self.handler.setFormatter(operations_logging.formatter(style))
-
-    @property
-    def text(self) -> str:
-        """All lines so far."""
-        return self.stream.getvalue()
-
-    def json(self) -> list[dict[str, object]]:
-        """Each line as the object that it is."""
-        return [json.loads(line) for line in self.text.splitlines()]
-
-
-def capture(*styles: str) -> Iterator[list[Captured]]:
-    """Let the root logger and Toolgate's take everything down in each style."""
-    root, own = logging.getLogger(), logging.getLogger("toolgate")
-    before = root.level, own.level
-    captured = [Captured(style) for style in styles]
-    for each in captured:
-        root.addHandler(each.handler)
-    root.setLevel(logging.DEBUG)
-    own.setLevel(logging.DEBUG)
-    yield captured
-    root.setLevel(before[0])
-    own.setLevel(before[1])
-    for each in captured:
-        root.removeHandler(each.handler)
-
-
-@pytest.fixture
-def both() -> Iterator[list[Captured]]:
-    """All lines, as text and as JSON."""
-    yield from capture("text", "json")
-
-
-@pytest.fixture
-def lines() -> Iterator[Captured]:
-    """All lines as JSON."""
-    for [captured] in capture("json"):
-        yield captured
-
-
-@pytest.fixture
-def words() -> Iterator[Captured]:
-    """All lines as text."""
-    for [captured] in capture("text"):
-        yield captured
-
-
-def fail() -> None:
-    """Raise what holds an argument."""
-    raise ValueError(CANARY)
-
-
-def raised() -> ValueError:
-    """Return such an exception with where it came from."""
-    try:
-        fail()
-    except ValueError as error:
-        return error
-    raise AssertionError
 
 
 def test_a_line_of_json_has_when_who_what_ids_and_facts(lines):
