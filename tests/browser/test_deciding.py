@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from approvals.models import ApprovalRequest, Review
 from approvals.reviews.decisions import decide
 from catalog.core import clock
-from tests.approvals.builders import approval, ask, make_tool, rejection
+from tests.approvals.factories import approval, ask, make_tool, rejection
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, becomes, open_inbox
 from tests.waiting import eventually

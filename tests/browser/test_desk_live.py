@@ -11,7 +11,7 @@ from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews import coordination
 from approvals.reviews.decisions import decide
-from tests.approvals.builders import rejection
+from tests.approvals.factories import rejection
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import becomes
 from tests.builders import make_plan, request_of, write_step

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.approvals.builders import ask
+from tests.approvals.factories import ask
 from tests.browser.conftest import PageAs
 from tests.browser.desk import open_inbox
 from tests.builders import make_plan, work_off, write_step

@@ -19,9 +19,8 @@ from catalog.inventory.overrides import change_tool
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.actions.control import pause_plan
 from plans.store.requesters import Requester
-from tests.approvals.builders import PREVIEW, ask, make_tool, set_rule
-from tests.approvals.deceptions import DECEPTIONS
-from tests.approvals.deciding import send_back
+from tests.approvals.factories import PREVIEW, ask, make_tool, send_back, set_rule
+from tests.approvals.security.deceptions import DECEPTIONS
 from tests.browser import layout_rules as rules
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, open_inbox

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from approvals.audit.log import Line, append
 from approvals.models import AuditEntry
 from catalog.models import Tool
-from tests.approvals.builders import ask
+from tests.approvals.factories import ask
 from tests.browser.conftest import PageAs
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]

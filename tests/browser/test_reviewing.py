@@ -11,7 +11,7 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import Verdict
 from catalog.results import Preview
 from plans.models import Plan
-from tests.approvals.builders import ask, make_tool, rejection, set_rule
+from tests.approvals.factories import ask, make_tool, rejection, set_rule
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import becomes, open_inbox
 from tests.builders import make_plan, request_of, step, work_off, write_step

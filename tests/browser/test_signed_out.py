@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from approvals.models import Review
-from tests.approvals.builders import ask
+from tests.approvals.factories import ask
 from tests.browser.conftest import PageAs, press_approve
 from tests.plans.agents.scripted import make_agent
 

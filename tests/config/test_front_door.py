@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 
 from approvals.models import AuditEntry
-from tests.approvals.builders import ask
+from tests.approvals.factories import ask
 from tests.pages import Pages
 from tests.rest import agent
 

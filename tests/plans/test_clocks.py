@@ -14,8 +14,7 @@ from plans.actions import slices
 from plans.actions.create import start_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
-from tests.approvals.builders import approval
-from tests.approvals.granting import grant, let_be_granted, run
+from tests.approvals.factories import approval, grant, let_be_granted, run
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.waiting import eventually

@@ -17,7 +17,7 @@ from plans.executor.pool import Executor
 from plans.live.feed import Feed, feed_here
 from plans.live.fragment_cache import Board, Drawn, Subject, View
 from plans.store.requesters import Requester
-from tests.approvals.builders import ask
+from tests.approvals.factories import ask
 from tests.builders import make_plan, step, write_step
 from tests.plans.callers import apart, by_session, by_token, opened, refused
 

@@ -24,7 +24,7 @@ from plans.engine.execution import Turn
 from plans.engine.work import Run
 from plans.models import Plan
 from plans.store.requesters import Requester
-from tests.approvals.granting import dangerous, ended, grant, let_be_granted, run
+from tests.approvals.factories import dangerous, ended, grant, let_be_granted, run
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
 from tests.invariants import assert_invariants
 

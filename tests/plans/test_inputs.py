@@ -13,7 +13,7 @@ from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.web.plan.overview import draw
 from plans.web.plan.timeline import stretches, telling
-from tests.approvals.deciding import send_back
+from tests.approvals.factories import send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off, write_step
 from tests.invariants import assert_invariants
 from tests.pages import Pages

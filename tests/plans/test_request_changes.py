@@ -17,7 +17,7 @@ from catalog.core import clock
 from plans.live import approval_changes
 from plans.live.approval_changes import Look, look
 from plans.live.feed import Feed
-from tests.approvals.builders import approval, ask, set_rule
+from tests.approvals.factories import approval, ask, set_rule
 
 pytestmark = pytest.mark.db
 

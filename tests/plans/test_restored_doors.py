@@ -21,7 +21,7 @@ from config.serving import lifespan
 from plans.actions.control import pause_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
-from tests.approvals.deciding import answer
+from tests.approvals.factories import answer
 from tests.builders import act, approve, make_plan, request_of, work_off
 from tests.pages import Pages
 from tests.rest import Rest

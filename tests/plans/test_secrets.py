@@ -20,7 +20,7 @@ from plans.actions.retry import retry_plan
 from plans.engine.recovery import forget_secrets
 from plans.models import Step
 from plans.store.requesters import Requester
-from tests.approvals.deciding import send_back
+from tests.approvals.factories import send_back
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, step, step_of, work_off
 from tests.plans.keepers import ACTS, PASSWORD, kept
 from tests.rest import Rest

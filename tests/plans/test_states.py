@@ -17,7 +17,7 @@ from catalog.models import Call
 from catalog.states import CallStatus
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
-from tests.approvals.builders import ask, held_call
+from tests.approvals.factories import ask, held_call
 from tests.builders import act, make_plan
 
 Make = Callable[[User], models.Model]

@@ -18,7 +18,7 @@ from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts
-from tests.approvals.builders import approval, ask, make_tool
+from tests.approvals.factories import approval, ask, make_tool
 from tests.builders import act, make_plan
 from tests.conftest import forget_what_was_read
 from tests.racing import Act, at_once, rounds_at_once

@@ -14,7 +14,7 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict
 from tests import counts
-from tests.approvals.builders import approval, ask, hand
+from tests.approvals.factories import approval, ask, hand
 from tests.races.acts import audited
 from tests.racing import Act, rounds_at_once
 

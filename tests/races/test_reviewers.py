@@ -15,7 +15,7 @@ from approvals.states import Verdict
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests import counts
-from tests.approvals.builders import ask
+from tests.approvals.factories import ask
 from tests.racing import rounds_at_once
 
 pytestmark = [pytest.mark.db, pytest.mark.timeout(counts.seconds(1800))]

@@ -10,10 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
-from tests.approvals.builders import add_policy
-from tests.approvals.granting import allow, grant
-from tests.approvals.test_authorization import rolled_back
-from tests.approvals.test_notification_pages import sent_to
+from tests.approvals.factories import add_policy, allow, delivery_to, grant, rolled_back
 from tests.builders import act, call_of, make_draft, make_plan, request_of, work_off
 from tests.corpus import faults
 from tests.plans.agents.scripted import make_agent
@@ -35,7 +32,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "agents": make_agent().name,
         "approvals": request_of(plan, 2).public_id,
         "calls": call_of(plan, 1).public_id,
-        "deliveries": str(sent_to(admin, status="failed").pk),
+        "deliveries": str(delivery_to(admin, status="failed").pk),
         "draft": make_draft(ada).public_id,
         "grants": grant(admin).public_id,
         "plans": plan.public_id,

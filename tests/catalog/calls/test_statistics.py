@@ -8,7 +8,7 @@ from catalog.calls import statistics
 from catalog.calls.statistics import outcomes_of, percentile
 from catalog.core import clock
 from catalog.models import Call, Implementation
-from tests.approvals.builders import make_tool
+from tests.approvals.factories import make_tool
 from tests.rest import Rest
 
 

@@ -13,7 +13,7 @@ from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import TERMINAL, CallStatus
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus
-from tests.approvals.builders import ask, held_call
+from tests.approvals.factories import ask, held_call
 
 pytestmark = pytest.mark.db
 

@@ -10,7 +10,7 @@ from catalog.inventory import search
 from catalog.inventory.sync import sync_tools
 from catalog.models import Tool, ToolText
 from tests import counts
-from tests.approvals.builders import make_tool
+from tests.approvals.factories import make_tool
 from tests.corpus import faults
 from tests.pages import Pages
 from tests.rest import Rest

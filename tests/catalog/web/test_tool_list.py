@@ -9,7 +9,7 @@ from catalog.core import clock
 from catalog.inventory.search import index_changed
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
-from tests.approvals.builders import make_tool
+from tests.approvals.factories import make_tool
 from tests.conftest import person
 from tests.corpus import faults
 from tests.pages import Pages

@@ -11,7 +11,7 @@ from catalog.inventory import snapshot
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.schemas.description import parameter_tables
 from catalog.web.version_changes import changes_of
-from tests.approvals.builders import make_tool
+from tests.approvals.factories import make_tool
 from tests.corpus import faults
 from tests.pages import Pages
 from tests.rest import Rest

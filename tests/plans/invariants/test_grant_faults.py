@@ -3,8 +3,7 @@
 import pytest
 
 from approvals.models import Grant, GrantUse
-from tests.approvals.builders import set_rule
-from tests.approvals.granting import approved, grant, let_be_granted, run
+from tests.approvals.factories import approved, grant, let_be_granted, run, set_rule
 from tests.builders import call_of
 from tests.invariants import assert_invariants, broken
 from tests.plans.invariants.worlds import corrupt

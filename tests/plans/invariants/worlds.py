@@ -31,8 +31,8 @@ from plans.engine.work import Run
 from plans.models import Plan, Step
 from plans.store.database import stamp
 from plans.store.requesters import Requester
-from tests.approvals import deciding
-from tests.approvals.builders import set_rule
+from tests.approvals import factories
+from tests.approvals.factories import set_rule
 from tests.builders import act, approve, make_plan, reject, request_of, step, work_off
 from tests.conftest import forget_what_was_read
 
@@ -134,17 +134,17 @@ def rejected(ada: User, rosa: User) -> Plan:
 def responded(ada: User, rosa: User) -> Plan:
     """A plan whose dangerous step a person answered in its tool's place."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1])))
-    deciding.respond(plan, rosa, {"found": 1})
+    factories.respond(plan, rosa, {"found": 1})
     return work_off(plan)
 
 
 def sent_back(ada: User, rosa: User) -> Plan:
     """A plan whose call was changed as people wanted and is asked about anew; another one waits to be changed."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "dangerous")))
-    deciding.send_back(plan, rosa)
+    factories.send_back(plan, rosa)
     give_input(plan, 1, {"value": "less"}, by=Requester(ada))
     work_off(plan)
-    deciding.send_back(plan, rosa, step_id=2)
+    factories.send_back(plan, rosa, step_id=2)
     return plan
 
 
@@ -161,8 +161,8 @@ def revoked(ada: User, rosa: User) -> Plan:
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "dangerous"), act(3, "z", "dangerous")))
     approve(plan, rosa)
     revoke(request_of(plan), by=rosa)
-    deciding.reject(plan, rosa, "skip", step_id=2)
-    deciding.reject(plan, rosa, "cancel_plan", step_id=3)
+    factories.reject(plan, rosa, "skip", step_id=2)
+    factories.reject(plan, rosa, "cancel_plan", step_id=3)
     return work_off(plan)
 
 

@@ -1,0 +1,81 @@
+"""The audit log is read by administrators only: filtered, newest first, page by page."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from approvals.audit.log import Line, append
+from approvals.audit.queries import AuditFilters, entries_for
+from approvals.requests.lifecycle import supersede
+from approvals.requests.queries import request_for, requests_told_of_since
+from approvals.reviews.coordination import comment
+from catalog.access.roles import NotAllowed, act_through
+from catalog.core import clock
+from catalog.models import ApiToken
+from tests.approvals.factories import ask
+from tests.conftest import person
+
+
+@pytest.fixture
+def log(ada, rosa) -> None:
+    """Three entries."""
+    append(Line(action="approval.opened", by=ada, object_ref="apr_1", tool_name="write_file", plan_ref="plan_1"))
+    append(Line(action="approval.decided", by=rosa, object_ref="apr_1", tool_name="write_file"))
+    append(Line(action="tool.changed", object_ref="read_file", tool_name="read_file", details={"version": 2}))
+
+
+def test_only_administrators_read(log, ada, rosa, vera, admin):
+    """Nor their agents' tokens."""
+    for reader in (ada, rosa, vera):
+        with pytest.raises(NotAllowed):
+            entries_for(reader)
+    assert entries_for(admin).count() == 3
+    token = ApiToken.objects.create(name="bot", user=admin, kind="agent", expires_at=clock.now())
+    with pytest.raises(NotAllowed):
+        entries_for(act_through(token))
+
+
+FILTERS: list[tuple[dict[str, Any], list[int]]] = [
+    ({}, [3, 2, 1]),
+    ({"who": "rosa"}, [2]),
+    ({"action": "approval.opened"}, [1]),
+    ({"tool": "write_file"}, [2, 1]),
+    ({"q": "APR_1"}, [2, 1]),
+    ({"q": "apr_1 plan_1"}, [1]),
+    ({"q": "version"}, [3]),
+    ({"q": "%"}, []),
+    ({"before": 3}, [2, 1]),
+    ({"tool": "write_file", "before": 2}, [1]),
+]
+
+
+def test_filters(log, admin):
+    """Each alone and together."""
+    for filters, expected in FILTERS:
+        assert [entry.seq for entry in entries_for(admin, AuditFilters(**filters))] == expected, filters
+
+
+def test_a_time_span(log, admin):
+    """From, included; to, excluded."""
+    second = entries_for(admin).get(seq=2).at
+    after = second + timedelta(microseconds=1)
+    assert [entry.seq for entry in entries_for(admin, AuditFilters(since=second, until=after))] == [2]
+
+
+def test_a_page_is_one_query(log, admin, django_assert_num_queries):
+    """With who did it."""
+    entries = entries_for(admin)
+    with django_assert_num_queries(1):
+        assert [entry.actor.username if entry.actor else None for entry in entries] == [None, "rosa", "ada"]
+
+
+def test_what_was_told_of_since(ada, rosa, admin):
+    """Each request that something happened to, also one that another took the place of; to who may see them."""
+    old, said_of, left_alone = ask(ada), ask(ada), ask(ada)
+    number = request_for(rosa, left_alone.public_id).told_up_to  # type: ignore[attr-defined] # see request_for
+    assert not requests_told_of_since(rosa, number)
+    comment(said_of, by=rosa, text="Is this right?")
+    supersede(old.call, new := ask(ada))
+    assert set(requests_told_of_since(rosa, number)) == {old, said_of, new}
+    assert not requests_told_of_since(person("stranger"), number)

@@ -1,0 +1,208 @@
+"""What is witnessed outside of the database and when, and how a database that was set back is noticed."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models import F
+
+from approvals.audit import restore_guard
+from approvals.audit.checkpoints import newest
+from approvals.audit.log import Line, append
+from approvals.audit.restore_guard import Watch, note, refuse_to_start, restored, unwritable
+from approvals.audit.verification import verify
+from approvals.errors import AuditUnavailable
+from approvals.models import AuditEntry, Instance
+from approvals.requests.consumption import consume
+from approvals.reviews.decisions import decide
+from catalog.core import clock
+from catalog.errors import RestoredDatabase
+from catalog.signals import record
+from tests.approvals.audit.tampering import drop_triggers
+from tests.approvals.factories import approval, ask, binding_of, held_call, make_tool
+
+
+@pytest.fixture
+def log(ada, checkpoints):
+    """A log of six entries, the fourth and the last of them witnessed; its entries may be changed."""
+    for number in range(1, 7):
+        append(Line(action="tool.changed", by=ada, object_ref=f"tool_{number}"))
+        if number in (4, 6):
+            assert note()
+    drop_triggers()
+    return instance()
+
+
+def instance() -> Instance:
+    """Return the installation's row as it is now."""
+    return Instance.objects.get(pk=1)
+
+
+def known() -> int | None:
+    """Return which entry was witnessed last."""
+    found = newest(instance().name)
+    return found.seq if found else None
+
+
+def set_back_to(seq: int) -> None:
+    """Take away all that came after an entry, the head with it: what a restore does, and an attacker who cuts."""
+    AuditEntry.objects.filter(seq__gt=seq).delete()
+    Instance.objects.update(audit_seq=seq, audit_head=AuditEntry.objects.get(seq=seq).hash)
+
+
+def write_anew(**change: Any) -> None:
+    """Write every entry again, the second changed, with the right key: only what lies elsewhere can show it."""
+    lines = list(AuditEntry.objects.order_by("seq"))
+    AuditEntry.objects.all().delete()
+    Instance.objects.update(audit_seq=0, audit_head="")
+    for line in lines:
+        same = Line(action=line.action, by=line.actor, object_ref=line.object_ref)
+        append(replace(same, **change) if line.seq == 2 else same)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_decision_and_a_dangerous_start_are_witnessed_once_committed(ada, rosa, checkpoints, caplog):
+    """Not before, and nothing of safe calls; each checkpoint is in the file and in the log."""
+    caplog.set_level("INFO", logger="toolgate.audit")
+    request = ask(ada)
+    assert known() is None
+    with transaction.atomic():
+        decide(request, by=rosa, decision=approval(request))
+        assert known() is None
+    assert known() == instance().audit_seq
+    safe, dangerous = held_call(ada, make_tool("look", "safe")), held_call(ada)
+    before = known()
+    record("call.refused", call=safe, by=ada)
+    record("call.started", call=safe, level="safe")
+    assert known() == before
+    record("call.started", call=dangerous, level="dangerous")
+    assert known() == instance().audit_seq
+    assert [each.facts["seq"] for each in caplog.records if each.getMessage() == "audit checkpoint"][-1] == known()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_checkpoint_that_cannot_be_written_stops_nobody(ada, rosa, checkpoints, caplog):
+    """It is logged, and the ticker makes up for it."""
+    checkpoints.mkdir()
+    request = ask(ada)
+    assert decide(request, by=rosa, decision=approval(request)).status == "approved"
+    assert "toolgate.audit" in {each.name for each in caplog.records}
+    checkpoints.rmdir()
+    assert Watch().look() == "" and known() == instance().audit_seq
+
+
+def test_the_ticker_witnesses_after_a_minute_or_a_thousand_entries(log, monkeypatch):
+    """Only what is new."""
+    append(Line(action="tool.changed"))
+    Watch().look()
+    assert known() == 6
+    monkeypatch.setattr(restore_guard, "AFTER_ENTRIES", 1)
+    Watch().look()
+    assert known() == 7
+    monkeypatch.undo()
+    append(Line(action="tool.changed"))
+    later = clock.now() + timedelta(seconds=61)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    watch = Watch()
+    watch.look()
+    assert known() == 8 and not note()
+    append(Line(action="tool.changed"))
+    watch.look()
+    assert known() == 8, "it looks every few seconds"
+
+
+def test_a_whole_log_holds_against_its_checkpoints(log):
+    found = verify()
+    assert (found.intact, found.checkpoints, restored()) == (True, 2, "")
+    append(Line(action="tool.changed"))
+    assert verify().intact and restored() == ""
+
+
+@pytest.mark.parametrize(
+    ("tamper", "first_bad"),
+    [
+        (lambda: set_back_to(5), 6),
+        (lambda: set_back_to(2), 3),
+        (lambda: write_anew(object_ref="tool_x"), 4),
+        (lambda: write_anew(action="tool.added"), 4),
+    ],
+)
+def test_checkpoints_reveal_a_cut_or_rewritten_log(log, tamper, first_bad):
+    """A log cut off with its head, and one written anew with the right key."""
+    tamper()
+    found = verify()
+    assert (found.intact, found.first_bad) == (False, first_bad)
+    assert restored() != ""
+
+
+def test_a_log_that_was_cut_off_and_goes_on_is_found(log):
+    """Also once it is longer than it was."""
+    set_back_to(3)
+    for _ in range(5):
+        append(Line(action="tool.changed"))
+        assert restored() != "" and not note()
+    assert verify().first_bad == 4
+    assert known() == 6, "what was set back never becomes what is witnessed"
+
+
+def test_a_changed_line_of_the_file_is_found(log, checkpoints):
+    """Whoever would hide a cut must change the file too."""
+    checkpoints.write_text(checkpoints.read_text().replace('"seq":6', '"seq":5'))
+    found = verify()
+    assert (found.intact, found.first_bad) == (False, 5)
+
+
+def test_another_installation_in_the_same_file_is_nobodys_business(log):
+    Instance.objects.update(name="inst_other", audit_seq=0, audit_head="")
+    AuditEntry.objects.all().delete()
+    assert restored() == "" and verify().intact and known() is None
+
+
+def test_an_epoch_that_nobody_began_is_found(log):
+    """Raising the number by hand would get rid of every checkpoint."""
+    Instance.objects.update(epoch=F("epoch") + 1)
+    assert restored() != ""
+    assert not verify().intact
+
+
+def test_a_file_that_cannot_be_read_says_so(log, checkpoints):
+    """Nothing dangerous starts while nobody can tell; that is over once it can be read."""
+    checkpoints.unlink()
+    checkpoints.mkdir()
+    assert restored() != "" and unwritable() != "" and Watch().look() == ""
+    with pytest.raises(AuditUnavailable):
+        refuse_to_start()
+    checkpoints.rmdir()
+    assert Watch().look() == restored() == unwritable() == ""
+    refuse_to_start()
+
+
+@pytest.mark.parametrize(
+    ("action", "details", "must"),
+    [
+        ("approval.decided", {}, True),
+        ("call.started", {"level": "dangerous"}, True),
+        ("call.started", {"level": "cautious"}, False),
+    ],
+)
+def test_missing_checkpoints_are_reported(log, checkpoints, action, details, must):
+    """A log that tells of what is witnessed at once has some; of any other there need not be one yet."""
+    append(Line(action=action, details=details))
+    assert verify().intact
+    checkpoints.unlink()
+    found = verify()
+    assert (found.intact, found.first_bad) == (not must, None)
+    assert bool(found.reason) == must
+
+
+def test_nothing_that_was_approved_starts_on_a_database_that_was_set_back(log, ada, rosa):
+    """Not even what was approved after it."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    note()
+    set_back_to(AuditEntry.objects.order_by("-seq")[2].seq)
+    request.refresh_from_db()
+    with pytest.raises(RestoredDatabase):
+        consume(request.call, binding_of(request.call))

@@ -1,0 +1,243 @@
+"""Whose word a grant is: who may make one, for whose calls, and what it must say."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.errors import GrantRefused
+from approvals.grants.services import Terms, grants_for, make, revoke, standing_of
+from approvals.models import AuditEntry, Grant, GrantUse
+from approvals.policies import gate
+from approvals.reviews.decisions import Decision, decide
+from approvals.states import Verdict
+from catalog.access.roles import NotAllowed
+from catalog.core import clock
+from catalog.errors import Conflict, ParameterError
+from catalog.models import Tool
+from catalog.results import Preview
+from plans.actions.call import CallOrder, create_call
+from plans.actions.settle import Settlement, settle_outcome
+from plans.engine import calls, execution, grants, recovery
+from plans.engine.execution import Turn
+from plans.engine.work import Run, facts_of
+from plans.models import Plan
+from plans.store.requesters import Requester
+from tests.approvals.factories import (
+    ANY,
+    allow,
+    approved,
+    dangerous,
+    grant,
+    let_be_granted,
+    run,
+    set_rule,
+    standing,
+    terms_from,
+)
+from tests.builders import approve, call_of, make_plan, step_of, work_off
+from tests.invariants import assert_invariants
+from tests.pages import Pages
+from tests.rest import Rest
+
+
+@pytest.fixture
+def grantable(stage, admin, settings, monkeypatch) -> Any:
+    """The stage, whose dangerous tool may be granted."""
+    let_be_granted(admin, settings, monkeypatch)
+    return stage
+
+
+def test_nobody_lets_their_own_calls_run(grantable, ada, admin):
+    """Not as the requester it names, nor in a plan of theirs."""
+    with pytest.raises(NotAllowed):
+        grant(admin, "admin")
+    plan = make_plan(admin, dangerous())
+    grant(admin, plan.public_id, "plan")
+    assert work_off(plan).status == "in_progress"
+
+
+def test_a_grant_is_one_vote(grantable, ada, admin):
+    """Where the rule asks for two people, they are asked."""
+    grant(admin)
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    gate.forget()
+    assert run(ada).status == "in_progress"
+
+
+def test_a_maker_who_may_no_longer_decide_lets_nothing_run(grantable, ada, rosa, admin):
+    """A grant is worth what its maker's approval would be worth now."""
+    made = make(terms_from(first := approved(ada, rosa)), by=rosa, created_from=first)
+    assert run(ada).status == "completed"
+    rosa.groups.clear()
+    assert (run(ada).status, standing(made)) == ("in_progress", "active")
+
+
+def test_a_reviewer_makes_them_out_of_their_own_approvals(grantable, ada, rosa, tomas):
+    """And within what they decided about."""
+    source = approved(ada, rosa)
+    made = make(terms_from(source), by=rosa, created_from=source)
+    assert run(ada).status == "completed"
+    assert AuditEntry.objects.get(action="grant.used").details_json["made_from"] == source.public_id
+    for by, request, terms in (
+        (tomas, source, terms_from(source)),
+        (rosa, None, terms_from(source)),
+        (rosa, source, terms_from(source, ref="ben")),
+        (rosa, source, terms_from(source, "plan", "plan_other")),
+        (ada, source, terms_from(source)),
+    ):
+        with pytest.raises(NotAllowed):
+            make(terms, by=by, created_from=request)
+    assert list(Grant.objects.all()) == [made]
+
+
+def test_a_tool_that_previews_is_given_the_state_it_saw(grantable, ada, admin):
+    """Its write may compare, as after an approval."""
+    grantable.previews["dangerous"] = lambda value, context: Preview("Do it", "text", state_token="as it was")
+    states: list[object] = []
+    grantable.acts["dangerous"] = lambda value, context: states.append(context.target_state)
+    grant(admin)
+    assert (run(ada).status, states) == ("completed", ["as it was"])
+
+
+def test_invalid_terms_are_refused_at_their_field(grantable, admin):
+    """A proposal says which calls a grant would cover, for whom, how often and how long."""
+    Tool.objects.create(name="other", source=Tool.objects.get(name="dangerous").source, current_version=None)
+    now = clock.now()
+    wrong: dict[str, list[dict[str, Any]]] = {
+        "tool": [{"tool": "nothing"}, {"tool": "other"}],
+        "scope": [{"scope": "world"}],
+        "scope_ref": [{"scope_ref": " "}],
+        "max_uses": [{"max_uses": 21}, {"max_uses": 0}],
+        "expires_at": [{"expires_at": now + timedelta(hours=9)}, {"expires_at": now - timedelta(seconds=1)}],
+        "arguments.0.operator": [{"rows": [{"path": "value", "operator": "like", "value": "x"}]}],
+        "arguments.0": [{"rows": [{"path": "value", "operator": "equals", "value": {"$secret": "value"}}]}],
+    }
+    for field, each in wrong.items():
+        for terms in each:
+            given: dict[str, Any] = {"tool": "dangerous", "rows": ANY, "scope": "requester", "scope_ref": "ada"}
+            with pytest.raises(ParameterError) as refused:
+                make(Terms(**(given | terms)), by=admin)
+            assert refused.value.details["field"] == field, terms
+    assert not Grant.objects.exists()
+
+
+def test_dangerous_tools_are_not_granted_until_an_administrator_says_so(stage, ada, admin):
+    """The page of the tool is where that is set."""
+    with pytest.raises(GrantRefused) as refused:
+        grant(admin)
+    assert refused.value.details["field"] == "tool"
+    assert not Grant.objects.exists()
+
+
+def test_calls_of_tools_without_grants_cost_no_query(grantable, ada, admin, django_assert_num_queries):
+    """The look at the tool is enough."""
+    allow(admin)
+    plan = make_plan(ada, dangerous(), start=False)
+    order = calls.order_for("dangerous", {"value": "x"}, plan_ref=plan.public_id)
+    with django_assert_num_queries(0):
+        assert not grants.may_start(facts_of(plan), order, None)  # type: ignore[arg-type]
+
+
+def test_who_sees_them(grantable, ada, ben, admin, vera):
+    """Everyone with a role; without one, nobody."""
+    grant(admin)
+    nobody = User.objects.create(username="nobody")
+    assert [grants_for(each).count() for each in (admin, vera, nobody)] == [1, 1, 0]
+    assert (grants_for(admin, active=True).count(), grants_for(admin, tool="safe").count()) == (1, 0)
+
+
+def started(plan: Plan) -> Run:
+    """Claim the plan's next step until its call has started, and leave it there."""
+    work: Any = execution.claim(plan.pk, owner="tests")
+    while not isinstance(work, Run):
+        work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+    return work
+
+
+def test_a_call_whose_worker_is_lost_is_a_question_for_a_person(grantable, ada, admin):
+    """As one that was approved: nobody knows what it did, and no grant lets it run again."""
+    grant(admin)
+    plan = make_plan(ada, dangerous())
+    started(plan)
+    plan.steps.update(lease_until=clock.now() - timedelta(seconds=1))
+    recovery.take_back_lost_steps(clock.now())
+    assert (step_of(plan).waiting_for, call_of(plan).status) == ("outcome", "outcome_unknown")
+    settle_outcome(plan, 1, settlement=Settlement("request_again", comment="Once more."), by=Requester(ada))
+    assert work_off(plan).status == "in_progress"
+    assert (step_of(plan).waiting_for, GrantUse.objects.count()) == ("approval", 1)
+    assert_invariants()
+
+
+def test_a_call_that_is_handed_back_unbegun_starts_on_the_same_use(grantable, ada, admin):
+    """Its handler has not begun: another worker starts it, also when the grant has ended meanwhile."""
+    made = grant(admin, max_uses=1)
+    plan = make_plan(ada, dangerous())
+    recovery.hand_back(started(plan))
+    assert (call_of(plan).status, call_of(plan).attempt) == ("ready", 0)
+    assert work_off(plan).status == "completed"
+    assert (GrantUse.objects.get().grant, standing(made)) == (made, "used_up")
+    assert_invariants()
+
+
+@pytest.mark.parametrize("by_grant", [True, False])
+def test_what_is_handed_back_is_told_what_its_target_was_like(by_grant, grantable, ada, rosa, admin):
+    """So that its tool can still compare when it writes, whoever let it start."""
+    grantable.previews["dangerous"] = lambda value, context: Preview("Do it", "text", state_token="seen")
+    if by_grant:
+        grant(admin)
+        plan = make_plan(ada, dangerous())
+    else:
+        approve(plan := run(ada), rosa)
+    recovery.hand_back(first := started(plan))
+    again = started(plan)
+    assert (first.target_state, again.target_state, again.call.attempt) == ("seen", "seen", 1)
+    assert GrantUse.objects.count() == int(by_grant)
+
+
+def test_a_spent_grant_can_be_revoked_while_a_call_may_yet_start_by_it(grantable, ada, admin):
+    """A call that was handed back unbegun then goes to people; once its time is over there is nothing to revoke."""
+    made = grant(admin, max_uses=1)
+    plan = make_plan(ada, dangerous())
+    recovery.hand_back(started(plan))
+    made.refresh_from_db()
+    assert (standing_of(made).word, standing_of(made).may_be_ended) == ("used_up", True)
+    pages = Pages(admin)
+    pages.open("/approvals/grants/")
+    assert f"/approvals/grants/{made.public_id}/revoke/" in pages.html
+    revoke(made, by=admin)
+    assert (standing(made), work_off(plan).status) == ("revoked", "in_progress")
+    spent = grant(admin, max_uses=1)
+    Grant.objects.filter(pk=spent.pk).update(uses=1, expires_at=clock.now())
+    with pytest.raises(Conflict):
+        revoke(spent, by=admin)
+
+
+def test_who_may_not_see_private_data_sees_no_value_of_a_free_grant(grantable, ada, admin, vera):
+    """Nobody can say whose data an administrator wrote into it."""
+    made = grant(admin, rows=[{"path": "value", "operator": "equals", "value": "jo@example.org"}])
+    assert "jo@example.org" in Pages(admin).open("/approvals/grants/")
+    page = Pages(vera).open("/approvals/grants/")
+    assert made.public_id[:10] in page and "jo@example.org" not in page
+    assert "jo@example.org" not in Rest(vera).get(f"grants/{made.public_id}/").content.decode()
+
+
+def test_an_approved_call_that_is_handed_back_unbegun_starts_on_the_same_approval(grantable, ada, rosa):
+    """People have agreed, and nothing has run."""
+    plan = run(ada)
+    approve(plan, rosa)
+    recovery.hand_back(started(plan))
+    assert work_off(plan).status == "completed"
+    assert_invariants()
+
+
+def test_a_session_by_the_same_name_of_someone_else_is_another(grantable, ada, ben, rosa):
+    """Whoever asks names their session: a grant out of Ada's is for hers."""
+    order = CallOrder("dangerous", {"value": "x"})
+    held = create_call(order, by=Requester(ada, session="night"))
+    source = decide(held.approval, by=rosa, decision=Decision(Verdict.APPROVE, held.approval.digest))
+    make(terms_from(source, "session", "night"), by=rosa, created_from=source)
+    for someone, status in ((ben, "in_progress"), (ada, "completed")):
+        call = create_call(order, by=Requester(someone, session="night"))
+        assert work_off(Plan.objects.get(public_id=call.plan_ref)).status == status

@@ -1,0 +1,291 @@
+"""What is in the outbox is sent once, after the commit; what is not taken is tried again. Nobody learns arguments."""
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from smtplib import (
+    SMTPAuthenticationError,
+    SMTPDataError,
+    SMTPRecipientsRefused,
+    SMTPSenderRefused,
+    SMTPServerDisconnected,
+)
+from typing import ClassVar
+
+import pytest
+from django.core import mail
+from django.core.mail import EmailMessage
+from django.core.mail.backends.locmem import EmailBackend as Backend
+from django.db import connection
+
+from approvals.messaging.addresses import read_address
+from approvals.models import Delivery
+from approvals.notifications import delivery as notifications_delivery
+from approvals.notifications.delivery import Sender, clear_deliveries, send_due
+from approvals.notifications.messages import notice_of, plain
+from approvals.reviews.decisions import decide
+from catalog.core import clock
+from plans.executor.ticker import Ticker
+from tests.approvals.factories import approval, ask, refusal_at, rejection
+from tests.catalog.core.test_egress import taking
+from tests.racing import at_once
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
+KEY = "a key for webhooks that both sides know"
+EVIL = "rosa\r\nBcc: everyone@example.org\u202e"
+
+
+@pytest.fixture(autouse=True)
+def ways_out(settings, rosa):
+    """Mail is kept in memory, webhooks may go to this machine, and one reviewer has mail."""
+    settings.TOOLGATE_SENDS_MAIL = True
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    settings.TOOLGATE_WEBHOOK_KEY = KEY
+    settings.TOOLGATE_URL = "https://tools.example.org"
+    rosa.email = "rosa@example.org"
+    rosa.save()
+
+
+def hook(settings, server, path: str = "200") -> None:
+    """Let the installation's notices go to a server of this machine."""
+    settings.TOOLGATE_NOTIFY_URLS = [f"http://127.0.0.1:{server.server_port}/{path}"]
+
+
+def only(channel: str = "webhook") -> Delivery:
+    """Return the one delivery of a channel."""
+    return Delivery.objects.get(channel=channel)
+
+
+def test_a_mail_has_the_facts_and_a_link(ada, rosa):
+    """Neither arguments nor preview nor reasons."""
+    request = ask(ada)
+    assert send_due() == 1 and send_due() == 0
+    [sent] = mail.outbox
+    assert (sent.to, sent.subject) == (["rosa@example.org"], "Toolgate: write_note waits for your answer")
+    assert f"https://tools.example.org/approvals/?item={request.public_id}" in sent.body
+    assert "Level: dangerous" in sent.body and "Asked for by: Ada" in sent.body
+    assert not any(hidden in sent.body for hidden in ("note.txt", "hello", "Write note.txt"))
+    assert only("mail").status == "sent" and only("mail").sent_at is not None
+
+
+def test_who_asked_is_told_the_answer_and_asked_for_none(ada, rosa):
+    """What people answered, in a word; the reason stands on the page."""
+    ada.email = "ada@example.org"
+    ada.save()
+    request = ask(ada)
+    decide(request, by=rosa, decision=rejection(request, "Not this folder."))
+    send_due()
+    [sent] = mail.outbox
+    assert sent.to == ["ada@example.org"] and "Not this folder" not in sent.body
+    facts = notice_of(Delivery.objects.get(kind="approval.decided")).facts
+    assert (facts["Answer"], facts["Answered by"], facts["Status"]) == ("Rejected", "Rosa", "Rejected")
+
+
+def test_no_name_begins_a_header_or_a_fact(ada, rosa):
+    """Whoever chose it."""
+    ada.first_name = EVIL
+    ada.save()
+    ask(ada)
+    send_due()
+    [sent] = mail.outbox
+    assert "Asked for by: rosaU+000DU+000ABcc: everyone@example.orgU+202E" in sent.body
+    assert "Bcc" not in sent.message() and "\nBcc" not in sent.body
+    assert plain("x" * 500).endswith("…") and len(plain("x" * 500)) == 80
+
+
+def test_a_webhook_is_signed(ada, settings):
+    """With the time, under the key that both sides know; repeats can be told by their key."""
+    with taking() as server:
+        hook(settings, server)
+        request = ask(ada)
+        send_due()
+    [(_, headers, body)] = server.taken
+    parts = dict(part.split("=", 1) for part in headers["Toolgate-Signature"].split(","))
+    expected = hmac.new(KEY.encode(), f"{parts['t']}.".encode() + body, hashlib.sha256).hexdigest()
+    assert parts["v1"] == expected and abs(int(parts["t"]) - clock.now().timestamp()) < 60
+    document = json.loads(body)
+    assert (document["type"], document["event"]) == ("notification", "approval.opened")
+    assert document["facts"]["request"] == request.public_id and headers["Idempotency-Key"]
+    assert b"hello" not in body and b"note.txt" not in body
+
+
+@pytest.mark.parametrize(("status", "becomes"), [(503, "due"), (429, "due"), (404, "failed"), (302, "failed")])
+def test_what_is_not_taken_is_tried_again_where_that_helps(ada, settings, status, becomes):
+    """Later and later; its line says why."""
+    with taking() as server:
+        hook(settings, server, str(status))
+        ask(ada)
+        send_due()
+    delivery = only()
+    assert (delivery.status, delivery.attempts) == (becomes, 1)
+    assert str(status) in delivery.last_error
+    assert becomes == "failed" or delivery.due_at > clock.now() + timedelta(seconds=5)
+
+
+def test_it_is_given_up_in_the_end(ada, settings):
+    with taking() as server:
+        hook(settings, server, "500")
+        ask(ada)
+        for _ in range(10):
+            Delivery.objects.update(due_at=clock.now() - timedelta(seconds=1))
+            send_due()
+    assert (only().status, len(server.taken)) == ("failed", 6)
+
+
+def test_one_that_fails_stands_in_nobodys_way(ada, settings, monkeypatch):
+    """Nor does what nobody expected; that may have happened after the mail had left."""
+    monkeypatch.setitem(notifications_delivery.SENDERS, "mail", lambda *_: 1 / 0)
+    with taking() as server:
+        hook(settings, server)
+        ask(ada)
+        send_due()
+    assert (only("mail").status, only().status) == ("failed", "sent")
+    assert all(part in only("mail").last_error for part in ("ZeroDivisionError", notifications_delivery.UNSURE))
+
+
+def test_addresses_within_are_not_sent_to(ada, settings):
+    """Unless the installation allows it; that is final, and said."""
+    settings.TOOLGATE_EGRESS_ALLOW = []
+    with taking() as server:
+        hook(settings, server)
+        ask(ada)
+        send_due()
+    assert server.taken == []
+    assert only().status == "failed" and "TOOLGATE_EGRESS_ALLOW" in only().last_error
+
+
+def test_what_was_answered_meanwhile_is_not_sent(ada, rosa):
+    """A notice that waited for quiet hours to end, say."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    send_due()
+    assert mail.outbox == [] and Delivery.objects.get(kind="approval.opened").status == "dropped"
+
+
+def test_a_process_that_ends_while_it_sends_leaves_no_second_notice(ada):
+    """Whether it arrived is not known: it is shown as failed, not sent again."""
+    ask(ada)
+    Delivery.objects.update(status="sending", due_at=clock.now() + timedelta(minutes=1))
+    assert send_due() == 0 and only("mail").status == "sending"
+    Delivery.objects.update(due_at=clock.now() - timedelta(seconds=1))
+    assert send_due() == 0
+    assert (only("mail").status, only("mail").last_error) == ("failed", notifications_delivery.LOST)
+    assert mail.outbox == []
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_two_processes_send_it_once(ada, settings):
+    """Whoever takes it sends it."""
+    with taking() as server:
+        hook(settings, server)
+        for _ in range(5):
+            ask(ada)
+        outcomes = at_once(send_due, send_due, send_due)
+        assert len(server.taken) == 5, outcomes
+    assert set(Delivery.objects.filter(channel="webhook").values_list("status", flat=True)) == {"sent"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_thread_of_its_own_sends(ada):
+    """There only while something is due; a slow server keeps no ticker waiting."""
+    sender = Sender()
+    sender.look()
+    assert not any(thread.name == "toolgate-notices" for thread in threading.enumerate())
+    ask(ada)
+    sender.look()
+    eventually(lambda: only("mail").status == "sent")
+    sender.stop()
+    ask(ada)
+    sender.look()
+    assert Delivery.objects.filter(status="due").exists()
+    assert connection.is_usable()
+
+
+class Shy(Backend):
+    """A mail server that is in memory, but for where it fails."""
+
+    fails: ClassVar[dict[str, Exception]] = {}
+
+    def open(self) -> bool:
+        """Connect."""
+        if "open" in self.fails:
+            raise self.fails["open"]
+        return True
+
+    def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
+        """Take mails, and perhaps say nothing of it."""
+        if "send" in self.fails:
+            raise self.fails["send"]
+        count = super().send_messages(email_messages)
+        if "taken" in self.fails:
+            raise self.fails["taken"]
+        return count
+
+
+@pytest.mark.parametrize(
+    ("fails", "becomes"),
+    [
+        (("open", ConnectionRefusedError()), "due"),
+        (("open", TimeoutError()), "due"),
+        (("open", socket.gaierror()), "due"),
+        (("open", SMTPAuthenticationError(535, b"no")), "due"),
+        (("send", SMTPSenderRefused(451, b"later", "a@b.org")), "due"),
+        (("send", SMTPRecipientsRefused({"rosa@example.org": (450, b"later")})), "due"),
+        (("send", SMTPRecipientsRefused({"rosa@example.org": (550, b"unknown")})), "failed"),
+        (("taken", TimeoutError()), "failed"),
+        (("taken", SMTPServerDisconnected()), "failed"),
+        (("taken", SMTPDataError(451, b"later")), "failed"),
+    ],
+)
+def test_a_mail_that_may_have_been_taken_is_not_sent_again(ada, settings, monkeypatch, fails, becomes):
+    """Only what surely was not handed over."""
+    is_handed_over = fails[0] == "taken"
+    settings.EMAIL_BACKEND = f"{__name__}.Shy"
+    monkeypatch.setattr(Shy, "fails", dict([fails]))
+    ask(ada)
+    for _ in range(2):
+        send_due()
+        Delivery.objects.update(due_at=clock.now() - timedelta(seconds=1))
+    assert only("mail").status == becomes and len(mail.outbox) == is_handed_over
+    assert (notifications_delivery.UNSURE in only("mail").last_error) is is_handed_over
+
+
+def test_what_ended_long_ago_is_forgotten(ada):
+    """Not what is still to be sent; the request is kept."""
+    request = ask(ada)
+    old, first = clock.now() - timedelta(days=91), only("mail")
+    for status in Delivery.Status.values:
+        first.pk, first.event_key, first.status, first.created_at = None, status, status, old
+        first.save(force_insert=True)
+    Ticker(None)._clear()
+    assert clear_deliveries(now=clock.now()) == 0
+    left = set(Delivery.objects.filter(created_at=old).values_list("status", flat=True))
+    assert left == {"due", "sending"} and Delivery.objects.filter(request=request, created_at__gt=old).exists()
+
+
+def test_other_addresses_are_refused():
+    """Of all that apprise knows only chats, and no address that would be read otherwise."""
+    for text in (
+        "",
+        "rosa",
+        "a@b@c",
+        "file:///etc/passwd",
+        "json://host/",
+        "syslog://",
+        "exec://x",
+        "https://u:p@x.org/",
+        "a b@x.org",
+    ):
+        with refusal_at("address", "invalid"):
+            read_address(text)
+
+
+def test_a_notice_of_nothing_is_no_notice():
+    with pytest.raises(LookupError):
+        notice_of(Delivery(kind="approval.opened"))

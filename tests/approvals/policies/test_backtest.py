@@ -1,0 +1,147 @@
+"""Past calls replayed with a policy in place: counted, compared with the rules in force, bounded."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import ApprovalRequest, Policy
+from approvals.policies import backtest as module
+from approvals.policies import services
+from approvals.policies.backtest import BackTest, Rulebooks, back_test, draft_of, rulebooks_for
+from approvals.policies.rulebook import rule_of
+from approvals.policies.terms import columns_of
+from approvals.requests.lifecycle import open_request
+from approvals.reviews.decisions import decide
+from catalog.core import clock
+from catalog.models import Call
+from tests.approvals.factories import approval, held_call, make_tool, rejection, set_rule
+
+pytestmark = pytest.mark.django_db
+
+
+def books(policy: Policy | None = None, order: int = 1, **document: Any) -> Rulebooks:
+    """Return the rules with a draft before all others."""
+    columns = columns_of({"effect": "deny", **document})
+    return rulebooks_for(draft_of(columns, name="Draft", order=order, policy=policy))
+
+
+def tried(days: int = 30, **document: Any) -> BackTest:
+    """Replay past calls with a draft."""
+    return back_test(books(**document), days=days)
+
+
+def judged(by: User, reviewer: User, *, approve: bool) -> ApprovalRequest:
+    """Return the request of a past cautious call that a reviewer answered, while a policy held such calls."""
+    call = held_call(by, make_tool("send_note", level="cautious"))
+    request = open_request(call, rule=rule_of(set_rule()), preview=None, now=clock.now())
+    return decide(request, by=reviewer, decision=approval(request) if approve else rejection(request, "No."))
+
+
+def test_what_would_have_been_held_allowed_and_denied(ada):
+    """Of all calls; those that differ are listed, newest first."""
+    dangerous, cautious = held_call(ada), held_call(ada, make_tool("send_note", level="cautious"))
+    found = tried(match={"tool": "send_*"})
+    assert (dict(found.counts), found.calls, found.changes) == ({"hold": 1, "deny": 1}, 2, 1)
+    [changed] = found.changed
+    assert (changed.call, changed.before, changed.after, changed.review) == (cautious.public_id, "allow", "deny", "")
+    assert dangerous.public_id not in {each.call for each in found.changed}
+
+
+@pytest.mark.parametrize(("count", "others"), [(1, 0), (2, 1)])
+def test_what_would_wait_for_other_people_is_counted(ada, count, others):
+    """It waits both ways, so it is not listed; but that two must agree now is a difference, and is said."""
+    held_call(ada)
+    found = tried(effect="hold", stages=[{"group": "reviewer", "count": count}])
+    assert (dict(found.counts), found.changes, found.other_people) == ({"hold": 1}, 0, others)
+
+
+def test_what_people_rejected_of_what_would_have_been_allowed(ada, rosa):
+    """The number that says whether a policy is too lenient."""
+    stages = [{"group": "reviewer", "count": 1}]
+    made = services.create(
+        {"name": "Notes wait", "effect": "hold", "stages": stages, "order": 1, "match": {"tool": "send_*"}},
+        by=User.objects.create_superuser("root"),
+    )
+    for approve in (True, False, True):
+        judged(ada, rosa, approve=approve)
+    found = back_test(books(policy=made, match={"tool": "send_x*"}), days=30)
+    assert (dict(found.counts), found.rejected) == ({"allow": 3}, 1)
+    assert [each.review for each in found.changed] == ["approve", "reject", "approve"]
+    assert {(each.before, each.after) for each in found.changed} == {("hold", "allow")}
+
+
+def test_the_list_of_what_differs_goes_on_with_older_calls(ada, monkeypatch):
+    """Each call is listed once, however many differ."""
+    monkeypatch.setattr(module, "MAX_CHANGED", 2)
+    held = [held_call(ada).public_id for _ in range(5)]
+    listed, older = list[str](), ""
+    for _ in range(3):
+        found = back_test(books(), days=30, before=older)
+        listed += [each.call for each in found.changed]
+        older = found.older
+    assert (listed, older) == (held[::-1], "")
+
+
+def test_allow_does_not_lift_dangerous_calls_here_either(ada):
+    """Nothing differs."""
+    held_call(ada)
+    found = tried(effect="allow")
+    assert (dict(found.counts), found.changed) == ({"hold": 1}, [])
+
+
+def test_a_policy_in_force_is_compared_with_the_rules_without_it(ada):
+    """What it does."""
+    held_call(ada)
+    revision = Policy.objects.select_related("revision__policy").get(order=10).revision
+    assert revision is not None
+    [changed] = back_test(rulebooks_for(revision), days=1).changed
+    assert (changed.before, changed.after) == ("deny", "hold")
+
+
+def test_a_draft_takes_the_place_of_its_policy(ada, rosa):
+    """The terms that are in force do not count beside it."""
+    held_call(ada)
+    policy = Policy.objects.get(order=10)
+    found = back_test(books(policy=policy, order=10, match={"safety_level": "dangerous"}), days=1)
+    assert dict(found.counts) == {"deny": 1}
+
+
+def test_calls_are_judged_at_the_hour_they_were_made(ada):
+    """By a rule with hours."""
+    call = held_call(ada)
+    at = clock.now().replace(hour=12, minute=0) - timedelta(days=1)
+    Call.objects.filter(pk=call.pk).update(created_at=at)
+    assert dict(tried(match={"hours": "11:00-13:00"}).counts) == {"deny": 1}
+    assert dict(tried(match={"hours": "13:00-11:00"}).counts) == {"hold": 1}
+
+
+def test_older_calls_are_left_out(ada):
+    """The days are counted back from now."""
+    old, new = held_call(ada), held_call(ada)
+    Call.objects.filter(pk=old.pk).update(created_at=clock.now() - timedelta(days=3))
+    assert [tried(days=days).calls for days in (1, 7)] == [1, 2]
+    assert [each.call for each in tried(days=1).changed] == [new.public_id]
+
+
+def test_it_is_bounded_and_goes_on_where_it_ended(ada, monkeypatch):
+    """In number, and in what is listed."""
+    calls = [held_call(ada) for _ in range(5)]
+    for name, value in {"MAX_CALLS": 2, "CHUNK": 2, "MAX_CHANGED": 1}.items():
+        monkeypatch.setattr(module, name, value)
+    first = tried()
+    assert (first.calls, first.changes, len(first.changed), first.next) == (2, 2, 1, calls[3].public_id)
+    then = back_test(books(), days=30, before=first.next or "")
+    assert (then.calls, then.changed[0].call, then.next) == (2, calls[2].public_id, calls[1].public_id)
+    last = back_test(books(), days=30, before=then.next or "")
+    assert (last.calls, last.next) == (1, None)
+
+
+def test_queries_do_not_grow_with_the_calls(ada, django_assert_max_num_queries):
+    """A chunk costs the same few."""
+    for _ in range(20):
+        held_call(ada)
+    replayed = books()
+    with django_assert_max_num_queries(5):
+        assert back_test(replayed, days=1).calls == 20

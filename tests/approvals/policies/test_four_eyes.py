@@ -1,0 +1,170 @@
+"""Nobody decides what they asked for; who may decide is a member of the rule's groups, on every path."""
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from approvals.errors import Drift, Invalidated
+from approvals.models import ApprovalRequest, AuditEntry
+from approvals.policies.eligibility import ONE_MORE, may_decide, why_one_more
+from approvals.requests.consumption import consume
+from approvals.requests.queries import request_for
+from approvals.reviews.decisions import decide
+from catalog.access.roles import NotAllowed, act_through
+from catalog.core import clock
+from catalog.models import ApiToken, CallRequester
+from tests.approvals.factories import approval, ask, binding_of, edit, rejection, respond, set_rule
+from tests.builders import act, approve, make_plan, request_of, work_off
+from tests.conftest import person
+
+
+def token_of(user, kind):
+    """Return a live token of `user`."""
+    return ApiToken.objects.create(name=kind, user=user, kind=kind, secret_digest=kind, expires_at=clock.now())
+
+
+@pytest.fixture
+def rosas(rosa) -> ApprovalRequest:
+    """A request that a reviewer asked for herself."""
+    return ask(rosa)
+
+
+@pytest.mark.parametrize("answer", [approval, rejection])
+def test_a_requester_never_decides(rosas, rosa, tomas, answer):
+    """Neither way; someone else may."""
+    with pytest.raises(NotAllowed):
+        decide(rosas, by=rosa, decision=answer(rosas))
+    assert rosas.reviews.count() == 0
+    assert decide(rosas, by=tomas, decision=answer(rosas)).status != "pending"
+
+
+def test_everyone_in_the_requester_set_is_out(ada, rosa, tomas):
+    """The plan's author as well as the token's owner."""
+    request = ask(ada)
+    CallRequester.objects.create(call=request.call, user=rosa)
+    with pytest.raises(NotAllowed):
+        decide(request, by=rosa, decision=approval(request))
+    assert decide(request, by=tomas, decision=approval(request)).status == "approved"
+
+
+@pytest.mark.parametrize("power", ["administrator", "superuser"])
+def test_who_administers_decides_as_reviewers_do_and_never_their_own(ada, db, power):
+    """Power over the installation is no second pair of eyes; nor is it any other group."""
+    root = person("root", *(["administrator"] if power == "administrator" else []))
+    User.objects.filter(pk=root.pk).update(is_superuser=power == "superuser")
+    root = User.objects.get(pk=root.pk)
+    request, own = ask(ada), ask(root)
+    assert decide(request, by=root, decision=approval(request)).status == "approved"
+    with pytest.raises(NotAllowed):
+        decide(own, by=root, decision=approval(own))
+    set_rule(stages=[{"group": "finance", "count": 1}])
+    theirs = ask(ada)
+    with pytest.raises(NotAllowed):
+        decide(theirs, by=root, decision=approval(theirs))
+
+
+def test_roles_other_than_the_rules_do_not_decide(ada, ben, vera):
+    """Operators and viewers look on."""
+    request = ask(ada)
+    for each in (ada, ben, vera):
+        with pytest.raises(NotAllowed):
+            decide(request, by=each, decision=approval(request))
+    assert request.reviews.count() == 0
+
+
+def test_the_group_is_the_rules(ada, ben):
+    """Whose members may decide stands in the policy."""
+    set_rule(stages=[{"group": "finance", "count": 1}])
+    request = ask(ada)
+    assert "finance" in (may_decide(request, ben) or "")
+    ben.groups.add(Group.objects.create(name="finance"))
+    assert decide(request, by=User.objects.get(pk=ben.pk), decision=approval(request)).status == "approved"
+
+
+def test_a_switched_off_account_does_not_decide(ada, rosa):
+    """However it got here."""
+    rosa.is_active = False
+    request = ask(ada)
+    with pytest.raises(NotAllowed):
+        decide(request, by=rosa, decision=approval(request))
+
+
+def test_agents_tokens_never_decide(ada, rosa):
+    """A personal token decides as its user."""
+    request = ask(ada)
+    with pytest.raises(NotAllowed):
+        decide(request, by=act_through(token_of(rosa, "agent")), decision=approval(request))
+    again = User.objects.get(pk=rosa.pk)
+    assert decide(request, by=act_through(token_of(again, "personal")), decision=approval(request)).status == "approved"
+
+
+def test_a_single_person_may_be_allowed_to(rosa):
+    """Where the policy says so."""
+    set_rule(allow_self_review=True)
+    request = ask(rosa)
+    assert decide(request, by=rosa, decision=approval(request)).status == "approved"
+
+
+@pytest.mark.parametrize("loss", ["group", "account", "asked"])
+def test_the_right_is_checked_again_at_the_start(ada, rosa, loss):
+    """An approval of someone who may not approve any more starts nothing."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    if loss == "group":
+        rosa.groups.clear()
+    elif loss == "account":
+        User.objects.filter(pk=rosa.pk).update(is_active=False)
+    else:
+        CallRequester.objects.create(call=request.call, user=rosa)
+    with pytest.raises(Invalidated) as refused:
+        consume(request.call, binding_of(request.call))
+    assert refused.value.what == Drift.REVIEWERS
+
+
+def test_why_not_costs_no_query_on_a_page(ada, rosa, django_assert_num_queries):
+    """All it needs was loaded with the request."""
+    request = request_for(rosa, ask(ada).public_id)
+    with django_assert_num_queries(0):
+        assert may_decide(request, rosa) is None
+
+
+def test_input_author_alone_is_not_enough(ada, rosa, tomas):
+    """Who made what a call takes values from approves it with someone else, and is told so."""
+    request = ask(ada)
+    ApprovalRequest.objects.update(input_authors=[rosa.pk])
+    assert (why_one_more(whole(request, rosa), rosa), why_one_more(whole(request, tomas), tomas)) == (ONE_MORE, "")
+    assert decide(request, by=rosa, decision=approval(request)).status == "pending"
+    assert why_one_more(whole(request, tomas), tomas) == ONE_MORE
+    assert AuditEntry.objects.get(action="approval.reviewed").details_json["input_author"]
+    assert decide(request, by=tomas, decision=approval(request)).status == "approved"
+
+
+def test_single_person_may_approve_what_they_changed(ada, rosa):
+    """A policy that lets people review themselves lets them do this, too."""
+    set_rule(allow_self_review=True)
+    request = ask(ada)
+    ApprovalRequest.objects.update(input_authors=[rosa.pk])
+    assert decide(request, by=rosa, decision=approval(request)).status == "approved"
+
+
+def whole(request, viewer) -> ApprovalRequest:
+    """Return the request as its page loads it."""
+    return request_for(viewer, request.public_id)
+
+
+@pytest.mark.usefixtures("stage")
+@pytest.mark.parametrize("say", [edit, respond])
+def test_who_made_an_earlier_value_does_not_approve_alone(ada, rosa, tomas, say):
+    """Through a step between, too; a call that takes no value from it is theirs to approve."""
+    plan = make_plan(
+        ada,
+        act(1, "x", "dangerous", expected_key="first"),
+        act(2, "${first}", expected_key="second", dependencies=[1]),
+        act(3, {"of": "${second}"}, "dangerous", dependencies=[2]),
+        act(4, "z", "dangerous", dependencies=[1]),
+    )
+    work_off(plan)
+    say(plan, rosa, "y")
+    work_off(plan)
+    assert (request_of(plan, 3).input_authors, request_of(plan, 4).input_authors) == ([rosa.pk], [])
+    assert [approve(plan, rosa, number).status for number in (3, 4)] == ["pending", "approved"]
+    assert approve(plan, tomas, 3).status == "approved"

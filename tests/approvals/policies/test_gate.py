@@ -1,0 +1,119 @@
+"""The gate: the first rule that matches decides, and no rule lets a dangerous call through."""
+
+from dataclasses import replace
+
+import pytest
+
+from approvals.models import Policy, PolicyRevision
+from approvals.policies import gate as gate_module
+from approvals.policies.gate import gate
+from approvals.policies.rulebook import NAMES_NOBODY, UNGUARDED, Answers, Rulebook
+from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
+from tests.approvals.factories import add_policy, set_rule
+
+
+def facts(level: SafetyLevel = SafetyLevel.DANGEROUS) -> CallFacts:
+    """Return the facts of a call of this level."""
+    return CallFacts(tool_name="t", safety_level=level, categories=(), arguments={})
+
+
+@pytest.fixture(autouse=True)
+def read_anew(db, monkeypatch):
+    """Trust no rule that was read before."""
+    monkeypatch.setattr(gate_module, "_view", gate_module._View())
+
+
+def test_the_three_levels_by_default():
+    """Safe and cautious run, dangerous waits for one reviewer."""
+    assert gate(facts(SafetyLevel.SAFE)) == gate(facts(SafetyLevel.CAUTIOUS)) == Allow()
+    verdict = gate(facts())
+    assert isinstance(verdict, Hold)
+    assert (verdict.terms.quorum, verdict.terms.groups, verdict.terms.number) == (1, ("reviewer",), 1)
+    assert verdict.terms.expires_seconds == 24 * 3600
+
+
+@pytest.mark.parametrize(("order", "expected"), [(5, Deny), (15, Hold)])
+def test_the_first_that_matches_decides(order, expected):
+    """In the order that administrators gave."""
+    add_policy(order, effect="deny", message="Closed.")
+    verdict = gate(facts())
+    assert isinstance(verdict, expected)
+    assert verdict == Deny("Closed.") or isinstance(verdict, Hold)
+
+
+def test_allow_never_lifts_a_dangerous_call():
+    """It is passed over; the rule below still holds."""
+    add_policy(5, effect="allow")
+    assert isinstance(gate(facts()), Hold)
+
+
+@pytest.mark.parametrize("terms", [{"effect": "allow"}, {"safety_level": "safe"}])
+def test_without_a_rule_a_dangerous_call_is_refused(terms):
+    """And the message says what to mend."""
+    set_rule(**terms)
+    assert gate(facts()) == Deny(UNGUARDED)
+
+
+def test_a_disabled_policy_does_not_count():
+    """Nor an older revision."""
+    policy = Policy.objects.get(order=10)
+    policy.revision = PolicyRevision.objects.create(policy=policy, number=2, effect="deny", message="Second.")
+    policy.save()
+    assert gate(facts()) == Deny("Second.")
+    gate_module.forget()
+    Policy.objects.filter(order=10).update(enabled=False)
+    assert isinstance(gate(facts()), Deny)
+
+
+@pytest.mark.parametrize("stages", [[], [{"group": "reviewer", "count": 0}]])
+def test_a_rule_that_names_nobody_refuses(stages):
+    """Nobody could ever answer."""
+    set_rule(stages=stages)
+    assert gate(facts()) == Deny(NAMES_NOBODY.format(policy=Policy.objects.get(order=10).name))
+
+
+def test_a_safe_call_can_be_held_too():
+    """A policy may raise."""
+    add_policy(5, effect="hold", safety_level="safe", stages=[{"group": "reviewer", "count": 2}])
+    verdict = gate(facts(SafetyLevel.SAFE))
+    assert isinstance(verdict, Hold)
+    assert verdict.terms.quorum == 2
+
+
+def test_rules_are_read_once_a_second(django_assert_num_queries, trust_for):
+    """One query, then none until a second has passed."""
+    trust_for(3600.0)
+    with django_assert_num_queries(1):
+        gate(facts())
+        gate(facts(SafetyLevel.SAFE))
+    trust_for(0.0)
+    with django_assert_num_queries(1):
+        gate(facts())
+
+
+def test_old_rules_are_not_gone_on_with_for_ever_while_another_thread_reads(monkeypatch, trust_for):
+    """It may hang: after some seconds one reads oneself."""
+    assert isinstance(gate(facts()), Hold)
+    old = gate_module._view
+    add_policy(5, effect="deny")
+    trust_for(0.0)
+    with gate_module._reading:
+        assert isinstance(gate(facts()), Hold)
+        monkeypatch.setattr(gate_module, "_view", replace(old, read_at=old.read_at - gate_module.SECONDS_OLD))
+        assert isinstance(gate(facts()), Deny)
+
+
+def test_rules_are_applied_to_a_tool_once(trusted_for_long, monkeypatch):
+    """Later calls of it look up the answer; what that takes is a benchmark's (`policy_plain_us`)."""
+    worked_out: list[CallFacts] = []
+    answers = Rulebook.answers
+
+    def counted(book: Rulebook, facts: CallFacts) -> Answers:
+        worked_out.append(facts)
+        return answers(book, facts)
+
+    monkeypatch.setattr(Rulebook, "answers", counted)
+    for _ in range(3):
+        gate(facts())
+    assert worked_out == [facts()]

@@ -1,0 +1,140 @@
+"""The simulator: it says what the gate says, names the rule, and why none before it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from approvals.models import AuditEntry, Policy
+from approvals.policies import services
+from approvals.policies.rulebook import UNGUARDED
+from approvals.policies.simulator import NOT_LIFTED, RefusedArguments, simulate
+from catalog.errors import ParameterError
+from catalog.models import Source
+from tests.approvals.factories import ARGUMENTS, make_tool
+from tests.rest import Rest
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def tools(db):
+    """A dangerous tool and a safe one."""
+    make_tool("write_note")
+    make_tool("read_note", level="safe")
+
+
+def make(admin: Any, **document: Any) -> Policy:
+    """Make a policy before all others."""
+    return services.create({"order": 1, "effect": "deny", "message": "No.", **document}, by=admin)
+
+
+def test_each_rule_before_says_why_it_does_not_decide(admin, ada):
+    """Each field that does not fit, with its value."""
+    rows = [{"path": "size", "operator": "exists"}, {"path": "path", "operator": "starts_with", "value": "a/"}]
+    of_tool = {"tool": "read_*", "category": "mail", "safety_level": "safe", "source": "shop"}
+    Source.objects.create(name="shop")
+    of_call = {"requester": "group:viewer", "plan": "plan_1", "arguments": rows}
+    make(admin, name="Far off", match=of_tool | of_call)
+    found = simulate("write_note", ARGUMENTS | {"path": "b", "size": 1}, "ada")
+    [passed] = found.passed
+    named = [("safety_level", "safe"), ("tool", "read_*"), ("category", "mail"), ("source", "shop")]
+    named += [("requester", "viewer"), ("plan", ""), ("arguments", "a/")]
+    assert [each.field for each in passed.reasons] == [field for field, _ in named]
+    assert all(value in each.text for each, (_, value) in zip(passed.reasons, named, strict=True))
+    assert found.decided is not None
+    assert (found.effect, found.decided.policy.order) == ("hold", 10)
+
+
+def test_allow_that_does_not_lift_a_dangerous_call_is_named(admin):
+    """Where it would have been the first that fits."""
+    make(admin, name="All run", effect="allow", message="")
+    found = simulate("write_note", ARGUMENTS)
+    assert (found.effect, found.passed[0].policy.name, found.passed[0].reasons) == ("hold", "All run", (NOT_LIFTED,))
+    assert simulate("read_note", ARGUMENTS).effect == "allow"
+
+
+def test_when_no_rule_fits(admin):
+    """Safe calls run, dangerous ones are refused, and it says why."""
+    Policy.objects.update(enabled=False)
+    run, refused = simulate("read_note", ARGUMENTS), simulate("write_note", ARGUMENTS)
+    assert (run.effect, run.decided) == ("allow", None)
+    assert (refused.effect, refused.decided, refused.sentence) == ("deny", None, UNGUARDED)
+
+
+def test_numbers_are_judged_as_they_are_when_a_call_is_made(admin):
+    """2.0 is the integer 2."""
+    make(admin, name="Two", match={"arguments": [{"path": "n", "operator": "in", "value": [2]}]})
+    assert simulate("read_note", ARGUMENTS | {"n": 2.0}).effect == "deny"
+
+
+def test_another_time_can_be_asked_about(admin):
+    """A rule for Friday evenings is tried on any day."""
+    make(admin, name="Weekend", match={"hours": "Fri 18:00-24:00 Europe/Berlin"})
+    friday = datetime(2030, 2, 1, 17, 30, tzinfo=UTC)
+    assert simulate("read_note", ARGUMENTS, at=friday).effect == "deny"
+    earlier = simulate("read_note", ARGUMENTS, at=friday - timedelta(hours=1))
+    assert (earlier.effect, len(earlier.passed[0].reasons)) == ("allow", 1)
+
+
+def test_nothing_is_written(django_assert_num_queries):
+    """Neither a call nor an entry."""
+    before = AuditEntry.objects.count()
+    simulate("write_note", ARGUMENTS)
+    assert AuditEntry.objects.count() == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (("gone", {}), "tool"),
+        (("write_note", ARGUMENTS, "nobody"), "requester"),
+        (("write_note", {"x": float("nan")}), "x"),
+    ],
+)
+def test_what_cannot_be_simulated(asked, field):
+    """Named at its place."""
+    with pytest.raises(ParameterError) as refusal:
+        simulate(*asked)
+    assert refusal.value.details["field"] == field
+
+
+@pytest.mark.parametrize(("tool", "requester"), [("write\x00", ""), ("write_note", "ada\x00")])
+def test_names_that_no_database_takes_are_unknown(tool, requester):
+    """They come from forms, where anything can be sent."""
+    with pytest.raises(ParameterError):
+        simulate(tool, ARGUMENTS, requester)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "paths"),
+    [
+        ({}, {"path", "content"}),
+        ({"path": 5, "content": "x"}, {"path"}),
+        ({"path": "a", "content": "x", "mode": {"$secret": "x"}}, {"mode"}),
+        ({"path": "a", "contents": "x"}, {"contents", "content"}),
+    ],
+)
+@pytest.mark.usefixtures("catalog")
+def test_what_the_tool_refuses_comes_to_no_policy(arguments, paths, ada):
+    """With what the call itself is told, place by place."""
+    with pytest.raises(RefusedArguments) as refusal:
+        simulate("write_file", arguments)
+    called = Rest(ada).post("calls/", {"tool": "write_file", "arguments": arguments})
+    assert refusal.value.details["errors"] == called.json()["errors"]
+    assert {each["path"] for each in refusal.value.details["errors"]} == paths
+
+
+@pytest.mark.usefixtures("catalog")
+def test_null_for_what_may_be_left_out_counts_as_left_out(admin):
+    """As in a call: rules are asked about what would run."""
+    make(admin, name="Named", match={"arguments": [{"path": "path", "operator": "exists"}]})
+    assert simulate("search_files", {"text": "x", "path": "."}).effect == "deny"
+    assert simulate("search_files", {"text": "x", "path": None}).effect == "allow"
+
+
+def test_arguments_of_a_tool_whose_code_is_elsewhere_are_judged_by_what_is_stored():
+    """Another process serves it."""
+    with pytest.raises(RefusedArguments) as refusal:
+        simulate("write_note", {"path": "a"})
+    assert refusal.value.details["errors"][0]["path"] == "content"

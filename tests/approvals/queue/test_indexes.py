@@ -1,0 +1,44 @@
+"""The queue is read by its indexes: what was decided before costs a page nothing, and what waits is not sorted anew."""
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from approvals.queue.saved_views import SAVED_VIEWS
+from approvals.reviews.decisions import decide
+from tests.approvals.factories import ask, rejection
+
+
+def ways_of(client: Client, address: str) -> list[str]:
+    """Return how SQLite goes about each query of a page."""
+    if connection.vendor != "sqlite":
+        pytest.skip("Says how SQLite reads; PostgreSQL chooses by how much there is.")
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(address).status_code == 200
+    with connection.cursor() as cursor:
+        found = [cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}", ()).fetchall() for query in captured]
+    return ["\n".join(row[-1] for row in rows) for rows in found]
+
+
+@pytest.mark.parametrize("view", SAVED_VIEWS)
+def test_no_view_reads_the_requests_without_an_index(ada, rosa, view):
+    """What waits stands in the order of its index."""
+    requests = [ask(ada) for _ in range(3)]
+    decide(requests[0], by=rosa, decision=rejection(requests[0], "No."))
+    client = Client()
+    client.force_login(rosa)
+    ways = ways_of(client, f"/approvals/?status={view}")
+    queue = [way for way in ways if "request_due_to_expire" in way or "INDEX request_queue" in way]
+    assert queue and all("COVERING INDEX request_queue (status=?)" in way for way in queue)
+    assert not any("TEMP B-TREE FOR ORDER BY" in way for way in queue)
+
+
+@pytest.mark.parametrize("index", ["request_twins", "request_answered", "step_unknown"])
+def test_what_stands_beside_the_queue_is_found_by_its_index(ada, rosa, index):
+    """Alike calls, earlier answers, steps of which nobody knows what came."""
+    requests = [ask(ada) for _ in range(3)]
+    decide(requests[0], by=rosa, decision=rejection(requests[0], "No."))
+    client = Client()
+    client.force_login(rosa)
+    assert any(f"INDEX {index} (" in way for way in ways_of(client, "/approvals/"))

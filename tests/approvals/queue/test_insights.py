@@ -1,0 +1,189 @@
+"""How people decide, in numbers that are right: what counts, what does not, who only clicks."""
+
+from datetime import timedelta
+
+import pytest
+from django.http import QueryDict
+
+from approvals.models import ApprovalRequest, Review
+from approvals.queue.insights import REFLEX_LEAST, insights_for
+from approvals.requests.lifecycle import withdraw
+from approvals.reviews.decisions import decide, undo
+from approvals.templatetags.approvals import NOTHING, percent, seconds
+from approvals.web.insights import age_bars, day_bars, days_of
+from catalog.access.roles import NotAllowed, act_through
+from catalog.core import clock
+from catalog.models import ApiToken
+from tests.approvals.factories import approval, ask, make_tool, rejection, set_rule
+from tests.conftest import person
+from tests.pages import Pages
+from tests.rest import Rest, agent
+
+MINUTE = timedelta(minutes=1)
+
+
+def answered(asker, by, verdict=approval, after=MINUTE, tool=None):
+    """Return a request that was answered so long after it was asked."""
+    request = ask(asker, tool)
+    decide(request, by=by, decision=verdict(request, "So."))
+    opened = clock.now() - after
+    ApprovalRequest.objects.filter(pk=request.pk).update(opened_at=opened)
+    request.rounds.update(created_at=opened)
+    return request
+
+
+def test_what_was_decided_and_how_fast(ada, rosa, tomas, settings):
+    """By verdict, person and tool; what was undone, withdrawn or has expired is no decision."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    other = make_tool("delete_note")
+    for minutes in (1, 2, 3):
+        answered(ada, rosa, after=minutes * MINUTE)
+    answered(ada, tomas, rejection, 60 * MINUTE, other)
+    undone = ask(ada)
+    decide(undone, by=rosa, decision=approval(undone, channel="page"))
+    undo(undone, by=rosa)
+    withdraw(undone, by=ada, reason="")
+    found = insights_for(rosa)
+    assert (found.decisions.count, found.decisions.approve_rate) == (4, 0.75)
+    assert found.decisions.spans.median == pytest.approx(120, abs=5)
+    assert found.decisions.spans.p95 == pytest.approx(3600, abs=5)
+    assert (found.ended["withdrawn"], found.ended["expired"]) == (1, 0)
+    assert [(line.username, line.reviews.count, line.share) for line in found.reviewers] == [
+        ("rosa", 3, 0.75),
+        ("tomas", 1, 0.25),
+    ]
+    assert [(line.tool, line.decisions.count, line.decisions.approve_rate) for line in found.tools] == [
+        ("write_note", 3, 1.0),
+        ("delete_note", 1, 0.0),
+    ]
+
+
+def test_of_several_who_agree_each_has_reviewed_and_one_decision_was_made(ada, rosa, tomas):
+    """The last one decided."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    assert insights_for(rosa).decisions.count == 0
+    decide(request, by=tomas, decision=approval(request))
+    found = insights_for(rosa)
+    assert (found.decisions.count, [line.reviews.count for line in found.reviewers]) == (1, [1, 1])
+
+
+def test_what_waits_by_age(ada, rosa):
+    """The longest class has no end; early requests wait for nobody."""
+    for hours in (0, 2, 30):
+        request = ask(ada)
+        opened = clock.now() - timedelta(hours=hours)
+        ApprovalRequest.objects.filter(pk=request.pk).update(opened_at=opened)
+    ApprovalRequest.objects.filter(pk=ask(ada).pk).update(is_early=True)
+    found = insights_for(rosa)
+    assert [(age.under, age.count) for age in found.ages] == [(3600, 1), (14400, 1), (86400, 0), (None, 1)]
+    assert (found.waiting, [line.waiting for line in found.tools]) == (3, [3])
+    labels = [(bar.label, bar.count, bar.length) for bar in age_bars(found.ages)]
+    assert labels == [("Under 1 h", 1, 160), ("1 h to 4 h", 1, 160), ("4 h to 24 h", 0, 0), ("Over 24 h", 1, 160)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "alarmed"),
+    [
+        ((REFLEX_LEAST, 2, 0), True),
+        ((REFLEX_LEAST - 1, 2, 0), False),
+        ((REFLEX_LEAST, 30, 0), False),
+        ((12, 2, 4), False),
+    ],
+)
+def test_who_approves_all_at_once_is_told_of(ada, rosa, answers, alarmed):
+    """Many, nearly all approved, each within seconds after the one before: not when one of them is missing."""
+    count, apart, rejects = answers
+    for number in range(count):
+        request = ask(ada)
+        decide(request, by=rosa, decision=(rejection if number < rejects else approval)(request, "So."))
+    opened = clock.now() - timedelta(hours=1)
+    ApprovalRequest.objects.update(opened_at=opened)
+    for number, review in enumerate(Review.objects.order_by("id")):
+        Review.objects.filter(pk=review.pk).update(at=opened + timedelta(seconds=(number + 1) * apart))
+        review.round.created_at = opened
+        review.round.save()
+    assert [line.username for line in insights_for(rosa).reflexes] == (["rosa"] if alarmed else [])
+
+
+def test_only_the_days_asked_for_count(ada, rosa):
+    """The rest is as if it had not been."""
+    answered(ada, rosa)
+    Review.objects.update(at=clock.now() - timedelta(days=8))
+    assert [insights_for(rosa, days).decisions.count for days in (7, 30)] == [0, 1]
+    assert sum(day.approved for day in insights_for(rosa, 30).per_day) == 1
+
+
+def test_it_costs_a_fixed_number_of_queries(ada, rosa, django_assert_num_queries):
+    """Three, and who asks."""
+    for _ in range(3):
+        answered(ada, rosa)
+        insights_for(rosa)
+        with django_assert_num_queries(3):
+            insights_for(rosa)
+
+
+def test_it_is_for_people_with_a_role(ada, vera):
+    """Neither for agents nor for those who see their own alone."""
+    assert insights_for(vera).days == 30
+    token = ApiToken.objects.create(name="bot", user=ada, kind="agent", expires_at=clock.now())
+    for somebody in (person("guest"), act_through(token)):
+        with pytest.raises(NotAllowed):
+            insights_for(somebody)
+
+
+def test_rest_says_the_same(ada, rosa):
+    """Agents are refused; days are bounded."""
+    answered(ada, rosa)
+    found = Rest(rosa).get("insights/", days=7).json()
+    assert (found["days"], found["decisions"]["count"], found["decisions"]["verdicts"]["approve"]) == (7, 1, 1)
+    assert found["unanswered"] == {"expired": 0, "withdrawn": 0}
+    assert [(each["person"], each["is_reflex"]) for each in found["reviewers"]] == [("rosa", False)]
+    assert Rest(rosa).get("insights/", days=91).status_code == 422
+    assert agent(ada).get("insights/").status_code == 403
+
+
+def test_the_page_says_it_in_words_and_tables(ada, rosa):
+    """Names are data; without colour and without pictures it reads the same."""
+    rosa.first_name = "<b>Rosa</b>"
+    rosa.save()
+    answered(ada, rosa)
+    pages = Pages(rosa)
+    words = pages.open("/approvals/insights/")
+    assert ("&lt;b&gt;Rosa" in pages.html, "<b>Rosa" in pages.html) == (True, False)
+    assert all(each in words for each in ("100 %", "write_note"))
+    pages.open("/approvals/insights/?days=nonsense")
+    Pages(person("guest")).open("/approvals/insights/", status=403)
+
+
+@pytest.mark.parametrize(("text", "days"), [("", 30), ("7", 7), ("0", 1), ("999", 90), ("-1", 30), ("1e3", 30)])
+def test_days_in_the_url(text, days):
+    """What means nothing is the usual number; what is too much, the most."""
+    assert days_of(QueryDict(f"days={text}")) == days
+
+
+def test_figures_and_bars(ada, rosa):
+    """All is all, nothing is nothing; bars keep inside their picture."""
+    assert [percent(share) for share in (None, 0.0, 0.001, 0.5, 0.999, 1.0)] == [
+        NOTHING,
+        "0 %",
+        "1 %",
+        "50 %",
+        "99 %",
+        "100 %",
+    ]
+    assert [seconds(span) for span in (None, 12, 249)] == [NOTHING, "12 s", "4 min 09 s"]
+    answered(ada, rosa)
+    answered(ada, rosa, rejection)
+    bars = day_bars(insights_for(rosa, 7).per_day)
+    assert len(bars) == 8
+    assert (bars[-1].top, bars[-1].other_top, bars[-1].height) == (46.0, 2.0, 44.0)
+    assert all(0 <= bar.x < bar.x + bar.width <= 600 for bar in bars)
+
+
+def test_who_is_too_fast_is_named_to_reviewers_and_administrators_only(ada, rosa, admin, vera):
+    """Viewers and operators see how it is going, and not whose work it is."""
+    decide(request := ask(ada), by=rosa, decision=approval(request))
+    names = {by.username: insights_for(by).reviewers[0].username for by in (rosa, admin, vera, ada)}
+    assert names == {"rosa": "rosa", admin.username: "rosa", "vera": "", "ada": ""}

@@ -1,0 +1,91 @@
+"""How the last calls like this one were answered, and what came of them."""
+
+import pytest
+
+from approvals.models import ApprovalRequest
+from approvals.queue.precedents import MOST_COMPARED, precedents_for, shape_of
+from approvals.reviews.decisions import decide
+from catalog.core.canonical_json import canonical_text
+from catalog.models import Call
+from catalog.states import CallStatus
+from tests.approvals.factories import ask, make_tool, rejection
+
+
+def asked_with(by, **arguments) -> ApprovalRequest:
+    """Return a request for a call with these arguments."""
+    request = ask(by)
+    Call.objects.filter(pk=request.call_id).update(arguments=canonical_text(arguments))
+    request.call.refresh_from_db()
+    return request
+
+
+def test_what_was_answered_about_the_same_tool(ada, rosa):
+    """Newest first; neither itself, nor what waits, nor another tool."""
+    requests = [ask(ada) for _ in range(3)]
+    other = ask(ada, make_tool("delete_note"))
+    for request in (requests[0], requests[1], other):
+        decide(request, by=rosa, decision=rejection(request, "No."))
+    assert [each.request for each in precedents_for(requests[2])] == [requests[1], requests[0]]
+    assert [each.request for each in precedents_for(requests[2], limit=1)] == [requests[1]]
+    assert [each.request for each in precedents_for(requests[1])] == [requests[0]]
+
+
+def test_what_is_alike_comes_first(ada, rosa):
+    """The same folder, not the same file."""
+    places = ("reports/may.txt", "etc/passwd", "reports/june.txt")
+    may, passwd, june = (asked_with(ada, path=path) for path in places)
+    for request in (may, passwd):
+        decide(request, by=rosa, decision=rejection(request, "No."))
+    found = precedents_for(june)
+    assert [(each.request, each.alike) for each in found] == [(may, True), (passwd, False)]
+    assert [each.review.comment for each in found if each.review] == ["No.", "No."]
+
+
+@pytest.mark.parametrize(
+    ("status", "ended", "outcome"),
+    [
+        ("consumed", CallStatus.COMPLETED, "completed"),
+        ("consumed", CallStatus.OUTCOME_UNKNOWN, "outcome_unknown"),
+        ("consumed", CallStatus.RUNNING, None),
+        ("rejected", CallStatus.FAILED, None),
+    ],
+)
+def test_what_came_of_it(ada, status, ended, outcome):
+    """Only of what ran."""
+    earlier = ask(ada)
+    ApprovalRequest.objects.filter(pk=earlier.pk).update(status=status, decided_at=earlier.opened_at)
+    Call.objects.filter(pk=earlier.call_id).update(status=ended)
+    assert [each.outcome for each in precedents_for(ask(ada))] == [outcome]
+
+
+SHAPES: list[tuple[dict[str, object], dict[str, object], bool]] = [
+    ({"path": "a/b/c.txt"}, {"path": "a/b/d.txt"}, True),
+    ({"path": "a/b/c.txt"}, {"path": "a/d.txt"}, False),
+    ({"to": "jo@example.org"}, {"to": "al@EXAMPLE.org"}, True),
+    ({"to": "jo@example.org"}, {"to": "jo@example.com"}, False),
+    ({"url": "https://a.example/x?y=1"}, {"url": "https://a.example/z"}, True),
+    ({"url": "https://a.example/x"}, {"url": "https://b.example/x"}, False),
+    ({"url": "https://[a"}, {"url": "https://[b"}, True),
+    ({"text": "1\n2/3"}, {"text": "hello"}, True),
+    ({"count": 1}, {"count": 2}, True),
+    ({"count": 1}, {"count": "1"}, False),
+    ({"a": 1}, {"a": 1, "b": None}, False),
+    ({"at": {"path": "x/y"}}, {"at": {"path": "z/y"}}, False),
+    ({"rows": [1]}, {"rows": []}, True),
+]
+
+
+def test_shapes():
+    """Alike are the same names, and values that name the same place."""
+    judged = [
+        (one, other, shape_of(canonical_text(one)) == shape_of(canonical_text(other))) for one, other, _ in SHAPES
+    ]
+    assert judged == SHAPES
+
+
+def test_what_is_too_long_is_like_nothing(ada, rosa):
+    """Not even like itself; it is a precedent all the same."""
+    texts = {"content": "x" * MOST_COMPARED}
+    first, second = asked_with(ada, **texts), asked_with(ada, **texts)
+    decide(first, by=rosa, decision=rejection(first, "No."))
+    assert [each.alike for each in precedents_for(second)] == [False]

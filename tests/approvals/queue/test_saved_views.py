@@ -1,0 +1,272 @@
+"""The saved views: whatever happens, each view holds what its name says, and every count is the length of its list."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.http import QueryDict
+from django.test.utils import CaptureQueriesContext
+
+from approvals.models import ApprovalRequest, Snooze
+from approvals.policies.eligibility import may_decide
+from approvals.queue.saved_views import (
+    OPEN_VIEWS,
+    SAVED_VIEWS,
+    Queues,
+    RequestFilters,
+    count_twins,
+    listed_for,
+    needed_count,
+    page_for,
+)
+from approvals.requests.lifecycle import withdraw
+from approvals.requests.queries import pending_for, queue_for, waiting_count, whole
+from approvals.reviews.coordination import claim, delegate, release, snooze, wake
+from approvals.reviews.decisions import decide, undo
+from approvals.web.review.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
+from catalog.errors import ToolgateError
+from catalog.models import CallRequester
+from catalog.rest.pagination import PageAt
+from config.page_frame import shell_for
+from tests import counts
+from tests.approvals.factories import approval, ask, hand, held_call, make_tool, rejection, set_rule
+from tests.conftest import person
+
+pytestmark = pytest.mark.db
+HOUR = timedelta(hours=1)
+
+
+def views_of(viewer: User) -> dict[str, list[ApprovalRequest]]:
+    """Return what each view holds, oldest first."""
+    queues = Queues(User.objects.get(pk=viewer.pk))
+    return {view: list(queues.of(view).order_by("id")) for view in SAVED_VIEWS}
+
+
+def test_each_request_stands_where_its_viewer_looks_for_it(ada, rosa, tomas):
+    """One for rosa, one that she looks after, one that tomas does, one put off, one decided."""
+    plain, mine, his, late, done = (ask(ada) for _ in range(5))
+    claim(mine, by=rosa)
+    claim(his, by=tomas)
+    snooze(late, by=rosa, until=clock.now() + HOUR)
+    decide(done, by=tomas, decision=rejection(done, "No."))
+    assert views_of(rosa) == {
+        "waiting": [plain, mine, his, late],
+        "needs_me": [plain, mine],
+        "claimed": [mine],
+        "others": [his],
+        "snoozed": [late],
+        "decided": [done],
+    }
+    assert views_of(ada)["others"] == [plain, mine, his, late]
+
+
+def test_claims_and_snoozes_end_by_themselves(ada, rosa, tomas):
+    """By the clock."""
+    first, second = ask(ada), ask(ada)
+    claim(first, by=tomas)
+    snooze(second, by=rosa, until=clock.now() + HOUR)
+    past = clock.now() - timedelta(seconds=1)
+    ApprovalRequest.objects.update(claimed_until=past)
+    Snooze.objects.update(until=past)
+    assert views_of(rosa)["needs_me"] == [first, second]
+    assert views_of(tomas)["claimed"] == []
+
+
+def test_who_has_answered_waits_for_others(ada, rosa, tomas):
+    """Until the quorum is there."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    assert (views_of(rosa)["needs_me"], views_of(rosa)["others"]) == ([], [request])
+    assert views_of(tomas)["needs_me"] == [request]
+
+
+def test_what_was_escalated_or_delegated_needs_those_who_were_asked(ada, rosa, vera, ben):
+    """A group, or a person."""
+    escalated, handed = ask(ada), ask(ada)
+    ben.groups.add(Group.objects.create(name="directors"))
+    ApprovalRequest.objects.filter(pk=escalated.pk).update(escalated_to="directors", escalated_at=clock.now())
+    hand(handed, rosa, vera)
+    assert views_of(ben)["needs_me"] == [escalated]
+    assert views_of(vera)["needs_me"] == [handed]
+
+
+def test_what_is_asked_early_is_in_no_list_and_no_count(ada, rosa):
+    """Until its step is ready, or someone has answered it."""
+    early, plain = ask(ada), ask(ada)
+    ApprovalRequest.objects.filter(pk=early.pk).update(is_early=True)
+    assert (list(queue_for(rosa)), waiting_count(rosa)) == ([plain], 1)
+    assert list(listed_for(rosa, RequestFilters())) == [plain]
+    assert all(early not in rows for rows in views_of(rosa).values())
+    ApprovalRequest.objects.filter(pk=early.pk).update(ready_at=clock.now())
+    assert waiting_count(rosa) == 2
+
+
+def paged_through(viewer: User, filters: RequestFilters) -> list[ApprovalRequest]:
+    """Return what stands on all pages of two."""
+    page = page_for(viewer, filters, PageAt(2))
+    found = list(page.rows)
+    while page.next is not None:
+        page = page_for(viewer, filters, PageAt(2, page.next))
+        found += page.rows
+    return found
+
+
+def test_pages_go_on_where_the_last_one_ended(ada, rosa):
+    """By age, or the riskiest first; nothing twice, nothing left out."""
+    worst, usual = make_tool("wipe", reversibility="irreversible"), make_tool()
+    asked = [ask(ada, tool) for tool in (usual, worst, usual, worst, usual)]
+    for order, expected in (("", asked), ("risk", [*asked[1::2], *asked[::2]]), ("-opened", asked[::-1])):
+        assert paged_through(rosa, RequestFilters(status="needs_me", order=order)) == expected
+
+
+def test_the_inbox_goes_on_too(ada, rosa, monkeypatch):
+    """What waits by its moment, what was decided by its key; a cursor for the other list is not read."""
+    monkeypatch.setattr("approvals.web.review.inbox.MOST_LISTED", 2)
+    asked = [ask(ada) for _ in range(3)]
+    first = inbox_for(rosa, Asked("needs_me"))
+    assert (list(first.requests), first.counts.needs_me) == (asked[:2], 3)
+    rest = inbox_for(rosa, Asked.read(QueryDict(f"status=needs_me&after={first.later}")))
+    assert (list(rest.requests), rest.later) == (asked[2:], "")
+    for wrong in ("before=7", "after=WzAsMSwyXQ==", "after=%00", "after=W2ZhbHNlLCJ4IiwxXQ=="):
+        assert list(inbox_for(rosa, Asked.read(QueryDict(f"status=needs_me&{wrong}"))).requests) == asked[:2]
+
+
+def test_there_is_one_order_the_lists(ada, rosa, monkeypatch):
+    """Those of a plan stand together on their page; places, numbers and what opens next follow that, page by page."""
+    monkeypatch.setattr("approvals.web.review.inbox.MOST_LISTED", 4)
+    asked = [ask(ada) for _ in range(7)]
+    for place in (0, 2, 5):
+        ApprovalRequest.objects.filter(pk=asked[place].pk).update(plan_ref="plan_x")
+    listed = [asked[place] for place in (0, 2, 1, 3, 4, 5, 6)]
+    for view in ("waiting", "needs_me"):
+        for place, request in enumerate(listed):
+            inbox = inbox_for(rosa, Asked(view, request.public_id))
+            assert (inbox.position, inbox.total) == (place + 1, 7)
+            assert list(inbox.requests) == (listed[:4] if place < 4 else listed[4:])
+            assert next_after(rosa, view, request) == listed[(place + 1) % 7].public_id
+    assert inbox_for(rosa, Asked("snoozed", asked[0].public_id)).position is None
+    later = inbox_for(rosa, Asked.read(QueryDict(f"status=waiting&after={inbox_for(rosa, Asked('waiting')).later}")))
+    assert (later.position, list(later.requests)) == (5, listed[4:])
+
+
+def test_what_can_be_taken_back_is_the_last_that_one_decided_oneself(ada, rosa, tomas, settings):
+    """By its name, and the one before once that was done; what took effect, and what others decided, is left out."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    first, second, his, done = asked = [ask(ada) for _ in range(4)]
+    for request, by in zip(asked, (rosa, rosa, tomas, rosa), strict=True):
+        decide(request, by=by, decision=approval(request, channel="page"))
+    ApprovalRequest.objects.filter(pk=done.pk).update(applied_at=clock.now())
+    for request in (second, first):
+        found = last_undoable(rosa)
+        assert found is not None and (found.id, found.summary) == (request.public_id, "Write note.txt")
+        undo(request, by=rosa)
+    theirs = last_undoable(tomas)
+    assert last_undoable(rosa) is None and theirs is not None and theirs.id == his.public_id
+
+
+def test_the_same_call_asked_again_and_again_is_said_and_answered_one_by_one(ada, ben, rosa):
+    """Wherever it was asked for; an edited one is the same no more."""
+    same, other = [ask(ada), ask(ben), ask(ada)], held_call(ada)
+    other.arguments = canonical_text({"path": "other.txt"})
+    other.save()
+    different = ask(ada, make_tool("delete_note"))
+    ApprovalRequest.objects.filter(pk=same[2].pk).update(round_number=2)
+    rows = list(pending_for(rosa).order_by("id"))
+    count_twins(rosa, rows)
+    assert [(row, getattr(row, "twins", None)) for row in rows] == [
+        (same[0], 1),
+        (same[1], 1),
+        (same[2], 0),
+        (different, 0),
+    ]
+    decide(same[0], by=rosa, decision=approval(same[0]))
+    assert ApprovalRequest.objects.get(pk=same[1].pk).status == "pending"
+
+
+STEPS = counts.count(10_000, 160)
+COMPARED_EVERY = 100 if counts.FULL else 20
+
+
+@pytest.mark.timeout(counts.seconds(1800, 300))
+def test_every_count_is_the_length_of_its_list(ada, rosa, tomas, vera, record_property):
+    """Badge, lists, saved views and API after random things happened, for everyone; needs me as `may_decide` says."""
+    number = counts.seed()
+    dice = counts.dice(number)
+    people = [ada, person("both", "operator", "reviewer"), rosa, tomas, vera, person("guest")]
+    done = 0
+    for step in range(STEPS):
+        done += _happens(dice, people)
+        if step % COMPARED_EVERY == 0 or step == STEPS - 1:
+            for viewer in people:
+                _agree(User.objects.get(pk=viewer.pk))
+    assert done > STEPS / 10
+    counts.report(record_property, "counts of the queue", steps=STEPS, done=done, seed=number)
+
+
+def _happens(dice, people) -> bool:
+    """Let one thing happen; say whether it could."""
+    open_now = list(ApprovalRequest.objects.filter(status="pending").order_by("-id")[:12])
+    by, to = User.objects.get(pk=dice.choice(people).pk), dice.choice(people)
+    if not open_now or dice.random() < 0.15:
+        request = ask(dice.choice(people), make_tool(dice.choice(("write_note", "delete_note"))))
+        ApprovalRequest.objects.filter(pk=request.pk).update(is_early=dice.random() < 0.1)
+        CallRequester.objects.get_or_create(call=request.call, user=dice.choice(people))
+        return True
+    held = whole(ApprovalRequest.objects.filter(pk=dice.choice(open_now).pk)).get()
+    acts = (
+        lambda: claim(held, by=by),
+        lambda: release(held, by=by),
+        lambda: snooze(held, by=by, until=clock.now() + HOUR),
+        lambda: wake(held, by=by),
+        lambda: delegate(held, by=by, to=dice.choice((to, None))),
+        lambda: decide(held, by=by, decision=approval(held, channel="page")),
+        lambda: decide(held, by=by, decision=rejection(held, "No.")),
+        lambda: undo(dice.choice(list(ApprovalRequest.objects.order_by("-id")[:12])), by=by),
+        lambda: withdraw(held, by=by, reason="Enough."),
+        lambda: ApprovalRequest.objects.filter(pk=held.pk).update(expires_at=clock.now()),
+        lambda: ApprovalRequest.objects.filter(pk=held.pk).update(escalated_to=dice.choice(("viewer", "operator"))),
+        lambda: ApprovalRequest.objects.filter(pk=held.pk).update(ready_at=clock.now()),
+    )
+    try:
+        dice.choice(acts)()
+    except ToolgateError:
+        return False
+    return True
+
+
+def _agree(viewer: User) -> None:
+    inbox, queues = inbox_for(viewer, Asked()), Queues(viewer)
+    lengths = {view: len(queues.of(view)) for view in OPEN_VIEWS}
+    told = inbox.counts
+    assert lengths == {view: getattr(told, view) for view in OPEN_VIEWS}
+    api = len(page_for(viewer, RequestFilters(status="pending"), PageAt(100_000)).rows)
+    assert shell_for(viewer).waiting == needed_count(viewer) == lengths["needs_me"]
+    assert waiting_count(viewer) == len(queue_for(viewer)) == api == lengths["waiting"] == inbox.waiting
+    now = clock.now()
+    put_off = set(Snooze.objects.filter(person=viewer, until__gt=now).values_list("request", flat=True))
+    needs = {
+        each.pk
+        for each in queue_for(viewer)
+        if may_decide(each, viewer) is None
+        and not any(
+            review.person_id == viewer.pk and review.undone_at is None and review.round.number == each.round_number
+            for review in each.reviews.all()
+        )
+        and each.pk not in put_off
+        and not (each.claimed_until and each.claimed_until > now and each.claimed_by != viewer)
+    }
+    assert {each.pk for each in queues.of("needs_me")} == needs
+
+
+def test_what_is_sorted_is_narrow(ada, rosa):
+    """Ten thousand that wait are sorted by their keys; the texts of previews are read of those that are shown."""
+    asked = [ask(ada), ask(ada)]
+    with CaptureQueriesContext(connection) as captured:
+        assert [each.pk for each in queue_of(rosa).requests] == [each.pk for each in asked]
+    in_order = [query["sql"] for query in captured if '"opened_at" ASC' in query["sql"]]
+    assert len(in_order) == 1
+    assert "preview" not in in_order[0] and "catalog_call" not in in_order[0]

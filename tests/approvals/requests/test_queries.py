@@ -1,0 +1,140 @@
+"""Who sees which requests; the badge and the list are one query; a page costs the same however long it is."""
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import ApprovalRequest
+from approvals.requests.lifecycle import supersede, withdraw
+from approvals.requests.queries import (
+    current_round,
+    queue_for,
+    request_for,
+    requests_for,
+    status_sentence,
+    waiting_count,
+)
+from approvals.reviews.decisions import decide
+from catalog.access.roles import act_through, has_role, name_of, roles_of, sees_all
+from catalog.core import clock
+from catalog.errors import Conflict
+from catalog.models import ApiToken, Call, CallRequester
+from tests.approvals.factories import approval, ask
+from tests.conftest import person
+
+
+@pytest.fixture
+def nobody(db) -> User:
+    """Someone without any role."""
+    return person("nobody")
+
+
+@pytest.fixture
+def cast(ada, rosa, vera, admin) -> list[User]:
+    """One person of each role."""
+    return [ada, rosa, vera, admin]
+
+
+def test_any_role_sees_everything(cast, ben):
+    """Each of the four."""
+    request = ask(ben)
+    for viewer in cast:
+        assert request_for(viewer, request.public_id) == request
+        assert waiting_count(viewer) == 1
+
+
+def test_without_a_role_only_ones_own(ada, nobody):
+    """Asked for, or asked for in one's name; the rest is not found."""
+    other, own, shared = ask(ada), ask(nobody), ask(ada)
+    CallRequester.objects.create(call=shared.call, user=nobody)
+    assert set(requests_for(nobody)) == {own, shared}
+    with pytest.raises(ApprovalRequest.DoesNotExist):
+        request_for(nobody, other.public_id)
+
+
+def test_an_agents_token_sees_its_own_only(ada, rosa):
+    """Whatever its owner may see."""
+    ask(ada)
+    own = ask(rosa)
+    fields = {"name": "bot", "user": rosa, "kind": "agent", "expires_at": clock.now()}
+    token = ApiToken.objects.create(**fields)
+    Call.objects.filter(pk=own.call_id).update(token=token)
+    assert set(requests_for(rosa)) > {own}
+    assert set(requests_for(act_through(token))) == {own}
+
+
+def test_the_queue_is_what_waits_oldest_first(ada, rosa):
+    """The badge counts the same rows."""
+    first, second, third = ask(ada), ask(ada), ask(ada)
+    decide(second, by=rosa, decision=approval(second))
+    assert list(queue_for(rosa)) == [first, third]
+    assert waiting_count(rosa) == 2
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_page_costs_a_fixed_number_of_queries(ada, rosa, count, django_assert_num_queries):
+    """Six: requests, requesters, rounds, reviews, delegations, comments."""
+    for _ in range(count):
+        ask(ada)
+    assert sees_all(rosa)
+    with django_assert_num_queries(6):
+        for request in queue_for(rosa):
+            shown = (request.call.requested_by, request.tool_version.tool.name, request.policy_revision.sentence)
+            assert all(shown)
+            assert current_round(request).preview_json
+            assert status_sentence(request)
+
+
+def test_the_preview_is_kept_whole(ada):
+    """As the tool computed it; nothing where there is none."""
+    preview = current_round(ask(ada)).preview_json
+    assert preview is not None
+    assert (preview["summary"], preview["kind"], preview["after"]) == ("Write note.txt", "diff", "hello")
+    without = current_round(ask(ada, preview=None))
+    assert (without.preview_json, without.state_token) == (None, "")
+
+
+@pytest.mark.usefixtures("long_now")
+def test_sentences(ada, rosa):
+    """Where a request stands, in words."""
+    request = ask(ada)
+    assert status_sentence(request) == "This request waits for an answer."
+    assert status_sentence(decide(request, by=rosa, decision=approval(request))) == "Rosa approved this just now."
+    for status, words in (("expired", "expired"), ("withdrawn", "withdrawn"), ("invalidated", "no longer valid")):
+        request.status = status
+        assert words in status_sentence(request)
+
+
+@pytest.mark.usefixtures("long_now")
+def test_late_answers_and_withdrawals_say_where_a_request_stands(ada, rosa):
+    """The second one of two is refused in the words of its status, with the reason."""
+    request = ask(ada)
+    withdraw(request, by=ada, reason="not needed")
+    for late in (
+        lambda: decide(request, by=rosa, decision=approval(request)),
+        lambda: withdraw(request, by=ada, reason=""),
+    ):
+        with pytest.raises(Conflict) as refused:
+            late()
+        request.refresh_from_db()
+        assert status_sentence(request) in refused.value.message
+    assert "Ada: not needed" in status_sentence(request)
+
+
+def test_a_superseded_request_leads_to_the_next(ada):
+    """Once; a call without a request leads nowhere."""
+    old, new = ask(ada), ask(ada)
+    supersede(old.call, new)
+    old.refresh_from_db()
+    assert (old.superseded_by, new.supersedes) == (new, old)
+
+
+def test_roles(ada, nobody, admin):
+    """Groups are roles; a superuser administers; an inactive account has none."""
+    assert roles_of(ada) == {"operator"}
+    assert (has_role(ada, "operator", "reviewer"), has_role(ada, "reviewer")) == (True, False)
+    assert (sees_all(ada), sees_all(nobody)) == (True, False)
+    nobody.is_superuser = True
+    assert roles_of(nobody) == {"administrator"}
+    admin.is_active = False
+    assert roles_of(admin) == frozenset()
+    assert (name_of(ada), name_of(User(username="x"))) == ("Ada", "x")

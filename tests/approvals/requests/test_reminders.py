@@ -1,0 +1,97 @@
+"""Who may answer is reminded at half of the time and at nine tenths: each once, whatever dies, whoever ticks."""
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from approvals.models import ApprovalRequest, AuditEntry
+from approvals.requests.deadlines import expire_due, remind_due
+from approvals.requests.lifecycle import next_reminder
+from approvals.reviews.decisions import decide
+from catalog.core import clock
+from catalog.signals import Fact, fact
+from tests import counts
+from tests.approvals.factories import approval, ask, set_rule
+from tests.racing import at_once
+
+HOUR = timedelta(hours=1)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
+
+
+@pytest.fixture
+def told():
+    """What is said while a test runs: the data of each reminder."""
+    heard: list[dict[str, Any]] = []
+
+    def hear(sender, *, fact: Fact, **kwargs):
+        if fact.kind == "approval.reminded":
+            heard.append(fact.data)
+
+    fact.connect(hear, weak=False)
+    yield heard
+    fact.disconnect(hear)
+
+
+def test_twice_and_no_more(ada, told):
+    """At 12 h and at 21 h 36 min of 24; nothing of it is in the audit log."""
+    request = ask(ada)
+    opened = request.opened_at
+    reminded = [bool(remind_due(opened + hours * HOUR)) for hours in (11.9, 12, 12, 21.5, 21.6, 23.9)]
+    assert reminded == [False, True, False, False, True, False]
+    assert [each["number"] for each in told] == [1, 2]
+    assert {each["approval"] for each in told} == {request.public_id}
+    request.refresh_from_db()
+    assert (request.reminders, request.remind_at) == (2, None)
+    assert not AuditEntry.objects.filter(action="approval.reminded").exists()
+
+
+def test_once_for_both_when_nobody_ticked(ada, told):
+    """A reminder that is late twice over says nothing more than one."""
+    request = ask(ada)
+    assert remind_due(request.opened_at + 23 * HOUR) == 1
+    assert remind_due(request.opened_at + 23 * HOUR) == 0
+    assert len(told) == 1
+
+
+def test_never_of_what_does_not_wait(ada, rosa, told):
+    """Answered, expired, asked early, or by a rule that wants none."""
+    answered, expired, early = ask(ada), ask(ada), ask(ada)
+    set_rule(remind=False)
+    quiet = ask(ada)
+    assert quiet.remind_at is None
+    decide(answered, by=rosa, decision=approval(answered))
+    ApprovalRequest.objects.filter(pk=expired.pk).update(expires_at=clock.now())
+    ApprovalRequest.objects.filter(pk=early.pk).update(is_early=True)
+    assert remind_due(clock.now() + 12 * HOUR) == 0
+    assert told == []
+
+
+def test_the_time_of_an_escalated_request_begins_anew(ada, told):
+    """And so do its reminders."""
+    set_rule(on_expiry="escalate", escalate_to="administrator", expires_seconds=3600)
+    request = ask(ada)
+    late = request.opened_at + HOUR
+    expire_due(late)
+    request.refresh_from_db()
+    assert (request.escalated_to, request.remind_at) == ("administrator", late + HOUR / 2)
+    assert [remind_due(late + HOUR * part) for part in (0.49, 0.5, 0.89, 0.9)] == [0, 1, 0, 1]
+
+
+@pytest.mark.slow
+def test_tickers_at_once_remind_once(transactional_db, ada, told):
+    """In every round."""
+    for _ in range(counts.count(100)):
+        request = ask(ada)
+        at_once(*[partial(remind_due, request.opened_at + 12 * HOUR)] * 4)
+    assert len(told) == len({each["approval"] for each in told}) == ApprovalRequest.objects.count()
+
+
+def test_moments():
+    """Half, nine tenths, none."""
+    opened = clock.now()
+    ends = opened + 10 * HOUR
+    moments = [next_reminder(opened, ends, opened + hours * HOUR) for hours in (0, 5, 9)]
+    assert moments == [opened + 5 * HOUR, opened + 9 * HOUR, None]

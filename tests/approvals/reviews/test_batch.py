@@ -1,0 +1,160 @@
+"""Many answers at once: each request is judged by itself, and only what may be is approved together."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group
+
+from approvals.audit import restore_guard
+from approvals.models import ApprovalRequest, AuditEntry, Review, Snooze
+from approvals.reviews.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
+from approvals.reviews.decisions import undo
+from catalog.core import clock
+from catalog.models import Call
+from catalog.signals import Fact, fact
+from tests.approvals.factories import ask, make_tool, refusal_at, set_rule
+from tests.racing import at_once
+
+LATER = timedelta(hours=1)
+
+
+@pytest.fixture
+def batchable(db):
+    """The rule lets requests be approved together."""
+    return set_rule(batchable=True)
+
+
+def items_of(*requests: ApprovalRequest) -> list[Item]:
+    """Return the items of someone who saw the requests as they are."""
+    return [Item(request.public_id, request.digest) for request in requests]
+
+
+def statuses(results) -> list[str]:
+    """Return what became of each."""
+    return [result.status for result in results]
+
+
+def test_each_is_decided_with_a_review_of_its_own(batchable, ada, rosa, settings):
+    """And an entry in the audit log, and can be taken back alone."""
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    requests = [ask(ada) for _ in range(3)]
+    results = decide_many(rosa, "approve", "Fine.", items_of(*requests), "page")
+    assert [(each.id, each.status, each.detail) for each in results] == [
+        (request.public_id, "approved", "") for request in requests
+    ]
+    assert Review.objects.filter(person=rosa, comment="Fine.").count() == 3
+    assert AuditEntry.objects.filter(action="approval.decided").count() == 3
+    assert undo(requests[1], by=rosa).status == "pending"
+    assert sorted(ApprovalRequest.objects.values_list("status", flat=True)) == ["approved", "approved", "pending"]
+
+
+def test_one_that_fails_holds_nobody_up(batchable, ada, ben, rosa, tomas):
+    """Each says why: answered, another digest, one's own, not there."""
+    ben.groups.add(Group.objects.get(name="reviewer"))
+    fine, answered, moved, own = ask(ada), ask(ada), ask(ada), ask(ben)
+    decide_many(tomas, "reject", "No.", items_of(answered))
+    items = [*items_of(fine, answered), Item(moved.public_id, "0" * 64), *items_of(own), Item("apr_none", "0")]
+    results = decide_many(ben, "approve", "", items)
+    assert statuses(results) == ["approved", "conflict", "conflict", "forbidden", "not_found"]
+    assert [bool(each.detail) for each in results] == [False, True, True, True, True]
+
+
+def test_a_fault_that_is_seen_meanwhile_is_named(batchable, ada, rosa, monkeypatch):
+    """What follows is told that the database was set back, and what to do: no other answer came first."""
+    requests = [ask(ada) for _ in range(3)]
+
+    def see_a_fault(sender: object, *, fact: Fact, **kwargs: object) -> None:
+        if fact.kind == "approval.decided":
+            monkeypatch.setattr(restore_guard, "_last_fault", "It was set back. Begin a new epoch.")
+
+    fact.connect(see_a_fault)
+    try:
+        first, *others = decide_many(rosa, "reject", "No.", items_of(*requests))
+    finally:
+        fact.disconnect(see_a_fault)
+    assert first.status == "rejected"
+    assert [(each.status, each.detail) for each in others] == [("restored", "It was set back. Begin a new epoch.")] * 2
+
+
+def test_rejecting_needs_its_reason_item_by_item(ada, rosa):
+    """Of any tools at once; where nothing can be undone a reason is needed."""
+    plain, final = ask(ada), ask(ada, make_tool("wipe", reversibility="irreversible"))
+    assert statuses(decide_many(rosa, "reject", "", items_of(plain, final))) == ["rejected", "invalid"]
+    assert statuses(decide_many(rosa, "reject", "No.", items_of(final))) == ["rejected"]
+    assert set(Call.objects.values_list("status", flat=True)) == {"failed"}
+
+
+def test_what_is_not_enough_yet_is_said_to_be_pending(batchable, ada, rosa):
+    """It was recorded."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    (result,) = decide_many(rosa, "approve", "", items_of(request))
+    assert (result.status, result.detail, request.reviews.count()) == ("pending", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("terms", "reversibility", "together"),
+    [
+        ({"batchable": False}, "restorable", False),
+        ({"batchable": True}, "irreversible", False),
+        ({"batchable": True, "tool": "write_*"}, "irreversible", False),
+        ({"batchable": True, "tool": "write_note"}, "irreversible", True),
+        ({"batchable": True}, "restorable", True),
+        ({"batchable": True, "typed_target": True}, "restorable", False),
+        ({"batchable": True, "min_review_seconds": 5}, "restorable", False),
+    ],
+)
+def test_approval_together_follows_the_rule(ada, rosa, terms, reversibility, together):
+    """Where the rule says so; what cannot be undone only where it names the tool."""
+    tool = make_tool(reversibility=reversibility)
+    set_rule(**terms)
+    request = ask(ada, tool)
+    assert (obstacle([request], rosa, "approve") is None) == together
+    assert obstacle([request], rosa, "reject") is None
+    if together:
+        assert statuses(decide_many(rosa, "approve", "", items_of(request))) == ["approved"]
+    else:
+        with refusal_at("items", "not_together"):
+            decide_many(rosa, "approve", "", items_of(request))
+        assert not Review.objects.exists()
+
+
+def test_only_one_tool_is_approved_at_once(batchable, ada, rosa):
+    """Nothing is decided then."""
+    requests = [ask(ada), ask(ada, make_tool("delete_note"))]
+    with refusal_at("items", "not_together"):
+        decide_many(rosa, "approve", "", items_of(*requests))
+    assert not Review.objects.exists()
+
+
+def test_a_batch_names_one_to_a_hundred_requests_and_none_twice(rosa):
+    for count, code in ((0, "required"), (MOST_ITEMS + 1, "too_many")):
+        with refusal_at("items", code):
+            decide_many(rosa, "reject", "No.", [Item(f"apr_{number}") for number in range(count)])
+    with refusal_at("items", "duplicate"):
+        decide_many(rosa, "reject", "No.", [Item("apr_1"), Item("apr_2"), Item("apr_1")])
+
+
+def test_many_are_put_off_at_once(ada, rosa):
+    """For oneself; each as far as its time goes."""
+    requests = [ask(ada), ask(ada)]
+    ApprovalRequest.objects.filter(pk=requests[1].pk).update(expires_at=clock.now() + LATER / 2)
+    results = snooze_many(rosa, clock.now() + LATER, items_of(*requests))
+    assert statuses(results) == ["pending", "invalid"]
+    assert [snooze.request for snooze in Snooze.objects.all()] == [requests[0]]
+
+
+@pytest.mark.slow
+@pytest.mark.db
+def test_two_batches_at_once_decide_each_request_once(transactional_db, ada, rosa, tomas):
+    """Whoever was second is told so, item by item."""
+    set_rule(batchable=True)
+    requests = [ask(ada) for _ in range(8)]
+    first, second = at_once(
+        lambda: decide_many(rosa, "approve", "", items_of(*requests)),
+        lambda: decide_many(tomas, "reject", "No.", items_of(*reversed(requests))),
+    )
+    won = [each.id for each in first if each.status == "approved"]
+    won += [each.id for each in second if each.status == "rejected"]
+    assert sorted(won) == sorted(request.public_id for request in requests)
+    assert Review.objects.count() == len(requests)

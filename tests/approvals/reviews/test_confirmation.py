@@ -1,0 +1,201 @@
+"""What a policy asks against reflexes, on pages: to look for a while, to type, to have signed in lately."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from approvals.models import ApprovalRequest
+from approvals.policies.rulebook import rule_of
+from approvals.requests.lifecycle import open_request
+from catalog.access.roles import SIGNED_IN
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
+from catalog.results import Preview
+from tests.approvals.factories import add_policy, ask, held_call, set_rule, setback_on
+from tests.builders import act, make_plan, request_of, work_off
+from tests.pages import Pages
+from tests.rest import Rest, wrong_paths
+
+pytestmark = pytest.mark.django_db
+
+
+def opened(by: User, ada: User, **terms: Any) -> tuple[Pages, ApprovalRequest]:
+    """Let someone open a request that a rule with these terms holds."""
+    set_rule(**terms)
+    request = ask(ada)
+    pages = Pages(by)
+    pages.open(f"/approvals/?item={request.public_id}")
+    return pages, request
+
+
+def approve(pages: Pages, request: ApprovalRequest, status: int = 200, **fields: str) -> str:
+    """Approve on the page, and return what it says."""
+    sent = {"verdict": "approve", "seen_digest": request.digest, **fields}
+    return pages.send(f"/approvals/{request.public_id}/decision/", sent, status=status)
+
+
+def status_of(request: ApprovalRequest) -> str:
+    """Return where the request stands."""
+    return ApprovalRequest.objects.get(pk=request.pk).status
+
+
+def test_what_the_call_is_about_is_typed(ada, rosa):
+    """Something else approves nothing."""
+    pages, request = opened(rosa, ada, typed_target=True)
+    approve(pages, request, 422, typed="yes")
+    assert (setback_on(pages), status_of(request)) == ("typed", "pending")
+    approve(pages, request, typed="note.txt")
+    assert status_of(request) == "approved"
+
+
+def test_an_argument_that_repeats_the_summary_is_not_what_is_typed(ada, rosa):
+    """What the call is about says its tool, and never who asks: a longer text in the summary moves nothing."""
+    set_rule(typed_target=True)
+    decoy = Preview("Write note.txt, as you said", "text", after="x")
+    call = held_call(ada)
+    call.arguments = canonical_text({"path": "note.txt", "content": "note.txt, as you said"})
+    call.save()
+    request = open_request(call, rule=rule_of(set_rule()), preview=decoy, now=clock.now())
+    pages = Pages(rosa)
+    pages.open(f"/approvals/?item={request.public_id}")
+    assert "<code>note.txt</code></label>" in pages.html
+    approve(pages, request, 422, typed="note.txt, as you said")
+    assert setback_on(pages) == "typed"
+
+
+def test_where_the_summary_does_not_name_it_the_tool_is_typed(ada, rosa):
+    """Whatever else of the arguments the summary holds."""
+    set_rule(typed_target=True)
+    request = ask(ada, preview=Preview("Say hello", "text", after="x"))
+    pages = Pages(rosa)
+    pages.open(f"/approvals/?item={request.public_id}")
+    approve(pages, request, 422, typed="hello")
+    approve(pages, request, typed="write_note")
+
+
+def test_an_edit_is_approved_by_what_its_own_rule_asks(stage, ada, rosa):
+    """The rule that holds what was written in its place: what must be typed is asked for then."""
+    rule = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}], "typed_target": True}
+    rows = [{"path": "value", "operator": "equals", "value": "prod"}]
+    add_policy(5, safety_level="dangerous", conditions=rows, **rule)
+    request = request_of(work_off(make_plan(ada, act(1, "test", "dangerous"))))
+    form: dict[str, Any] = {"mode": "json", "json": '{"value": "prod"}'}
+    pages = Pages(rosa)
+    pages.open(f"/approvals/?item={request.public_id}")
+    approve(pages, request, 422, **form)
+    assert "<code>prod</code></label>" in pages.html
+    assert (setback_on(pages), status_of(request)) == ("typed", "pending")
+    approve(pages, request, typed="prod", **form)
+    assert status_of(request) == "approved"
+
+
+def test_a_check_of_an_edit_says_what_its_own_rule_will_ask(stage, ada, rosa):
+    """Before anything is sent to be approved; what was typed already stays. With and without scripts."""
+    rule = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}], "typed_target": True}
+    rows = [{"path": "value", "operator": "equals", "value": "prod"}]
+    add_policy(5, safety_level="dangerous", conditions=rows, **rule, min_review_seconds=30)
+    request = request_of(work_off(make_plan(ada, act(1, "test", "dangerous"))))
+    pages, form = Pages(rosa), {"mode": "json", "json": '{"value": "prod"}', "do": "check", "typed": "pr"}
+    pages.open(f"/approvals/?item={request.public_id}&view=edit")
+    assert 'name="typed"' not in pages.html
+    pages.send(f"/approvals/{request.public_id}/edit/", form)
+    assert "<code>prod</code></label>" in pages.html
+    assert pages.html.count('data-wait-note="30"') == 1
+    part = pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form).content.decode()
+    assert 'id="edit-asks" hx-swap-oob="true"' in part
+    assert 'name="typed" autocomplete="off" spellcheck="false" value="pr"' in part
+    back = pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form | {"json": '{"value": "test"}'})
+    assert 'name="typed"' not in back.content.decode()
+
+
+def test_it_is_looked_at_for_long_enough(ada, rosa, monkeypatch):
+    """From when the page first showed it, which no form can say by itself."""
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now)
+    pages, request = opened(rosa, ada, min_review_seconds=30)
+    shown = pages.field("since")
+    for since in (shown, "", "0"):
+        approve(pages, request, 422, since=since)
+        assert (setback_on(pages), status_of(request)) == ("review", "pending")
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(seconds=29))
+    approve(pages, request, 422, since=shown)
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(seconds=30))
+    approve(pages, request, since=shown)
+    assert status_of(request) == "approved"
+
+
+def sign_in(user: User) -> Client:
+    """Return a browser in which someone has signed in."""
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_a_session_must_be_fresh_and_another_ones_freshness_does_not_help(ada, rosa):
+    """It is about who sits there now."""
+    pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
+    session = pages.client.session
+    session[SIGNED_IN] = clock.now().timestamp() - 601
+    session.save()
+    sign_in(rosa)
+    approve(pages, request, 422)
+    assert (setback_on(pages), status_of(request)) == ("sign_in", "pending")
+    session[SIGNED_IN] = clock.now().timestamp() - 5
+    session.save()
+    approve(pages, request)
+    assert status_of(request) == "approved"
+
+
+def test_a_session_over_rest_must_be_fresh_too_and_a_token_has_none(ada, rosa):
+    """The same browser sends both."""
+    _, request = opened(rosa, ada, fresh_sign_in_seconds=600)
+    rest, body = Rest(None), {"verdict": "approve", "seen_digest": request.digest}
+    rest.client = sign_in(rosa)
+    session = rest.client.session
+    session[SIGNED_IN] = clock.now().timestamp() - 601
+    session.save()
+    answer = rest.post(f"approvals/{request.public_id}/reviews/", body)
+    assert (answer.status_code, wrong_paths(answer)) == (422, ["sign_in"])
+    assert status_of(request) == "pending"
+    assert Rest(rosa).post(f"approvals/{request.public_id}/reviews/", body).status_code == 201
+
+
+def test_who_is_signed_in_can_sign_in_again(ada, rosa):
+    """The page leads there; it is the same session that is fresh then."""
+    rosa.set_password("quite-a-secret-word")
+    rosa.save()
+    pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
+    session = pages.client.session
+    session[SIGNED_IN] = 0.0
+    session.save()
+    pages.open(f"/approvals/?item={request.public_id}")
+    again = f"/sign-in/?again=1&amp;next=/approvals/%3Fitem={request.public_id}"
+    approve(pages, request, 422)
+    assert set(re.findall(r'href="(/sign-in/[^"]*)"', pages.html)) == {again}
+    pages.open(again.replace("&amp;", "&"))
+    sent = {"username": "rosa", "password": "quite-a-secret-word", "next": f"/approvals/?item={request.public_id}"}
+    pages.send("/sign-in/?again=1", sent)
+    approve(pages, request)
+    assert status_of(request) == "approved"
+
+
+def test_a_session_that_does_not_say_when_is_not_fresh(ada, rosa):
+    """One from before sessions kept it."""
+    pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
+    session = pages.client.session
+    del session[SIGNED_IN]
+    session.save()
+    approve(pages, request, 422)
+    assert (setback_on(pages), status_of(request)) == ("sign_in", "pending")
+
+
+@pytest.mark.parametrize("terms", [{"typed_target": True}, {"min_review_seconds": 30}, {"fresh_sign_in_seconds": 1}])
+def test_rejecting_takes_none_of_it(ada, rosa, terms):
+    """Saying no is never made hard."""
+    pages, request = opened(rosa, ada, **terms)
+    pages.send(f"/approvals/{request.public_id}/decision/", {"verdict": "reject", "seen_digest": request.digest})
+    assert status_of(request) == "rejected"

@@ -1,0 +1,299 @@
+"""The desk: claims that stop nobody, snoozes of one's own, delegation of one request, threads."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from approvals.models import ApprovalRequest, AuditEntry, Comment, Delegation, Snooze
+from approvals.policies.eligibility import decided_for, may_decide
+from approvals.requests.deadlines import expire_due
+from approvals.requests.lifecycle import MAX_COMMENT
+from approvals.requests.queries import request_for
+from approvals.reviews.coordination import (
+    CLAIM_SECONDS,
+    MOST_EXTENSIONS,
+    claim,
+    comment,
+    delegate,
+    extend,
+    release,
+    snooze,
+    wake,
+)
+from approvals.reviews.decisions import decide
+from approvals.web.review.actions import Bar
+from approvals.web.review.detail import brief
+from catalog.access.roles import NotAllowed, act_through, name_of
+from catalog.core import clock
+from catalog.errors import Conflict, ParameterError
+from catalog.models import ApiToken, Call, CallRequester
+from tests.approvals.factories import approval, ask, hand, refusal_at, rejection
+from tests.conftest import person
+
+
+@pytest.fixture
+def request_(ada) -> ApprovalRequest:
+    """A request of ada's."""
+    return ask(ada)
+
+
+def again(user: User) -> User:
+    """Return the person as the next request sees them."""
+    return User.objects.get(pk=user.pk)
+
+
+def age(request: ApprovalRequest, **moments: timedelta) -> None:
+    """Let moments of a request be so far from now."""
+    ApprovalRequest.objects.filter(pk=request.pk).update(**{name: clock.now() + by for name, by in moments.items()})
+
+
+def actions() -> list[str]:
+    """Return what the audit log says happened, oldest first."""
+    return list(AuditEntry.objects.order_by("seq").values_list("action", flat=True))
+
+
+def test_a_claim_is_a_lease_that_others_are_shown(request_, rosa, tomas):
+    """Nobody else can claim it meanwhile; the holder may claim it again."""
+    held = claim(request_, by=rosa)
+    assert held.claimed_by == rosa
+    assert held.claimed_until is not None
+    assert timedelta(seconds=CLAIM_SECONDS - 60) < held.claimed_until - clock.now() <= timedelta(seconds=CLAIM_SECONDS)
+    with pytest.raises(Conflict):
+        claim(request_, by=tomas)
+    assert claim(request_, by=rosa).claimed_by == rosa
+
+
+def test_a_claim_stops_nobody_from_deciding(request_, rosa, tomas):
+    """It is said, not locked."""
+    claim(request_, by=rosa)
+    assert decide(request_, by=tomas, decision=approval(request_)).status == "approved"
+
+
+def test_a_claim_that_is_over_is_anyones(request_, rosa, tomas):
+    """By the clock; nobody has to end it."""
+    claim(request_, by=rosa)
+    age(request_, claimed_until=timedelta(seconds=-1))
+    assert claim(request_, by=tomas).claimed_by == tomas
+
+
+def test_a_claim_ends_with_the_time_to_answer(request_, rosa):
+    """At the latest."""
+    age(request_, expires_at=timedelta(seconds=90))
+    held = claim(request_, by=rosa)
+    assert held.claimed_until == held.expires_at
+
+
+def test_a_claim_is_given_back_by_who_has_it(request_, rosa, tomas):
+    """By nobody else."""
+    with pytest.raises(Conflict):
+        release(request_, by=rosa)
+    claim(request_, by=rosa)
+    with pytest.raises(Conflict):
+        release(request_, by=tomas)
+    assert request_for(rosa, request_.public_id).claimed_by == rosa
+    assert release(request_, by=rosa).claimed_by is None
+    assert claim(request_, by=tomas).claimed_by == tomas
+    assert actions()[-3:] == ["approval.claimed", "approval.released", "approval.claimed"]
+
+
+def test_four_eyes_hold_at_the_claim_too(request_, ada, vera):
+    """Who may not decide claims nothing."""
+    ada.groups.add(Group.objects.get(name="reviewer"))
+    for somebody in (again(ada), vera):
+        with pytest.raises(NotAllowed):
+            claim(request_, by=somebody)
+
+
+def test_nothing_is_laid_over_what_was_answered_or_has_expired(ada, rosa, tomas):
+    answered, late = ask(ada), ask(ada)
+    decide(answered, by=rosa, decision=rejection(answered, "No."))
+    age(late, expires_at=timedelta(seconds=-1))
+    late.refresh_from_db()
+    later = clock.now() + timedelta(minutes=5)
+    for request in (answered, late):
+        for act in (
+            lambda held: claim(held, by=tomas),
+            lambda held: delegate(held, by=rosa, to=tomas),
+            lambda held: snooze(held, by=tomas, until=min(later, held.expires_at + timedelta(days=1))),
+        ):
+            with pytest.raises((Conflict, ParameterError)):
+                act(request)
+    assert not ApprovalRequest.objects.exclude(claimed_by=None).exists()
+    assert not (Delegation.objects.exists() or Snooze.objects.exists())
+
+
+def test_a_snooze_is_ones_own_and_ends_in_time(request_, rosa, tomas):
+    """Bounded by the time to answer; woken by hand too."""
+    until = clock.now() + timedelta(hours=1)
+    snooze(request_, by=rosa, until=until)
+    snooze(request_, by=rosa, until=until + timedelta(hours=1))
+    assert Snooze.objects.get().until == until + timedelta(hours=1)
+    seen = {name: request_for(user, request_.public_id) for name, user in (("rosa", rosa), ("tomas", tomas))}
+    assert [getattr(each, "snoozed_until", None) is not None for each in seen.values()] == [True, False]
+    wake(request_, by=rosa)
+    assert not Snooze.objects.exists()
+    assert "approval.snoozed" not in actions()
+
+
+@pytest.mark.parametrize("by", [timedelta(0), timedelta(days=2)])
+def test_a_snooze_to_another_time_is_refused(request_, rosa, by):
+    """Neither now nor after it expires."""
+    with refusal_at("until", "invalid"):
+        snooze(request_, by=rosa, until=clock.now() + by)
+
+
+def will_expire_in(request_: ApprovalRequest, minutes: float) -> None:
+    """Let a request have so much time left."""
+    ApprovalRequest.objects.filter(pk=request_.pk).update(expires_at=clock.now() + timedelta(minutes=minutes))
+    request_.refresh_from_db()
+
+
+def test_what_will_soon_expire_is_given_half_an_hour_more(request_, rosa):
+    """Told to the audit log and whoever watches; an answer is then in time."""
+    will_expire_in(request_, 5)
+    before = request_.expires_at
+    extended = extend(request_, by=rosa)
+    assert (extended.expires_at - before, extended.extensions) == (timedelta(minutes=30), 1)
+    entry = AuditEntry.objects.get(action="approval.extended")
+    assert (entry.actor, entry.details_json["number"]) == (rosa, 1)
+    assert expire_due(before + timedelta(minutes=1)) == 0
+    assert decide(request_for(rosa, request_.public_id), by=rosa, decision=approval(extended)).status == "approved"
+
+
+def test_more_time_is_given_when_it_is_needed_and_not_for_ever(request_, ada, rosa):
+    """Not while there is an hour, not an eleventh time, not by who asked, not once it is over."""
+    with pytest.raises(Conflict):
+        extend(request_, by=rosa)
+    will_expire_in(request_, 5)
+    with pytest.raises(NotAllowed):
+        extend(request_, by=ada)
+    ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MOST_EXTENSIONS)
+    with pytest.raises(Conflict):
+        extend(request_, by=rosa)
+    ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MOST_EXTENSIONS - 1)
+    will_expire_in(request_, -1)
+    with pytest.raises(Conflict):
+        extend(request_, by=rosa)
+    assert not AuditEntry.objects.filter(action="approval.extended").exists()
+
+
+def test_who_extends_what_was_extended_meanwhile_adds_nothing_to_what_they_did_not_see(request_, rosa, tomas):
+    """The second press of two meets more than an hour, or the same count once."""
+    will_expire_in(request_, 31)
+    extend(request_, by=rosa)
+    with pytest.raises(Conflict):
+        extend(request_, by=tomas)
+    request_.refresh_from_db()
+    assert request_.extensions == 1
+
+
+def test_a_request_is_handed_to_someone_who_may_decide_it(request_, rosa, tomas):
+    """The claim goes with it; the audit log says who asked them."""
+    claim(request_, by=rosa)
+    given = delegate(request_, by=rosa, to=tomas)
+    assert given.claimed_by is None
+    entry = AuditEntry.objects.get(action="approval.delegated")
+    assert (entry.actor, entry.details_json["to"]) == (rosa, "tomas")
+    assert decide(given, by=tomas, decision=approval(given)).status == "approved"
+
+
+def test_who_lost_their_role_answers_in_anothers_place(request_, rosa, vera):
+    """As long as the other might."""
+    assert may_decide(request_, vera) is not None
+    hand(request_, rosa, vera)
+    handed = request_for(vera, request_.public_id)
+    assert (may_decide(handed, vera), decided_for(handed, vera)) == (None, rosa)
+    assert decide(handed, by=vera, decision=approval(handed)).status == "approved"
+
+
+@pytest.mark.usefixtures("tomas", "admin")
+def test_a_request_is_handed_to_nobody_who_may_not_decide_it(request_, ada, rosa, vera, ben):
+    """Only those who may are offered: neither the requester, nor other roles, nor who has no account in use."""
+    gone = person("gone", "reviewer")
+    User.objects.filter(pk=gone.pk).update(is_active=False)
+    asking = person("asking", "reviewer")
+    CallRequester.objects.create(call=request_.call, user=asking)
+    offered = Bar(request_for(rosa, request_.public_id), rosa).candidates
+    assert {each.username for each in offered} == {"tomas", "admin"}
+    for somebody in (ada, vera, ben, again(gone), asking, person("guest")):
+        with refusal_at("to", "invalid"):
+            delegate(request_, by=rosa, to=somebody)
+    assert not Delegation.objects.exists()
+
+
+def test_a_page_names_all_who_may_answer(request_, rosa, tomas, vera, admin):
+    """Members, those of the group that was asked when nobody answered, and delegates while who asked them might."""
+    ApprovalRequest.objects.filter(pk=request_.pk).update(escalated_to="administrator")
+    hand(request_, rosa, vera)
+    hand(request_, tomas, person("guest"))
+    tomas.groups.clear()
+    shown = brief(request_for(vera, request_.public_id), vera).who_may
+    assert shown == sorted(name_of(each) for each in (admin, rosa, vera))
+
+
+def test_who_has_no_role_sees_what_is_handed_to_them(request_, rosa):
+    """That one request, and no other."""
+    guest = person("guest")
+    with pytest.raises(ApprovalRequest.DoesNotExist):
+        request_for(guest, request_.public_id)
+    hand(request_, rosa, guest)
+    assert may_decide(request_for(guest, request_.public_id), guest) is None
+
+
+def test_a_delegation_ends_with_the_right_behind_it(request_, rosa, vera):
+    """By losing the role, or by being taken back."""
+    hand(request_, rosa, vera)
+    rosa.groups.clear()
+    assert may_decide(request_for(vera, request_.public_id), vera) is not None
+    rosa.groups.add(Group.objects.get(name="reviewer"))
+    assert may_decide(request_for(vera, request_.public_id), vera) is None
+    delegate(request_, by=again(rosa), to=None)
+    assert may_decide(request_for(vera, request_.public_id), vera) is not None
+    with pytest.raises(Conflict):
+        delegate(request_, by=rosa, to=rosa)
+
+
+def test_one_delegate_at_a_time(request_, rosa, admin, tomas):
+    """A second one takes the first one's place."""
+    delegate(request_, by=rosa, to=admin)
+    delegate(request_, by=rosa, to=tomas)
+    assert [(each.by, each.to) for each in Delegation.objects.all()] == [(rosa, tomas)]
+
+
+def test_a_delegate_hands_nothing_on(request_, rosa, tomas, vera):
+    """Only who has the right may; and nobody hands on what they may not decide."""
+    with pytest.raises(NotAllowed):
+        delegate(request_, by=vera, to=tomas)
+    hand(request_, rosa, vera)
+    with pytest.raises(NotAllowed):
+        delegate(request_for(vera, request_.public_id), by=vera, to=tomas)
+    assert [(each.by, each.to) for each in Delegation.objects.all()] == [(rosa, vera)]
+
+
+def test_a_thread_is_anyones_and_says_what_an_agent_said(request_, ada, vera):
+    """Also of a request that was answered."""
+    token = ApiToken.objects.create(name="bot", user=ada, kind="agent", expires_at=clock.now())
+    Call.objects.filter(pk=request_.call_id).update(token=token)
+    first = comment(request_, by=vera, text="Why <b>now</b>?")
+    second = comment(request_, by=act_through(token), text="Because.")
+    assert [(each.text, each.is_agent) for each in (first, second)] == [("Why <b>now</b>?", False), ("Because.", True)]
+    entry = AuditEntry.objects.filter(action="approval.commented").latest("seq")
+    assert "Because" not in entry.details
+
+
+NO_COMMENTS = {
+    "": "required",
+    "  \n": "required",
+    "a" * (MAX_COMMENT + 1): "too_long",
+    "a\x00b": "invalid",
+    "a\ud800": "invalid",
+}
+
+
+def test_invalid_comments_are_refused(request_, vera):
+    """Blank, too long, or nothing that can be stored."""
+    for text, code in NO_COMMENTS.items():
+        with refusal_at("text", code):
+            comment(request_, by=vera, text=text)
+    assert not Comment.objects.exists()

@@ -1,0 +1,207 @@
+"""A proposed edit is accepted hunk by hunk: what is left out is not applied, and the request says so everywhere."""
+
+import contextlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from approvals.audit.verification import verify
+from approvals.models import ApprovalRequest, AuditEntry, Review
+from approvals.policies import gate
+from approvals.reviews.decisions import Decision, decide, undo
+from approvals.states import Verdict
+from catalog.access.roles import NotAllowed
+from catalog.errors import Conflict, ParameterError
+from catalog.models import Call
+from catalog.text.diff import Comparison
+from plans.models import Plan
+from tests.approvals.factories import refusal_at, set_rule
+from tests.builders import call_of, events_of, make_plan, request_of, step, step_of, work_off
+from tests.pages import Pages
+from tests.rest import Rest
+
+pytestmark = pytest.mark.django_db
+ORIGINAL = "".join(f"line {number}\n" for number in range(40))
+FIRST, SECOND = ORIGINAL.replace("line 3\n", "LINE 3\n"), ORIGINAL.replace("line 30\n", "LINE 30\nmore\n")
+BOTH = FIRST.replace("line 30\n", "LINE 30\nmore\n")
+
+
+@pytest.fixture
+def note(settings, tmp_path) -> Path:
+    settings.TOOLGATE_WORKSPACE = tmp_path
+    path: Path = tmp_path / "note.txt"
+    path.write_text(ORIGINAL)
+    return path
+
+
+@pytest.fixture
+def plan(note, ada, catalog) -> Plan:
+    """A plan whose one step proposes two hunks and waits for people."""
+    proposal = {"path": "note.txt", "original": ORIGINAL, "modified": BOTH, "description": "Say it louder"}
+    return work_off(make_plan(ada, step(1, "propose_file_edit", parameters=proposal)))
+
+
+def accept(plan: Plan, by, *hunks: int, verdict: Verdict = Verdict.APPROVE, channel="rest") -> ApprovalRequest:
+    request = request_of(plan)
+    return decide(request, by=by, decision=Decision(verdict, request.digest, "", channel, hunks))
+
+
+@pytest.mark.parametrize(("hunks", "text"), [((0,), FIRST), ((1,), SECOND), ((1, 0), BOTH), ((0, 1, 1), BOTH)])
+def test_the_accepted_hunks_are_applied_and_no_others(plan, note, rosa, hunks, text):
+    accept(plan, rosa, *hunks)
+    work_off(plan)
+    assert note.read_text() == text
+    assert call_of(plan).status == "completed"
+
+
+def test_a_part_makes_a_round_of_its_own_with_another_digest(plan, rosa):
+    before = request_of(plan)
+    after = accept(plan, rosa, 1)
+    assert (after.round_number, after.digest != before.digest, after.public_id) == (2, True, before.public_id)
+    first, second = after.rounds.order_by("number")
+    assert (first.digest, first.editor, second.digest, second.editor) == (before.digest, None, after.digest, rosa)
+    assert json.loads(first.arguments)["modified"] == BOTH and json.loads(second.arguments)["modified"] == SECOND
+    assert second.preview_json is not None and len(second.preview_json["rows"]) == 1
+    assert [(each.round, each.seen_digest) for each in Review.objects.all()] == [(second, after.digest)]
+    assert json.loads(call_of(plan).arguments)["modified"] == SECOND
+
+
+@pytest.mark.parametrize(("hunks", "times"), [((0,), 2), ((0, 1), 1), ((2,), 1)])
+def test_texts_are_compared_once_and_before_anything_is_locked(plan, rosa, monkeypatch, hunks, times):
+    """The proposed change, and where it is narrowed the one that is left of it."""
+    depths, compare = [], Comparison.__init__
+
+    def counted(self: Comparison, before: str | None, after: str | None) -> None:
+        depths.append(len(connection.savepoint_ids))
+        compare(self, before, after)
+
+    monkeypatch.setattr(Comparison, "__init__", counted)
+    with contextlib.suppress(ParameterError):
+        accept(plan, rosa, *hunks)
+    assert depths == [len(connection.savepoint_ids)] * times
+
+
+def test_who_may_not_decide_has_nothing_compared(plan, vera, monkeypatch):
+    monkeypatch.delattr(Comparison, "__init__")
+    with pytest.raises(NotAllowed):
+        accept(plan, vera, 0)
+
+
+def test_a_call_that_no_longer_waits_is_not_edited(plan, rosa):
+    """Whatever moved it on while its request still stood open."""
+    Call.objects.update(status="cancelled")
+    with pytest.raises(Conflict):
+        accept(plan, rosa, 1)
+    assert json.loads(call_of(plan).arguments)["modified"] == BOTH
+    assert (request_of(plan).round_number, Review.objects.count()) == (1, 0)
+
+
+def test_all_hunks_are_a_plain_approval(plan, rosa):
+    assert accept(plan, rosa, 0, 1).round_number == 1
+
+
+def test_no_hunk_is_a_rejection_that_tells_the_agent_to_stop(plan, note, rosa):
+    assert accept(plan, rosa).status == "rejected"
+    assert note.read_text() == ORIGINAL
+    assert call_of(plan).error_kind == "rejected"
+    assert "note.txt" in step_of(plan).error  # the tool's own words, not only those of a rejection
+
+
+@pytest.mark.parametrize(
+    ("hunks", "verdict", "code"),
+    [
+        ((2,), Verdict.APPROVE, "unknown_hunk"),
+        ((0, 10**9), Verdict.APPROVE, "unknown_hunk"),
+        ((0,), Verdict.REJECT, "invalid"),
+    ],
+)
+def test_hunks_that_cannot_be_taken_change_nothing(plan, rosa, hunks, verdict, code):
+    with refusal_at("hunks", code):
+        accept(plan, rosa, *hunks, verdict=verdict)
+    assert (request_of(plan).round_number, Review.objects.count()) == (1, 0)
+
+
+def test_a_change_that_is_one_piece_takes_no_hunks(note, ada, rosa, catalog):
+    write = step(1, "write_file", parameters={"path": "note.txt", "content": BOTH})
+    with refusal_at("hunks", "not_divisible"):
+        accept(work_off(make_plan(ada, write)), rosa, 0)
+
+
+def test_the_audit_and_the_history_tell_which_hunks(plan, rosa):
+    accept(plan, rosa, 1)
+    entry = AuditEntry.objects.get(action="approval.edited")
+    assert (entry.actor, entry.details_json["hunks"], entry.details_json["of"]) == (rosa, [1], 2)
+    assert "line" not in entry.details
+    assert verify().first_bad is None
+    told = [event for event in events_of(plan) if event.startswith("1 approval.")]
+    assert told == [f"1 approval.{word}" for word in ("opened", "edited", "reviewed", "decided")]
+
+
+def test_an_answer_to_what_was_asked_before_is_refused(plan, rosa, tomas):
+    seen = request_of(plan).digest
+    accept(plan, rosa, 1)
+    with pytest.raises(Conflict):
+        decide(request_of(plan), by=tomas, decision=Decision(Verdict.APPROVE, seen))
+
+
+def test_with_two_people_the_editor_is_none_of_them(note, plan, rosa, tomas, monkeypatch):
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    monkeypatch.setattr(gate, "_view", gate._View())  # else the rule of a second ago is trusted
+    request = accept(plan, rosa, 1)
+    assert (request.status, request.rounds.get(number=2).quorum, Review.objects.count()) == ("pending", 2, 0)
+    with pytest.raises(NotAllowed):
+        decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest))
+    decide(request, by=tomas, decision=Decision(Verdict.APPROVE, request.digest))
+    assert request_of(plan).status == "pending"
+
+
+def test_undoing_brings_back_what_was_asked(settings, plan, note, rosa):
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    asked = request_of(plan)
+    accept(plan, rosa, 1, channel="page")
+    again = undo(request_of(plan), by=rosa)
+    assert (again.status, again.round_number, again.digest) == ("pending", 3, asked.digest)
+    assert json.loads(call_of(plan).arguments)["modified"] == BOTH
+    accept(plan, rosa, 0)
+    work_off(plan)
+    assert note.read_text() == FIRST
+
+
+def test_the_page_offers_each_hunk_and_applies_what_stays_checked(settings, plan, note, rosa):
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    pages = Pages(rosa)
+    pages.open(f"/approvals/?item={request_of(plan).public_id}")
+    assert re.findall(r'name="hunks" value="(\d+)"', pages.html) == ["0", "1"]
+    form = {"verdict": "approve", "seen_digest": pages.field("seen_digest"), "choosing": "1", "hunks": "1"}
+    pages.send(f"/approvals/{request_of(plan).public_id}/decision/", form)
+    assert work_off(plan).status == "completed" and note.read_text() == SECOND
+    page = pages.open(f"/approvals/?item={request_of(plan).public_id}")
+    assert "Progress: 1/2 applied, 1 rejected, 0 pending" in page and 'name="hunks"' not in pages.html
+
+
+def test_a_page_on_which_nothing_stays_checked_rejects(plan, note, rosa):
+    pages = Pages(rosa)
+    pages.open(f"/approvals/?item={request_of(plan).public_id}")
+    form = {"verdict": "approve", "seen_digest": pages.field("seen_digest"), "choosing": "1"}
+    pages.send(f"/approvals/{request_of(plan).public_id}/decision/", form)
+    assert request_of(plan).status == "rejected"
+
+
+@pytest.mark.parametrize(("hunks", "status"), [([1], 201), ([], 201), ([2], 422)])
+def test_over_rest_hunks_are_numbers_of_hunks(plan, rosa, hunks, status):
+    request = request_of(plan)
+    body = {"verdict": "approve", "seen_digest": request.digest, "hunks": hunks}
+    answer = Rest(rosa).post(f"approvals/{request.public_id}/reviews/", body)
+    assert answer.status_code == status
+    assert request_of(plan).status == ("pending" if status == 422 else "approved" if hunks else "rejected")
+
+
+def test_a_file_that_changed_since_is_not_edited(plan, note, rosa):
+    note.write_text("something else\n")
+    accept(plan, rosa, 1)
+    work_off(plan)
+    assert note.read_text() == "something else\n"
+    assert step_of(plan).status == "failed"

@@ -1,0 +1,208 @@
+"""Answers beside approval: in the tool's place, back for changes, with an effect on the plan; and revocation."""
+
+from datetime import timedelta
+
+import pytest
+
+from approvals.models import ApprovalRequest, AuditEntry
+from approvals.requests.queries import status_sentence
+from approvals.reviews.decisions import apply_due, revoke, undo
+from approvals.states import Verdict
+from catalog.access.roles import NotAllowed
+from catalog.core import clock
+from catalog.errors import Conflict, ParameterError
+from catalog.models import Call, ToolVersion
+from plans.actions.skip import skip_step
+from plans.engine import execution
+from plans.engine.work import Resume
+from plans.models import Plan
+from plans.store.requesters import Requester
+from plans.store.selectors import memory_of
+from tests.approvals.factories import answer, refusal_at, reject, respond, send_back, set_rule
+from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.invariants import assert_invariants
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def plan(stage, ada) -> Plan:
+    """A plan whose dangerous step waits for people, with a step after it and one beside them."""
+    steps = act(1, "x", "dangerous", expected_key="out"), act(2, "y", dependencies=[1]), act(3, "z", "dangerous")
+    return work_off(make_plan(ada, *steps))
+
+
+@pytest.fixture
+def alone(stage, ada) -> Plan:
+    """A plan whose one dangerous step waits for people."""
+    return work_off(make_plan(ada, act(1, "x", "dangerous", expected_key="out")))
+
+
+def test_a_response_completes_the_call_and_the_tool_does_not_run(alone, stage, rosa):
+    assert respond(alone, rosa, {"name": "note"}, comment="I looked.").status == "responded"
+    assert work_off(alone).status == "completed"
+    call = call_of(alone)
+    assert (call.status, call.attempt, stage.played) == ("completed", 0, [])
+    assert call.response_json["results"] == [{"name": "note"}] and call.response_json["responded"] is True
+    assert call.message == "Answered by Rosa in the tool's place; the tool did not run: I looked."  # the model reads it
+    assert "1 call.succeeded" in events_of(alone)
+    assert_invariants()
+
+
+def test_the_plan_goes_on_with_the_response(plan, stage, rosa):
+    respond(plan, rosa, [1, 2])
+    assert work_off(plan).status == "in_progress"
+    assert (step_of(plan, 2).status, stage.values("safe")) == ("completed", ["y"])
+    assert memory_of(plan)["values"]["out"]["results"] == [1, 2]
+
+
+def test_a_response_is_judged_by_the_output_schema(alone, rosa):
+    schema = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+    ToolVersion.objects.filter(tool__name="dangerous").update(output_schema=schema)
+    for response, path in (({"size": "large"}, "response.size"), (None, "response")):
+        with pytest.raises(ParameterError) as wrong:
+            respond(alone, rosa, response)
+        assert [each["path"] for each in wrong.value.details["errors"]] == [path]
+    assert respond(alone, rosa, {"size": 3}).status == "responded"
+
+
+def test_a_response_that_is_too_large_is_refused(alone, rosa):
+    with refusal_at("response", "too_large"):
+        respond(alone, rosa, "x" * 300_000)
+
+
+def test_a_response_may_be_undone_on_a_page(alone, rosa, settings):
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    respond(alone, rosa, 1, channel="page")
+    assert (call_of(alone).status, undo(request_of(alone), by=rosa).status) == ("held", "pending")
+    respond(alone, rosa, 2, channel="page")
+    apply_due(clock.now() + timedelta(seconds=60))
+    assert call_of(alone).response_json["results"] == [2]
+
+
+def test_a_secret_in_a_response_is_cut_out(alone, rosa):
+    key = "ghp_" + "a1B2c3D4e5" * 4
+    respond(alone, rosa, {"found": key})
+    assert key not in call_of(alone).response and key not in request_of(alone).reviews.get().response
+
+
+def test_a_rejection_fails_the_step_with_the_reason_word_for_word(alone, rosa):
+    reject(alone, rosa, comment="Not on a Friday.")
+    call = call_of(alone)
+    assert (call.status, call.error_kind) == ("failed", "rejected")
+    assert "Not on a Friday." in call.message
+    assert step_of(alone).error == call.message
+    assert_invariants()
+
+
+def test_a_rejection_may_skip_the_step(plan, stage, rosa):
+    reject(plan, rosa, effect="skip")
+    work_off(plan)
+    step = step_of(plan)
+    assert (step.status, step.skipped, call_of(plan).status) == ("completed", True, "failed")
+    assert stage.values("safe") == ["y"]
+    assert memory_of(plan)["values"]["out"] == {"skipped": True, "reason": call_of(plan).message}
+    assert_invariants()
+
+
+def test_a_rejection_may_refuse_the_rest_of_the_plan(plan, stage, rosa):
+    other = request_of(plan, 3)
+    reject(plan, rosa, effect="cancel_plan")
+    plan.refresh_from_db()
+    other.refresh_from_db()
+    assert (plan.status, step_of(plan).status, other.status) == ("cancelled", "failed", "withdrawn")
+    assert [step_of(plan, each).status for each in (2, 3)] == ["cancelled", "cancelled"]
+    assert "Not today." in plan.events.get(type="plan.cancelled").data_json["reason"]
+    assert_invariants()
+
+
+@pytest.mark.parametrize(
+    ("required", "reversibility", "needed"),
+    [
+        (None, "irreversible", True),
+        (None, "restorable", False),
+        (True, "restorable", True),
+        (False, "irreversible", False),
+    ],
+)
+def test_a_reason_is_required_as_the_rule_says(alone, rosa, required, reversibility, needed):
+    set_rule(reason_required=required)
+    ToolVersion.objects.filter(tool__name="dangerous").update(reversibility=reversibility)
+    if needed:
+        with refusal_at("comment", "required"):
+            reject(alone, rosa, comment="")
+    else:
+        assert reject(alone, rosa, comment="").status == "rejected"
+
+
+def test_changes_are_asked_of_the_person_whose_plan_it_is(alone, rosa):
+    assert send_back(alone, rosa).status == "changes_requested"
+    alone.refresh_from_db()
+    step, call = step_of(alone), call_of(alone)
+    assert (alone.status, step.status, step.waiting_for) == ("in_progress", "in_progress", "input")
+    assert (call.status, call.message) == ("failed", "Changes requested by Rosa: Smaller, please.")
+    assert events_of(alone)[-2:] == ["1 step.waiting", "1 input.requested"]
+    assert_invariants()
+
+
+def test_a_wish_for_changes_takes_effect_at_once_also_on_a_page(alone, rosa):
+    send_back(alone, rosa, channel="page")
+    assert call_of(alone).status == "failed"
+    with pytest.raises(Conflict):
+        undo(request_of(alone), by=rosa)
+    assert request_of(alone).status == "changes_requested"
+
+
+def test_a_step_that_waits_for_input_may_be_skipped(alone, ada, rosa):
+    send_back(alone, rosa)
+    skip_step(alone, 1, "Not needed.", by=Requester(ada))
+    alone.refresh_from_db()
+    assert alone.status == "completed"
+    assert_invariants()
+
+
+def test_an_approval_may_be_revoked_until_it_is_used(alone, stage, rosa, tomas):
+    approve(alone, rosa)
+    assert revoke(request_of(alone), by=tomas, comment="Wrong file.").status == "revoked"
+    assert work_off(alone).status == "failed"
+    call = call_of(alone)
+    assert (call.status, call.error_kind, stage.played) == ("failed", "revoked", [])
+    assert step_of(alone).error == call.message == "Revoked by Tomas: Wrong file."
+    assert AuditEntry.objects.get(action="approval.revoked").details_json["reason"] == "Wrong file."
+    assert [each.text for each in request_of(alone).comments.all()] == ["Wrong file."]
+    assert_invariants()
+
+
+def test_a_worker_that_has_claimed_the_step_starts_nothing_after_a_revocation(alone, stage, rosa):
+    approve(alone, rosa)
+    resume = execution.claim(alone.pk, owner="tests")
+    assert isinstance(resume, Resume)
+    revoke(request_of(alone), by=rosa)
+    with pytest.raises(Conflict):
+        execution.advance(resume, execution.Turn("tests"))
+    assert (stage.played, call_of(alone).status) == ([], "failed")
+
+
+def test_what_was_used_is_not_revoked(alone, rosa):
+    approve(alone, rosa)
+    work_off(alone)
+    with pytest.raises(Conflict) as refused:
+        revoke(request_of(alone), by=rosa)
+    assert status_sentence(request_of(alone)) in refused.value.message
+    assert (request_of(alone).status, call_of(alone).status) == ("consumed", "completed")
+
+
+def test_an_approval_in_its_undo_window_is_undone_not_revoked(alone, rosa, tomas, settings):
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    answer(alone, rosa, Verdict.APPROVE, channel="page")
+    with pytest.raises(Conflict):
+        revoke(request_of(alone), by=tomas)
+    assert request_of(alone).status == "approved"
+
+
+def test_who_may_not_decide_may_not_revoke(alone, ada, rosa, vera):
+    approve(alone, rosa)
+    for person in (ada, vera):
+        with pytest.raises(NotAllowed):
+            revoke(request_of(alone), by=person)
+    assert ApprovalRequest.objects.get().status == "approved" and Call.objects.get().status == "ready"

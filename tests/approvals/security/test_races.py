@@ -1,0 +1,94 @@
+"""Real threads on real connections: whatever the order, one decision, one start, one chain."""
+
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from django.db import transaction
+
+from approvals.audit.log import Line, append
+from approvals.audit.verification import verify
+from approvals.models import ApprovalRequest, Review, Round
+from approvals.requests.consumption import consume
+from approvals.requests.deadlines import expire_due
+from approvals.reviews.decisions import apply_due, decide, undo
+from catalog.core import clock
+from catalog.errors import Conflict
+from catalog.models import Call
+from tests import counts
+from tests.approvals.factories import approval, ask, binding_of, rejection
+from tests.racing import at_once
+
+pytestmark = [pytest.mark.slow, pytest.mark.db]
+ROUNDS = counts.count(100, 10)
+
+
+def start(call: Call) -> Round:
+    """Use the call's approval up in a transaction, as the engine does."""
+    with transaction.atomic():
+        return consume(call, binding_of(call))
+
+
+def test_two_reviewers_at_once(transactional_db, ada, rosa, tomas):
+    """One decides; the other is told so, and leaves no review."""
+    for _ in range(ROUNDS):
+        request = ask(ada)
+        results = at_once(
+            partial(decide, request, by=rosa, decision=approval(request)),
+            partial(decide, request, by=tomas, decision=rejection(request, "No.")),
+        )
+        winner = next(each for each in results if isinstance(each, ApprovalRequest))
+        verdict = Review.objects.get(request=request).verdict
+        assert winner.status == {"approve": "approved", "reject": "rejected"}[verdict]
+        assert Call.objects.get(pk=request.call_id).status == {"approve": "ready", "reject": "failed"}[verdict]
+        assert sum(isinstance(each, Conflict) for each in results) == 1
+    assert verify().intact
+
+
+def test_one_person_in_two_tabs(transactional_db, ada, rosa):
+    """One vote."""
+    for _ in range(ROUNDS):
+        request = ask(ada)
+        at_once(*[partial(decide, request, by=rosa, decision=approval(request))] * 2)
+        assert request.reviews.count() == 1
+
+
+def test_many_starts_of_one_approval(transactional_db, ada, rosa):
+    """One of them is the start."""
+    for _ in range(ROUNDS):
+        request = ask(ada)
+        decide(request, by=rosa, decision=approval(request))
+        results = at_once(*[partial(start, request.call)] * 4)
+        assert sum(isinstance(each, Conflict) for each in results) == 3
+
+
+def test_undo_against_the_ticker(transactional_db, ada, rosa):
+    """Either it is taken back and the call stays held, or it took effect and cannot be taken back."""
+    for _ in range(ROUNDS):
+        request = ask(ada)
+        decide(request, by=rosa, decision=approval(request, channel="page"))
+        taken_back, applied = at_once(
+            partial(undo, request, by=rosa),
+            partial(apply_due, clock.now() + timedelta(seconds=5)),
+        )
+        call = Call.objects.get(pk=request.call_id)
+        assert (isinstance(taken_back, Conflict), call.status) == ((True, "ready") if applied else (False, "held"))
+
+
+def test_an_answer_against_the_clock(transactional_db, ada, rosa, settings):
+    """Either the answer counts or the request expired; the call never does both."""
+    settings.TOOLGATE_RUN_WINDOW_SECONDS = 7 * 24 * 3600  # only the answer is late, not the start
+    for _ in range(ROUNDS):
+        request = ask(ada)
+        answer, expired = at_once(
+            partial(decide, request, by=rosa, decision=approval(request)),
+            partial(expire_due, request.expires_at),
+        )
+        call = Call.objects.get(pk=request.call_id)
+        assert (isinstance(answer, Conflict), call.status) == ((True, "failed") if expired else (False, "ready"))
+
+
+def test_many_write_the_audit_log_at_once(transactional_db):
+    """Their entries form one chain without gaps."""
+    at_once(*[lambda: [append(Line(action="tool.changed", details={"at": str(clock.now())})) for _ in range(10)]] * 4)
+    assert (verify().intact, verify().entries) == (True, 40)

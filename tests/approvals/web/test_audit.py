@@ -1,0 +1,228 @@
+"""The page of the audit log: who reads it, what it shows, how it is searched and checked."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from approvals.audit.log import Line, append
+from approvals.audit.restore_guard import note
+from approvals.models import AuditEntry
+from approvals.reviews.decisions import decide
+from approvals.states import Verdict
+from approvals.web import audit
+from approvals.web.audit import action_word
+from tests.approvals.factories import approval, ask, rejection
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db
+HOSTILE = "<script>alert(1)</script>\u202e"
+
+
+def rows(pages: Pages) -> list[int]:
+    """Return the numbers of the entries that are listed."""
+    return [int(part.split('"')[0]) for part in pages.html.split('<tr id="e-')[1:]]
+
+
+def listed(user, query: str = "") -> list[int]:
+    """Return the numbers of the entries that a query lists."""
+    pages = Pages(user)
+    pages.open(f"/audit/{query}")
+    return rows(pages)
+
+
+@pytest.fixture
+def told(ada, rosa):
+    """A request and its rejection; the entries' first number."""
+    before = AuditEntry.objects.count()
+    request = ask(ada)
+    decide(request, by=rosa, decision=rejection(request, "Wrong folder"))
+    return before + 1
+
+
+def test_only_administrators_read_it(ada, rosa, vera):
+    for person in (ada, rosa, vera):
+        Pages(person).open("/audit/", 403)
+
+
+def test_entries_name_who_what_and_when(admin, told):
+    """With the label of the kind of entry, and the reason."""
+    page = Pages(admin).open("/audit/")
+    asked, rejected = action_word("approval.opened").label, action_word("approval.reviewed", "reject").label
+    for said in (f"ada {asked}", f"rosa {rejected}", "Wrong folder", "write_note"):
+        assert said in page
+    assert f"{AuditEntry.objects.get(seq=told).at:%A, }" in page
+
+
+def test_what_was_decided_is_said(admin, ada, rosa, told):
+    """A rejection is never told as if the call might run, and every verdict has words of its own."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    page = Pages(admin).open("/audit/")
+    for verdict in ("approve", "reject"):
+        assert f"rosa {action_word('approval.decided', verdict).label}" in page
+    for action in ("approval.reviewed", "approval.decided"):
+        assert len({action_word(action, verdict) for verdict in ("", *Verdict.values)}) == 5
+
+
+def test_a_row_opens_to_its_place_in_the_chain(admin, told):
+    """Without JavaScript, by a link."""
+    pages = Pages(admin)
+    pages.open(f"/audit/?open={told}")
+    assert f'<tr class="exp" id="x-{told}">' in pages.html
+    assert AuditEntry.objects.get(seq=told).hash in pages.html
+
+
+def test_filters_narrow(admin, told):
+    """Each alone."""
+    today = AuditEntry.objects.get(seq=told).at.date()
+    shown = {
+        "?q=wrong+folder": True,
+        "?q=nowhere": False,
+        "?who=rosa": True,
+        "?who=ben": False,
+        "?action=approval.reviewed": True,
+        "?action=call.started": False,
+        "?tool=write_note": True,
+        "?tool=other": False,
+        f"?from={today}&to={today}": True,
+        f"?to={today - timedelta(days=1)}": False,
+    }
+    assert {query: bool(listed(admin, query)) for query in shown} == shown
+
+
+def test_long_logs_go_on(admin, db):
+    """By the number of the last entry; the filters stay."""
+    for _ in range(101):
+        append(Line(action="tool.tested", by=admin, tool_name="x"))
+    pages = Pages(admin)
+    pages.open("/audit/?tool=x")
+    shown = rows(pages)
+    assert len(shown) == 100 and shown == sorted(shown, reverse=True)
+    assert f'href="/audit/?tool=x&amp;before={shown[-1]}"' in pages.html
+    pages.open(f"/audit/?tool=x&before={shown[-1]}")
+    assert rows(pages) == [shown[-1] - 1] and not pages.context["log"].older
+
+
+def test_pages_go_both_ways(admin, db, monkeypatch):
+    """Newer ones too, by the number of the first entry, with the filters."""
+    monkeypatch.setattr("approvals.web.audit.PAGE_SIZE", 3)
+    for _ in range(8):
+        append(Line(action="tool.tested", by=admin, tool_name="x"))
+    newest, middle, oldest = (listed(admin, f"?tool=x{place}") for place in ("", "&before=6", "&before=3"))
+    assert (newest, middle, oldest) == ([8, 7, 6], [5, 4, 3], [2, 1])
+    assert listed(admin, "?tool=x&after=2") == [5, 4, 3] and listed(admin, "?tool=x&after=5") == newest
+    pages = Pages(admin)
+    pages.open("/audit/?tool=x&before=6")
+    assert 'href="/audit/?tool=x&amp;after=5"' in pages.html and "before=3" in pages.html
+    pages.open("/audit/?tool=x&after=5")
+    assert not pages.context["log"].newer and "before=6" in pages.html
+
+
+def test_a_plan_and_an_object_are_followed(admin, db):
+    """All that was kept about it."""
+    append(Line(action="tool.tested", object_ref="apr_1", plan_ref="plan_1"))
+    append(Line(action="tool.tested", object_ref="apr_2", plan_ref="plan_1"))
+    assert listed(admin, "?plan=plan_1") == [2, 1]
+    assert listed(admin, "?object=apr_1") == [1]
+    assert listed(admin, "?plan=plan_1&object=apr_2") == [2]
+
+
+def test_the_chain_is_checked_on_request(admin, told):
+    """Intact, with the number of entries."""
+    note()
+    pages = Pages(admin)
+    pages.open("/audit/")
+    pages.send("/audit/")
+    found = pages.context["verification"]
+    assert (found.intact, found.entries) == (True, AuditEntry.objects.count())
+    assert '<span class="st ok" role="status">' in pages.html
+    sent = pages.swap("/audit/", "chain").content.decode()
+    assert '<span class="st ok" role="status">' in sent and "<html" not in sent
+
+
+def test_a_broken_chain_leads_to_the_entry(admin, told, settings):
+    """Red, with a link."""
+    settings.TOOLGATE_AUDIT_KEY = "another key, so no hash is right any more"
+    pages = Pages(admin)
+    pages.open("/audit/")
+    pages.send("/audit/")
+    assert '<a class="st danger" role="status" href="/audit/?before=2&amp;open=1">' in pages.html
+
+
+def test_hostile_texts_stay_texts(admin, db):
+    """In every field that somebody else wrote."""
+    line = Line(action="tool.tested", actor_name=HOSTILE, object_ref=HOSTILE, tool_name=HOSTILE)
+    append(replace(line, details={"reason": HOSTILE}))
+    pages = Pages(admin)
+    page = pages.open("/audit/")
+    assert "<script>alert" not in pages.html
+    assert "\u202e" not in page and "U+202E" in page
+
+
+def test_no_query_breaks_the_page(admin, told):
+    """Options that mean nothing are left out."""
+    pages = Pages(admin)
+    queries = [
+        "q=%00",
+        "after=x",
+        "after=99&before=1",
+        "plan=%00",
+        "from=x",
+        "from=2026-99-99",
+        "to=9999-12-31",
+        "before=x",
+        "before=" + "9" * 40,
+        "open=-1",
+        "who=%FF",
+    ]
+    assert {query: pages.client.get(f"/audit/?{query}").status_code for query in queries} == dict.fromkeys(queries, 200)
+
+
+def test_htmx_gets_entries_and_an_address(admin, told):
+    """Without what goes without saying."""
+    headers = {"HX-Request": "true", "HX-Target": "log"}
+    response = Pages(admin).client.get("/audit/?q=&who=rosa&action=", headers=headers)
+    assert response["HX-Push-Url"] == "/audit/?who=rosa"
+    assert "<html" not in response.content.decode()
+
+
+def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
+    """Who looks at a long log does not wait for all of it to be counted."""
+    for number in range(6):
+        append(Line(action="tool.changed", object_ref=f"tool_{number}", tool_name=f"tool_{number}"))
+    monkeypatch.setattr(audit, "PAGE_SIZE", 2)
+    monkeypatch.setattr(audit, "MOST_COUNTED", 5)
+    pages = Pages(admin)
+
+    def counted(query: str) -> tuple[int, bool]:
+        pages.open(f"/audit/?{query}")
+        log = pages.context["log"]
+        assert f'id="log-count" role="status">{"more than " if log.has_more else ""}{log.count}' in pages.html
+        return log.count, log.has_more
+
+    assert counted("action=tool.changed") == (5, True)
+    monkeypatch.setattr(audit, "MOST_COUNTED", 6)
+    assert counted("action=tool.changed") == (6, False)
+    assert counted("q=tool_3") == (1, False)
+
+
+def test_filters_offer_what_the_newest_entries_name(admin, told, monkeypatch):
+    """However long the log is."""
+    pages = Pages(admin)
+    append(Line(action="tool.changed", object_ref="newest", tool_name="newest"))
+    pages.open("/audit/")
+    assert '<option value="write_note">' in pages.html
+    monkeypatch.setattr(audit, "RECENT", 1)
+    pages.open("/audit/")
+    assert '<option value="write_note">' not in pages.html and '<option value="newest">' in pages.html
+
+
+def test_entries_show_the_name_that_the_chain_covers(admin, rosa):
+    """Whoever renames an account does not change who is said to have done something."""
+    append(Line(action="tool.changed", by=rosa))
+    rosa.username, rosa.first_name = "mallory", "Mallory"
+    rosa.save()
+    pages = Pages(admin)
+    pages.open("/audit/")
+    assert [line.who for line in pages.context["log"].lines if line.entry.actor_id == rosa.pk] == ["rosa"]

@@ -1,0 +1,174 @@
+"""What is another than it was when people were asked is said and shown, and who did what is said of who did it."""
+
+from datetime import timedelta
+
+import pytest
+
+from approvals.errors import Drift
+from approvals.models import ApprovalRequest, Round
+from approvals.policy_language.sentences import after_expiry
+from approvals.requests.lifecycle import invalidate, supersede
+from approvals.reviews.decisions import decide, revoke
+from catalog.core import clock
+from catalog.results import Preview
+from plans.models import Plan
+from tests.approvals.factories import approval, ask, edit, page_of_request, set_rule
+from tests.builders import act, make_plan, request_of, work_off
+from tests.pages import Pages, words
+from tests.rest import Rest
+
+pytestmark = pytest.mark.django_db
+
+
+def rows(*names: str) -> Preview:
+    """Return what a tool shows that would change the rows of these names."""
+    return Preview(f"Move {len(names)} people", "rows", rows=tuple({"name": name} for name in names))
+
+
+@pytest.fixture
+def plan(stage, ada) -> Plan:
+    """A plan whose dangerous step waits for people."""
+    stage.previews["dangerous"] = lambda value, context: Preview(f"Do {value}", "text", after=f"POST {value}")
+    return work_off(make_plan(ada, act(1, "asked", "dangerous", expected_key="out")))
+
+
+def caption_of(pages: Pages) -> str:
+    """Return what the table of arguments says whose they are."""
+    return words(pages.html.partition('<table class="args"><caption>')[2].partition("</caption>")[0])
+
+
+@pytest.mark.parametrize(("before", "after", "shown"), [("Ada", "Ben", True), ("Ada", "Ada", False)])
+def test_drift_is_said_and_shown(ada, rosa, before, after, shown):
+    """With the sentence that ended the earlier request, and the rows before and now where these differ."""
+    old = ask(ada, preview=rows(before))
+    decide(old, by=rosa, decision=approval(old))
+    invalidate(old, reason="The table is another one now.", what=Drift.STATE)
+    new = ask(ada, preview=rows(after))
+    supersede(old.call, new)
+    pages = Pages(rosa)
+    pages.open(page_of_request(new))
+    drift = pages.html.partition('id="drift"')[2].partition("</section>")[0]
+    assert "The table is another one now." in drift
+    assert ('class="diff"' in drift) is shown
+    assert ("Ben" in drift) is shown
+
+
+def test_an_effect_is_told_as_of_when_the_tool_said_it(ada, rosa):
+    """What it changes may have changed since: the page does not say that it shows what is there now."""
+    request = ask(ada, preview=Preview("Write note.txt", "diff", before="old", after="hello"))
+    Round.objects.filter(request=request).update(created_at=clock.now() - timedelta(hours=2))
+    assert "as the tool saw it 2 h ago" in Pages(rosa).open(page_of_request(request))
+
+
+def test_what_a_reviewer_changed_is_shown_to_the_next(plan, tomas, rosa):
+    """It is theirs, not the agent's; beside it stands what was asked for."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    pages = Pages(rosa)
+    pages.open(page_of_request(request_of(plan)))
+    assert 'id="revised"' not in pages.html and "Tomas" not in caption_of(pages)
+    edit(plan, tomas, "edited")
+    pages.open(page_of_request(request_of(plan)))
+    assert "Tomas" in caption_of(pages)
+    changed = pages.html.partition('id="revised"')[2].partition("</section>")[0]
+    assert all(part in changed for part in ("Tomas", "asked", "edited"))
+
+
+def test_a_decided_request_shows_what_was_edited(plan, rosa, vera):
+    """Over REST round by round, with who edited and when; on its page both beside each other."""
+    decided = edit(plan, rosa, "edited")
+    shown = Rest(vera).get(f"approvals/{decided.public_id}/").json()
+    told = [(each["number"], each["arguments"], each["editor"]) for each in shown["rounds"]]
+    assert told == [(1, {"value": "asked"}, None), (2, {"value": "edited"}, "rosa")]
+    assert [each["digest"] for each in shown["rounds"]] == [each.digest for each in decided.rounds.order_by("number")]
+    assert shown["rounds"][0]["at"] <= shown["rounds"][1]["at"]
+    pages = Pages(vera)
+    pages.open(page_of_request(decided))
+    changed = pages.html.partition('id="revised"')[2].partition("</section>")[0]
+    assert all(part in changed for part in ("Rosa", "<time", "asked", "edited"))
+
+
+@pytest.mark.parametrize("kind", ["agent", "personal", ""])
+def test_what_is_edited_is_named_by_who_asked_for_it(plan, ada, rosa, kind):
+    """An agent's arguments are called so; what a person asked for, with a token of theirs or without, is not."""
+    request = request_of(plan)
+    if kind:
+        called = Rest(ada, "calls:create", kind=kind).post("calls/", {"tool": "dangerous", "arguments": {"value": "x"}})
+        request = ApprovalRequest.objects.get(call__public_id=called.json()["id"])
+    pages = Pages(rosa)
+    pages.open(f"{page_of_request(request)}&view=edit")
+    heading = words(pages.html.partition('id="ch-h">')[2].partition("</h2>")[0])
+    assert ("Agent" in heading) == (kind == "agent")
+
+
+def test_what_a_tool_would_do_of_an_edit_is_shown_beside_what_it_would_have_done(plan, rosa):
+    """Also where that is no diff of a text."""
+    pages = Pages(rosa)
+    request = request_of(plan)
+    pages.open(f"{page_of_request(request)}&view=edit")
+    fields = {"mode": "json", "json": '{"value": "edited"}', "seen_digest": request.digest, "do": "check"}
+    pages.send(page_of_request(request, "edit"), fields)
+    changed = pages.html.partition('id="edited"')[2].partition("</section>")[0]
+    assert "POST" in changed and "<ins>edited</ins>" in changed
+
+
+@pytest.mark.parametrize(
+    ("on_expiry", "said"),
+    [
+        ("fail", "then it does not run"),
+        ("skip", "then its step is skipped"),
+        ("cancel_plan", "then its plan is cancelled"),
+        ("escalate", "then administrator may answer, too"),
+    ],
+)
+def test_every_outcome_of_an_expiry_has_its_words(on_expiry, said):
+    assert after_expiry(on_expiry, "administrator") == said
+
+
+def test_the_page_says_what_the_rule_does_when_nobody_answers(ada, rosa):
+    set_rule(on_expiry="escalate", escalate_to="administrator")
+    assert after_expiry("escalate", "administrator") in Pages(rosa).open(page_of_request(ask(ada)))
+
+
+def test_who_approved_is_not_said_to_have_revoked(ada, rosa, tomas):
+    """Neither in the list nor where later requests tell of it."""
+    request = ask(ada)
+    decide(request, by=rosa, decision=approval(request))
+    revoke(request, by=tomas, comment="Not today")
+    pages = Pages(rosa)
+    assert "by Rosa" not in pages.open("/approvals/?status=decided").partition("apr_")[0]
+    pages.open(page_of_request(ask(ada)))
+    told = pages.html.partition('id="precedent"')[2].partition("</section>")[0]
+    assert page_of_request(request) in told and "Revoked" in told and "by Rosa" not in told
+
+
+def test_one_of_two_does_not_read_that_it_runs(ada, rosa, tomas):
+    """The button says whose vote it is."""
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    request = ask(ada)
+    labels = []
+    for person in (rosa, tomas):
+        pages = Pages(person)
+        pages.open(page_of_request(request))
+        labels.append(
+            words(pages.html.partition('value="approve"')[2].partition("data-label>")[2].partition("</span>")[0])
+        )
+        if person == rosa:
+            decide(request, by=rosa, decision=approval(request))
+    assert labels == ["Approve, 1 of 2", "Approve and run"]
+
+
+def test_a_secret_in_what_the_tool_says_is_no_words_of_anybody(ada, rosa):
+    """A lock stands before its name; the same words of an agent have none."""
+    shown = Preview("Connect", "text", after='user secret token, key {"$secret":"token"}!\u202e')
+    pages = Pages(rosa)
+    pages.open(page_of_request(ask(ada, preview=shown)))
+    told = pages.html.partition('id="v-d"')[2].partition("</pre>")[0]
+    assert told.count("secret token") == 2 and told.count("#i-lock") == 1
+    assert "U+202E" in told and "$secret" not in told
+
+
+def test_an_empty_text_is_said_to_be_one(ada, rosa):
+    """In the place of nothing at all."""
+    request = ask(ada)
+    request.rounds.update(arguments='{"content":"","path":"note.txt"}', preview="")
+    assert "content empty text" in Pages(rosa).open(page_of_request(request))

@@ -1,0 +1,223 @@
+"""The pages of notifications: how I am told, kept without secrets on the page, and what was sent to whom."""
+
+import re
+from functools import partial
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+
+from approvals.messaging.addresses import decrypted
+from approvals.models import AuditEntry, NotificationChoice
+from approvals.notifications.messages import KINDS, TITLES
+from approvals.notifications.preferences import MOST_ADDRESSES, change_choice
+from tests.approvals.factories import SECRET_HOOK, ask, delivery_to
+from tests.pages import Pages
+from tests.racing import at_once
+
+pytestmark = pytest.mark.django_db
+PAGE = "/profile/notifications/"
+HINT = 'id="by-mail-hint"'
+
+
+def save(user, status: int = 200, **fields: str) -> str:
+    """Send the form; return what the page says then."""
+    pages = Pages(user)
+    pages.open(PAGE)
+    return pages.send(PAGE, {"by_mail": "1", "time_zone": "UTC", **fields}, status)
+
+
+def choice(user) -> NotificationChoice:
+    """Return what is stored."""
+    return NotificationChoice.objects.get(person=user)
+
+
+@pytest.fixture
+def mailed(rosa, settings) -> None:
+    """This installation sends mail, and Rosa's account has an address."""
+    settings.TOOLGATE_SENDS_MAIL = True
+    rosa.email = "rosa@example.org"
+    rosa.save()
+
+
+def box_for_mail(user) -> str:
+    """Return the box for mail as the page has it."""
+    pages = Pages(user)
+    pages.open(PAGE)
+    (box,) = re.findall(r'<input[^>]* name="by_mail"[^>]*>', pages.html)
+    return str(box)
+
+
+def test_who_chose_nothing_is_told_by_mail(rosa, mailed):
+    """And nothing is stored for looking."""
+    pages = Pages(rosa)
+    assert "rosa@example.org" in pages.open(PAGE) and HINT not in pages.html
+    assert "checked" in box_for_mail(rosa) and "disabled" not in box_for_mail(rosa)
+    assert not NotificationChoice.objects.exists()
+
+
+def test_where_no_mail_is_sent_none_is_offered(rosa, mailed, settings):
+    """The page says why; what was chosen before comes true again with the mail."""
+    settings.TOOLGATE_SENDS_MAIL = False
+    pages = Pages(rosa)
+    pages.open(PAGE)
+    assert HINT in pages.html
+    assert "disabled" in box_for_mail(rosa) and "checked" not in box_for_mail(rosa)
+    save(rosa, by_mail="", address=SECRET_HOOK)
+    assert choice(rosa).by_mail
+
+
+def test_an_account_without_an_address_is_offered_none_either(rosa, settings):
+    settings.TOOLGATE_SENDS_MAIL = True
+    assert "disabled" in box_for_mail(rosa) and "checked" not in box_for_mail(rosa)
+
+
+def test_a_choice_is_kept(rosa, mailed):
+    save(rosa, quiet_from="22:00", quiet_until="07:30", time_zone="Europe/Berlin")
+    kept = choice(rosa)
+    assert (kept.by_mail, f"{kept.quiet_from:%H:%M}", f"{kept.quiet_until:%H:%M}") == (True, "22:00", "07:30")
+    assert kept.time_zone == "Europe/Berlin"
+    save(rosa, by_mail="")
+    assert not choice(rosa).by_mail and choice(rosa).quiet_from is None
+
+
+def test_what_was_typed_stays_in_a_form_that_is_refused(rosa):
+    """An address too, though a stored one is not shown again: nothing was stored."""
+    save(rosa, address="https://hooks.example.org/kept")
+    typed = {
+        "address": SECRET_HOOK,
+        "quiet_from": "22:00",
+        "quiet_until": "soon",
+        "time_zone": "Europe/Berlin",
+        "remove": "0",
+    }
+    pages = Pages(rosa)
+    pages.open(PAGE)
+    pages.send(PAGE, typed, 422)
+    assert all(f'value="{typed[name]}"' in pages.html for name in ("address", "quiet_from", "time_zone"))
+    assert 'name="remove" value="0" checked' in pages.html
+    assert len(choice(rosa).addresses) == 1
+
+
+def test_every_kind_of_notice_has_words(rosa):
+    """A page does not name it as programs do."""
+    delivery_to(rosa)
+    page = Pages(rosa).open(PAGE)
+    assert KINDS["approval.opened"] in page and "approval.opened" not in page
+    assert KINDS.keys() == TITLES.keys()
+
+
+def test_an_address_is_kept_encrypted_and_not_shown_again(rosa):
+    """It holds a token."""
+    page = save(rosa, address=SECRET_HOOK)
+    assert "https://hooks.example.org/…" in page and "secret-token" not in page
+    [kept] = choice(rosa).addresses
+    assert "secret-token" not in str(kept) and decrypted(kept["channel"], kept["ciphertext"]).text == SECRET_HOOK
+    save(rosa, remove="0")
+    assert choice(rosa).addresses == []
+
+
+def test_who_is_told_elsewhere_is_kept_in_the_audit_log(rosa, mailed):
+    """Which channels, never where; what stays as it was leaves no entry."""
+    save(rosa, address=SECRET_HOOK)
+    save(rosa, quiet_from="22:00", quiet_until="07:00")
+    save(rosa, remove="0", by_mail="")
+    entries = AuditEntry.objects.filter(action="notifications.changed").order_by("seq")
+    assert [(each.actor_name, each.object_ref) for each in entries] == [("rosa", "rosa")] * 2
+    first, second = (each.details_json for each in entries)
+    assert (first["added"], first["removed"]) == (["webhook"], [])
+    assert (second["added"], second["removed"]) == ([], ["mail", "webhook"])
+    assert not AuditEntry.objects.filter(details__contains="hooks.example.org").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.db
+@pytest.mark.django_db(transaction=True)
+def test_two_first_forms_at_once_are_both_kept(rosa):
+    """Neither fails, and no address is lost."""
+    forms = [{"by_mail": "1", "address": f"https://hooks.example.org/{number}"} for number in range(3)]
+    assert at_once(*[partial(change_choice, rosa, form, []) for form in forms]) == [None] * 3
+    assert len(choice(rosa).addresses) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"address": "file:///etc/passwd"}, "address"),
+        ({"address": "https://user:word@example.org/"}, "address"),
+        ({"quiet_from": "22:00"}, "quiet_from"),
+        ({"quiet_from": "x", "quiet_until": "07:00"}, "quiet_from"),
+        ({"time_zone": "../etc/passwd"}, "time_zone"),
+    ],
+)
+def test_invalid_choices_are_refused_at_their_field(rosa, fields, wrong):
+    """With what to write instead; nothing is stored."""
+    pages = Pages(rosa)
+    pages.open(PAGE)
+    pages.send(PAGE, {"by_mail": "1", "time_zone": "UTC", **fields}, 422)
+    assert re.findall(r'name="(\w+)"[^>]* aria-invalid="true"', pages.html) == [wrong]
+    assert 'id="problem"' in pages.html
+    assert not NotificationChoice.objects.exists()
+
+
+def test_addresses_are_few(rosa):
+    for number in range(MOST_ADDRESSES):
+        save(rosa, address=f"https://hooks.example.org/{number}")
+    save(rosa, 422, address=SECRET_HOOK)
+    assert len(choice(rosa).addresses) == MOST_ADDRESSES
+
+
+def test_people_see_what_they_were_sent(rosa, tomas, ada):
+    """And nobody else's."""
+    delivery_to(rosa, request=ask(ada), status="failed", last_error="No answer.")
+    page = Pages(rosa).open(PAGE)
+    assert "rosa@example.org" in page and "No answer." in page
+    assert "rosa@example.org" not in Pages(tomas).open(PAGE)
+
+
+def test_administrators_see_all_of_it(admin, rosa, tomas):
+    """Narrowed by status, older ones by the number of the last."""
+    first = delivery_to(rosa, status="sent")
+    second = delivery_to(tomas, status="failed")
+    page = Pages(admin).open("/audit/deliveries/")
+    assert "rosa@example.org" in page and "tomas@example.org" in page
+    assert "rosa@example.org" not in Pages(admin).open("/audit/deliveries/?status=failed")
+    assert "tomas@example.org" not in Pages(admin).open(f"/audit/deliveries/?before={second.pk}")
+    assert "@example.org" not in Pages(admin).open(f"/audit/deliveries/?before={first.pk}&status=x")
+
+
+def test_an_administrator_has_what_failed_sent_once_more(admin, rosa):
+    """By a button beside it, where it failed; what arrived has none, and the page of one's own neither."""
+    failed, arrived = delivery_to(rosa, status="failed", last_error="No answer."), delivery_to(rosa, status="sent")
+    pages, retry = Pages(admin), f"/audit/deliveries/{failed.pk}/retry/"
+    pages.open("/audit/deliveries/")
+    assert re.findall(r'action="(/audit/deliveries/\d+/retry/)"', pages.html) == [retry]
+    pages.send(retry)
+    failed.refresh_from_db()
+    assert failed.status == "due"
+    pages.send(f"/audit/deliveries/{arrived.pk}/retry/")
+    arrived.refresh_from_db()
+    assert arrived.status == "sent"
+    assert AuditEntry.objects.get(action="notifications.retried").actor == admin
+    pages.send(f"/audit/deliveries/{'9' * 30}/retry/", status=404)
+    own = Pages(rosa)
+    own.open(PAGE)
+    assert "/retry/" not in own.html
+    own.send(f"/audit/deliveries/{failed.pk}/retry/", status=403)
+
+
+def test_only_administrators_see_all_deliveries(ada, rosa, vera):
+    for person in (ada, rosa, vera):
+        Pages(person).open("/audit/deliveries/", 403)
+
+
+def test_one_must_have_signed_in(client, db):
+    assert client.get(PAGE).status_code == 302 and client.get("/audit/deliveries/").status_code == 302
+
+
+def test_a_bad_address_of_the_installation_is_named_by_its_number(settings):
+    """At the start; it may hold a token."""
+    settings.TOOLGATE_NOTIFY_URLS = ["desk@example.org", "gopher://secret-token"]
+    with pytest.raises(SystemCheckError) as refused:
+        call_command("check")
+    assert "TOOLGATE_NOTIFY_URLS, number 2" in str(refused.value) and "secret-token" not in str(refused.value)

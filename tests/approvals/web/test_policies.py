@@ -1,0 +1,368 @@
+"""The pages of policies without JavaScript: the list, the editor with its sentence, the simulator, past calls."""
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from approvals.models import Policy, PolicyRevision
+from approvals.policies import backtest
+from tests.approvals.factories import held_call
+from tests.pages import Pages, words
+from tests.rest import Rest
+
+pytestmark = pytest.mark.django_db
+WRITTEN = '{"path": "a", "content": "x"}'
+FORM = {
+    "name": "Large payments",
+    "order": "5",
+    "tool": "send_*",
+    "effect": "hold",
+    "row-0-path": "amount",
+    "row-0-operator": "greater_than",
+    "row-0-value": "1000",
+    "stage-0-count": "2",
+    "stage-0-group": "reviewer",
+    "expires_minutes": "90",
+    "on_expiry": "fail",
+    "editor_may_approve": "yes",
+    "remind": "yes",
+    "do": "save",
+}
+
+
+@pytest.fixture
+def pages(admin) -> Pages:
+    """An administrator's browser."""
+    return Pages(admin)
+
+
+def make(pages: Pages, **fields: str) -> Policy:
+    """Make a policy with the form."""
+    pages.open("/policies/new/")
+    pages.send("/policies/new/", FORM | fields)
+    return Policy.objects.select_related("revision").get(name=fields.get("name", FORM["name"]))
+
+
+def marked(markup: str) -> set[str]:
+    """Return the fields that have a problem beside them, as their ids say."""
+    return set(re.findall(r'id="err-([\w-]+)"', markup))
+
+
+def message_levels(pages: Pages) -> list[str]:
+    """Return the levels of the short messages that the open page shows."""
+    return [each.level_tag for each in pages.context["messages"]]
+
+
+def said_while_typing(pages: Pages, **fields: str) -> Any:
+    """Return what is sent beside the form while it is filled in, with the context of its template."""
+    return pages.swap("/policies/sentence/", "said", FORM | fields)
+
+
+class Fields(HTMLParser):
+    """Return the fields that a browser would send from a page, without its buttons."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.sent: dict[str, str] = {}
+        self._name = ""
+        self._in_area = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Read an input, or an option that is chosen: the first, or one that says so."""
+        named = {name: value or "" for name, value in attributes}
+        name = named.get("name", "")
+        is_off = named.get("type") in ("checkbox", "radio") and "checked" not in named
+        if tag == "input" and name and not is_off:
+            self.sent[name] = named.get("value", "")
+        if tag in ("select", "textarea"):
+            self._name, self._in_area = name, tag == "textarea"
+        if tag == "option" and ("selected" in named or self._name not in self.sent):
+            self.sent[self._name] = named.get("value", "")
+
+    def handle_data(self, data: str) -> None:
+        """Read the text of an area; its first line end is none."""
+        if self._in_area:
+            self.sent[self._name] = data.removeprefix("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave an area."""
+        self._in_area = False
+
+
+def test_the_list_shows_each_rule_in_its_order(pages):
+    said = pages.open("/policies/")
+    rows = Policy.objects.select_related("revision").order_by("order")
+    assert re.findall(r'id="rule-([\w-]+)"', pages.html) == [each.public_id for each in rows]
+    places = [said.index(each.revision.sentence) for each in rows if each.revision]
+    assert places == sorted(places) and len(places) == 3
+
+
+def test_a_policy_is_made_with_the_form(pages):
+    """Its sentence stands in the list; numbers are read as such."""
+    policy = make(pages)
+    assert policy.revision is not None
+    assert policy.revision.sentence in pages.open("/policies/")
+    assert policy.revision.conditions == [{"path": "amount", "operator": "greater_than", "value": 1000}]
+    assert (policy.revision.expires_seconds, policy.revision.created_by) == (5400, User.objects.get(username="admin"))
+
+
+def test_problems_stand_at_their_fields_and_nothing_typed_is_lost(pages):
+    pages.open("/policies/new/")
+    wrong = {"hours": "9 to 5", "row-0-value": "much", "expires_minutes": "soon", "name": "Kept name"}
+    pages.send("/policies/new/", FORM | wrong, status=422)
+    assert marked(pages.html) == {"expires_minutes"}
+    pages.send("/policies/new/", FORM | wrong | {"expires_minutes": ""}, status=422)
+    assert marked(pages.html) == {"hours", "row-0"}
+    sent = Fields(pages.html).sent
+    assert (sent["name"], sent["hours"], sent["row-0-value"]) == ("Kept name", "9 to 5", "much")
+    assert Policy.objects.count() == 3
+
+
+def test_saving_makes_a_revision_and_keeps_the_old(pages):
+    """The history lists both."""
+    policy = make(pages)
+    pages.open(f"/policies/{policy.public_id}/")
+    sent = {"stage-0-count": "1", "revision": pages.field("revision"), "typed_target": "yes"}
+    pages.send(f"/policies/{policy.public_id}/", FORM | sent)
+    said = pages.open(f"/policies/{policy.public_id}/")
+    new, old = PolicyRevision.objects.filter(policy=policy).order_by("-number")
+    assert [each.number for each in pages.context["history"]] == [2, 1]
+    assert new.sentence != old.sentence and new.sentence in said and old.sentence in said
+
+
+def test_a_form_saved_as_it_is_changes_nothing(pages):
+    """What is shown reads back as what is stored, whatever was typed."""
+    policy = make(pages, **{"row-0-operator": "in", "row-0-value": "a, 5, true", "row-1-path": "b",
+                            "row-1-operator": "equals", "row-1-value": '"5"', "reason_required": "yes"})  # fmt: skip
+    assert policy.revision is not None
+    assert policy.revision.conditions[0]["value"] == ["a", 5, True]
+    assert policy.revision.conditions[1]["value"] == "5"
+    pages.open(f"/policies/{policy.public_id}/")
+    pages.send(f"/policies/{policy.public_id}/", Fields(pages.html).sent | {"do": "save"})
+    assert PolicyRevision.objects.filter(policy=policy).count() == 1
+
+
+def test_the_editor_shows_addresses_without_their_secrets_and_keeps_them(pages):
+    """Saved as it is, nothing changes; a new line is one more."""
+    policy = make(pages, notify="https://hooks.example.org/secret-0")
+    path = f"/policies/{policy.public_id}/"
+    said = pages.open(path)
+    assert "https://hooks.example.org/…" in said and "secret-0" not in pages.html
+    sent = Fields(pages.html).sent | {"do": "save"}
+    pages.send(path, sent)
+    assert PolicyRevision.objects.filter(policy=policy).count() == 1
+    pages.open(path)
+    pages.send(path, sent | {"notify": f"{sent['notify']}\ndesk@example.org"})
+    assert [each["channel"] for each in policy.revisions.get(number=2).notify] == ["webhook", "mail"]
+    pages.open(path)
+    pages.send(path, Fields(pages.html).sent | {"do": "save", "notify": "desk"}, 422)
+    assert marked(pages.html) == {"notify"}
+
+
+def test_second_change_of_the_same_revision_is_refused(pages):
+    """With what was typed left in the form."""
+    policy = make(pages)
+    pages.open(f"/policies/{policy.public_id}/")
+    first = FORM | {"revision": "1", "message": "One"}
+    pages.send(f"/policies/{policy.public_id}/", first)
+    pages.open(f"/policies/{policy.public_id}/")
+    pages.send(f"/policies/{policy.public_id}/", first | {"message": "Two"}, status=422)
+    assert list(pages.context["form"].problems) == [""] and 'role="alert"' in pages.html
+    assert Fields(pages.html).sent["message"] == "Two"
+    assert policy.revisions.latest("number").message == "One"
+
+
+def test_policies_move_switch_and_end(pages):
+    """By buttons of the list."""
+    policy = make(pages)
+    act = f"/policies/{policy.public_id}/act/"
+    pages.open("/policies/")
+    pages.send(act, {"do": "down"})
+    assert list(Policy.objects.values_list("name", flat=True)[:2]) == [
+        "Dangerous calls wait for a reviewer",
+        "Large payments",
+    ]
+    for do, enabled in (("off", False), ("on", True)):
+        pages.send(act, {"do": do})
+        assert (Policy.objects.get(pk=policy.pk).enabled, message_levels(pages)) == (enabled, ["success"])
+    pages.send(act, {"do": "end"})
+    assert Policy.objects.get(pk=policy.pk).ended_at is not None
+    assert (pages.context["ended"], 'id="ended"' in pages.html) == ([policy], True)
+    pages.send(act, {"do": "up"})
+    assert message_levels(pages) == ["error"]
+
+
+def test_without_a_rule_for_dangerous_calls_the_list_warns(pages):
+    """They are refused then."""
+    policy = Policy.objects.get(order=10)
+    pages.open("/policies/")
+    assert 'role="alert"' not in pages.html
+    pages.send(f"/policies/{policy.public_id}/act/", {"do": "off"})
+    assert pages.context["unguarded"] and 'role="alert"' in pages.html
+
+
+def test_the_sentence_is_shown_while_the_form_is_filled_in(pages):
+    """Or which fields cannot be read yet, far from the fields themselves; nothing is stored."""
+    pages.open("/policies/new/")
+    complete = said_while_typing(pages, hours="Mon-Fri 09:00-17:00")
+    assert complete.context["said"].sentence in words(complete.content.decode())
+    problems: dict[str, dict[str, str]] = {
+        "hours": {"hours": "Friday"},
+        "match.arguments.0.value": {"row-0-value": "much"},
+        "tool": {"tool": "a b"},
+        "stages": {"stage-0-group": ""},
+        "stages.0.count": {"stage-0-count": "0"},
+        "expires_minutes": {"expires_minutes": "soon"},
+        "min_role_age_days": {"min_role_age_days": "900"},
+    }
+    shown = {}
+    for place, fields in problems.items():
+        response = said_while_typing(pages, **fields)
+        form = response.context["form"]
+        assert response.context["said"].sentence == "" and all(
+            each in words(response.content.decode()) for each in form.told
+        )
+        shown[place] = list(form.problems)
+    assert shown == {place: [place] for place in problems}
+    assert Policy.objects.count() == 3
+
+
+@pytest.mark.usefixtures("catalog")
+def test_the_simulator_shows_which_policy_decides_and_why_no_other(pages, vera):
+    """For everyone with a role."""
+    passed = make(pages)
+    vera_pages = Pages(vera)
+    address = "/policies/simulator/"
+    vera_pages.open(address)
+    assert 'id="simulate" method="post"' in vera_pages.html
+    said = vera_pages.send(address, {"tool": "write_file", "arguments": WRITTEN})
+    found = vera_pages.context["found"]
+    assert (found.effect, found.decided.policy) == ("hold", Policy.objects.get(order=10))
+    [asked] = found.passed
+    assert asked.policy == passed and len(asked.reasons) == 2 and all(reason.text in said for reason in asked.reasons)
+
+
+@pytest.mark.usefixtures("catalog")
+def test_problems_of_a_simulation_stand_beside_their_fields(pages):
+    """Each is marked and described by its problem; no policy decides."""
+    asked: dict[str, list[dict[str, str]]] = {
+        "arguments": [{"arguments": "x"}, {"arguments": "[]"}, {"arguments": '{"path": 5}'}],
+        "requester": [{"requester": "nobody"}],
+        "tool": [{"tool": "gone"}],
+        "at": [{"at": "Friday"}, {"at": "2030-02-31T12:00"}, {"at": "9999-12-31T23:59"}],
+    }
+    pages.open("/policies/simulator/")
+    for field, bodies in asked.items():
+        for body in bodies:
+            pages.send("/policies/simulator/", {"tool": "write_file", "arguments": WRITTEN} | body, status=422)
+            described = re.findall(r'<(?:textarea|input|select)[^>]*aria-describedby="(?:h-at )?err-(\w+)"', pages.html)
+            assert (described, marked(pages.html), "found" in pages.context) == ([field], {field}, False), body
+
+
+@pytest.mark.usefixtures("catalog")
+def test_the_simulator_is_asked_about_another_time(pages):
+    """In UTC where it names no offset, and what was typed stays."""
+    make(pages, **{"hours": "Fri 18:00-24:00", "effect": "deny", "tool": "", "row-0-path": "", "row-0-value": ""})
+    pages.open("/policies/simulator/")
+    asked = {"tool": "write_file", "arguments": WRITTEN}
+    effects = {}
+    for at in ("2030-02-01T18:00", "2030-02-01T17:59", "2030-02-01T18:00+02:00", "2030-02-01T16:00-02:00"):
+        pages.send("/policies/simulator/", asked | {"at": at})
+        effects[at] = pages.context["found"].effect
+        assert Fields(pages.html).sent["at"] == at
+    assert list(effects.values()) == ["deny", "hold", "hold", "deny"]
+
+
+def test_the_editor_names_the_policies_asked_before_and_after(pages):
+    """Of those with one number the older comes first."""
+    pages.open("/policies/new/")
+
+    def beside(**fields: str) -> list[str]:
+        return re.findall("“(.+?)”", said_while_typing(pages, **fields).context["said"].place)
+
+    first, second, third = Policy.objects.order_by("order")
+    assert beside(order="9") == [first.name]
+    assert beside(order="10") == [first.name, second.name]
+    assert beside(order="31") == [third.name]
+    assert beside(order="30", policy=third.public_id) == [second.name]
+    pages.open(f"/policies/{third.public_id}/")
+    assert re.findall("“(.+?)”", pages.context["said"].place) == [second.name]
+
+
+@pytest.mark.usefixtures("catalog")
+def test_an_allowing_policy_warns_of_dangerous_tools(pages):
+    """By the tools it is about: all of them dangerous, some, none."""
+    pages.open("/policies/new/")
+    warnings = {}
+    for tool in ("write_file", "*_file", "read_file"):
+        response = said_while_typing(pages, effect="allow", tool=tool)
+        warnings[tool] = response.context["said"].warning
+        assert warnings[tool] in words(response.content.decode())
+    assert len(set(warnings.values())) == 3 and warnings["read_file"] == ""
+
+
+@pytest.mark.usefixtures("catalog")
+def test_past_calls_are_tried_before_anything_is_saved(pages, ada):
+    """The form stays as it is typed."""
+    Rest(ada).post("calls/", {"tool": "write_file", "arguments": {"path": "a", "content": "x"}})
+    pages.open("/policies/new/")
+    tried = FORM | {"tool": "write_*", "effect": "deny", "row-0-path": "", "row-0-value": "", "do": "test", "days": "7"}
+    pages.send("/policies/new/", tried)
+    tested = pages.context["tested"]
+    assert (tested.calls, dict(tested.counts)) == (1, {"deny": 1})
+    assert [(each.tool, each.before, each.after) for each in tested.changed] == [("write_file", "hold", "deny")]
+    assert 'id="tested"' in pages.html and Fields(pages.html).sent["tool"] == "write_*"
+    assert Policy.objects.count() == 3
+
+
+def test_who_reads_and_who_changes(pages, rosa, vera):
+    """Everyone with a role reads, administrators change; names are no markup."""
+    policy = make(pages, name="<b>Bold</b>")
+    path = f"/policies/{policy.public_id}/"
+    for person in (rosa, vera):
+        others = Pages(person)
+        others.open("/policies/")
+        assert 'href="/policies/new/"' not in others.html and f"{path}act/" not in others.html
+        assert "<b>Bold</b>" not in others.html
+        others.open(path)
+        assert 'id="policy-form"' not in others.html
+        others.open("/policies/new/", status=403)
+        others.open("/approvals/")
+        assert others.html.count('href="/policies/"') == 2, "beside the list, also on phones, and in the sidebar"
+        client = Client()  # checks no CSRF token, whose absence would be refused alike
+        client.force_login(person)
+        sent = {f"{path}act/": {"do": "end"}, path: FORM, "/policies/new/": FORM, "/policies/sentence/": FORM}
+        statuses = {address: client.post(address, form).status_code for address, form in sent.items()}
+        assert statuses == dict.fromkeys(sent, 403)
+    otto = Pages(User.objects.create_user("otto"))
+    otto.open("/approvals/")
+    assert 'href="/policies/"' not in otto.html
+    otto.open("/policies/", status=403)
+    assert Pages().client.get("/policies/").status_code == 302
+
+
+def test_past_calls_that_are_not_listed_follow_on_further_pages(pages, ada, monkeypatch):
+    """With a button that needs no script."""
+    monkeypatch.setattr(backtest, "MAX_CHANGED", 1)
+    refused = FORM | {
+        "tool": "*",
+        "effect": "deny",
+        "message": "No.",
+        "row-0-path": "",
+        "row-0-value": "",
+        "do": "test",
+    }
+    calls = [held_call(ada).public_id for _ in range(2)]
+    pages.open("/policies/new/")
+    buttons: list[list[str]] = []
+    for do in ("test", None):
+        pages.send("/policies/new/", refused | {"do": do or buttons[0][-1]})
+        buttons.append(re.findall(r'name="do" value="(test(?::[^"]+)?)" formaction="#tested"', pages.html))
+        assert [each.call for each in pages.context["tested"].changed] == [calls.pop()]
+    assert buttons == [["test", f"test:{buttons[0][-1][5:]}"], ["test", "test"]]
+    assert len(buttons[0][-1]) > len("test:")
