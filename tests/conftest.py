@@ -29,8 +29,8 @@ from tests import answers
 from tests.catalogs import fill_catalog
 from tests.chaos.nursery import Nursery
 from tests.chaos.serving import SERVE, Serving
-from tests.plans.keepers import ACTS, GIVEN
-from tests.plans.keepers import TOOLS as KEEPERS
+from tests.plans.secret_tools import ACTS, GIVEN
+from tests.plans.secret_tools import TOOLS as KEEPERS
 from tests.tools_for_tests import STAGE, TOOLS, Stage
 
 MakeServing = Callable[..., Serving]
@@ -221,7 +221,7 @@ def stage(catalog: None) -> Iterator[Stage]:
 
 @pytest.fixture
 def keepers(catalog: None, workspace: Path) -> Iterator[list[Any]]:
-    """The tools of `tests.plans.keepers`, and what their handlers were given."""
+    """The tools of `tests.plans.secret_tools`, and what their handlers were given."""
     GIVEN.clear()
     ACTS.clear()
     for each in KEEPERS:

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from tests.chaos.serving import Serving
 from tests.conftest import MakeServing
-from tests.plans.planner.server import MODEL, ModelServer, model_server
+from tests.plans.model_server import MODEL, ModelServer, model_server
 from tests.waiting import eventually
 
 # The browser says aloud that an answer was refused; that is what these statuses are for. htmx says so of a check that a

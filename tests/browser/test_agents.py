@@ -9,8 +9,8 @@ from plans.models import Plan
 from plans.web.fragments import _draw_plan, agent_text
 from tests.browser.conftest import PageAs
 from tests.builders import act, approve, work_off
-from tests.plans.agents.conftest import script  # noqa: F401 - a fixture
 from tests.plans.agents.scripted import Script, agent_plan, agent_step, calls, make_agent
+from tests.plans.conftest import script  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 ROWS = "[...document.querySelectorAll('#steps > a')].map((row) => row.dataset.step)"

@@ -12,7 +12,7 @@ from plans.models import Plan
 from plans.states import TOOL
 from tests.browser.conftest import PageAs
 from tests.chaos.serving import Serving
-from tests.plans.planner.server import ModelServer, Reply
+from tests.plans.model_server import ModelServer, Reply
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]

@@ -27,7 +27,7 @@ from tests.browser.desk import LONG, PHONE, open_inbox
 from tests.builders import act, approve, make_draft, make_plan, request_of, step, work_off, write_step
 from tests.catalogs import fill_catalog
 from tests.plans.agents.scripted import make_agent
-from tests.plans.test_sessions import Agent
+from tests.plans.factories import SessionAgent
 from tests.routes import pages_without_parameters
 from tests.tools_to_try import TOOLS
 
@@ -129,7 +129,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
     make_agent()
     waiting = work_off(make_plan(ada, write_step(1), step(2, dependencies=[1]), goal="Tell " + "everybody " * 20))
     done = work_off(make_plan(ada, step(1)))
-    session = Agent(ada, "x" * 120).setup("long" * 100, objective="word " * 90)
+    session = SessionAgent(ada, "x" * 120).setup("long" * 100, objective="word " * 90)
     Policy.objects.filter(order=20).update(name="Payments over five hundred need two people of finance")
     under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.builders import make_plan, request_of, step, work_off
-from tests.plans.keepers import PASSWORD
+from tests.plans.secret_tools import PASSWORD
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

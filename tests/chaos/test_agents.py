@@ -25,8 +25,8 @@ from plans.states import PLAN_TERMINAL, WaitingFor
 from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import approve, work_off
-from tests.plans.agents.conftest import script  # noqa: F401 (a fixture)
 from tests.plans.agents.scripted import SCRIPT, agent_plan, calls, make_agent, run_of
+from tests.plans.conftest import script  # noqa: F401 (a fixture)
 
 ANSWERS = (
     calls(("dangerous", {"value": "one"}), ("dangerous", {"value": "two"}), text="Two at first."),

@@ -15,7 +15,7 @@ from plans.store.plan_documents import documents_of
 from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
-from tests.plans.test_failures import raises
+from tests.plans.factories import act_raising
 from tests.races.acts import ROUNDS, cancel, drive
 from tests.racing import rounds_at_once
 
@@ -42,7 +42,7 @@ def retry(plan: Plan) -> str:
 
 def failed_plans(stage: Any, author: Any) -> list[Plan]:
     """Return plans that failed at their second step, whose tool works from now on."""
-    stage.acts["keeping"] = raises(ToolError("no"))
+    stage.acts["keeping"] = act_raising(ToolError("no"))
     steps = act(1), act(2, tool="keeping", dependencies=[1]), act(3, dependencies=[2])
     plans = [work_off(make_plan(author, *steps)) for _ in range(ROUNDS)]
     stage.clear()

@@ -12,7 +12,7 @@ from catalog.tools.registry import register_tool
 from plans.models import Plan
 from tests.builders import act, approve, assert_gapless, events_of, make_plan, request_of, step_of, work_off
 from tests.conftest import forget_what_was_read
-from tests.plans.test_failures import hurry
+from tests.plans.factories import hurry
 from tests.tools_for_tests import dangerous
 
 

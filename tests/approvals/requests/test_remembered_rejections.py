@@ -18,7 +18,7 @@ from plans.store.requesters import Requester
 from tests.approvals.factories import reject, send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
 from tests.invariants import assert_invariants
-from tests.plans.keepers import PASSWORD
+from tests.plans.secret_tools import PASSWORD
 
 pytestmark = pytest.mark.django_db
 

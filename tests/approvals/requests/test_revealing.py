@@ -9,7 +9,7 @@ from approvals.web.review.rendering import argument
 from catalog.secrets.placeholders import in_words
 from tests.builders import make_plan, reject, request_of, step, work_off
 from tests.pages import Pages, words
-from tests.plans.keepers import PASSWORD
+from tests.plans.secret_tools import PASSWORD
 from tests.rest import Rest
 
 KEY = "AKIA" + "Q7" * 8

@@ -5,8 +5,8 @@ import random
 
 from catalog.secrets.detectors import find_secrets, may_hold_secret
 from catalog.secrets.placeholders import scrub_words
+from tests.canaries import SHAPES, canary
 from tests.corpus import faults
-from tests.plans.canaries import SHAPES, canary
 
 HARMLESS = (
     "The disk-usage task; a basic understanding of bearer authentication mechanisms in general.",

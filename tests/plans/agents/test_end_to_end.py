@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.plans.planner.server import ModelServer, Reply, model_server
-from tests.plans.test_serve import ROOT, address_of, manage
+from tests.plans.commands import ROOT, address_of, manage
+from tests.plans.model_server import ModelServer, Reply, model_server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from tests.builders import approve, assert_gapless, call_of, events_of, request_
 from tests.chaos.serving import Serving
 from tests.conftest import MakeServing
 from tests.invariants import assert_invariants
-from tests.plans.planner.server import MODEL, ModelServer, model_server
+from tests.plans.model_server import MODEL, ModelServer, model_server
 from tests.rest import Rest
 from tests.waiting import eventually
 

@@ -11,9 +11,9 @@ from shutil import copy
 import httpx
 import pytest
 
-from tests.plans.planner.server import ModelServer, model_server
-from tests.plans.planner.test_drafting import GREETING
-from tests.plans.test_serve import ROOT, SET_UP, address_of, manage
+from tests.plans.commands import ROOT, SET_UP, address_of, manage
+from tests.plans.factories import GREETING_PLAN
+from tests.plans.model_server import ModelServer, model_server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def installation(
 
 def test_a_request_becomes_a_plan_that_runs_and_replies(installation: httpx.Client, model: ModelServer) -> None:
     """The answer to the POST waits for the model; nothing runs before the plan is started."""
-    model.says("Let me think.", json.dumps(GREETING), "Hello has been said.")
+    model.says("Let me think.", json.dumps(GREETING_PLAN), "Hello has been said.")
     draft = installation.post("plans/draft/", json={"request": "Say hello", "strategy": "plan_act_reflect"})
     assert draft.status_code == 201
     assert (draft.json()["status"], draft.json()["problems"]) == ("completed", [])

@@ -10,7 +10,7 @@ from plans.models import ModelUse, Plan
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
 from tests.builders import call_of, work_off
-from tests.plans.planner.test_continuing import CALLS, Origin
+from tests.plans.factories import ANSWER_WITH_CALL, Origin
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 PASSWORD = "correct horse battery"
@@ -27,8 +27,8 @@ def plan_of(*steps: dict[str, Any], by) -> Plan:
 def test_a_model_that_mends_its_steps_is_not_shown_the_secrets_of_others(keepers, scripted, ada):
     signing = {"tool": "sign_in", "parameters": {"user": "ada", "password": PASSWORD}, "dependencies": [2]}
     plan = plan_of(QUESTION, {"tool": "plan_on", "dependencies": [1]}, signing, by=ada)
-    wrong = CALLS | {"tool_calls": [{"tool": "nothing", "args": {}, "reason": "x"}]}
-    scripted.says(wrong, CALLS, "Done.")
+    wrong = ANSWER_WITH_CALL | {"tool_calls": [{"tool": "nothing", "args": {}, "reason": "x"}]}
+    scripted.says(wrong, ANSWER_WITH_CALL, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     work_off(plan)
 

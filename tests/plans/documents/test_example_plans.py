@@ -1,0 +1,131 @@
+"""The plans in docs/examples/plans, each run by the real command to its end."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+
+from catalog.inventory.sync import sync_tools
+from catalog.tools.registry import _TOOLS, initialize_tools
+from plans.actions.change import change_plan, read_change
+from plans.models import Plan, Step
+from plans.store.requesters import Requester
+from tests.builders import approve, assert_gapless, events_of
+from tests.conftest import forget_what_was_read
+from tests.waiting import eventually
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+SAID = {
+    "chain": ("sentence", "Apple's revenue changed by +7.8% in fiscal 2022."),
+    "diamond": ("comparison", "In fiscal 2022, Apple took 394328 and Microsoft 198270 million dollars."),
+    "wide": ("report", "; ".join(f"station {number} is well" for number in range(1, 9)) + "."),
+    "retrying": ("said", "Here are figures, fetched at try 2 and notes, fetched at try 2."),
+}
+
+
+@pytest.fixture
+def examples(transactional_db: None, workspace: Path, admin: User, monkeypatch: Any, settings: Any) -> Iterator[None]:
+    """An installation that names the module of example tools, with someone to ask."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    settings.TOOLGATE_TOOLS = ["slow_and_shaky"]
+    initialize_tools()
+    forget_what_was_read()
+    sync_tools()
+    yield
+    for name in ("fetch_shakily", "take_time"):
+        _TOOLS.pop(name)
+    forget_what_was_read()
+
+
+def run(name: str, out: io.StringIO | None = None) -> str:
+    """Run one of the plans as the README says; return what was shown. Raises SystemExit unless it completed."""
+    out = out or io.StringIO()
+    call_command("run_plan", str(EXAMPLES / "plans" / f"{name}.yaml"), "--wait", stdout=out, stderr=out)
+    return out.getvalue()
+
+
+def run_apart(name: str) -> tuple[threading.Thread, io.StringIO]:
+    """Run one of the plans on a thread of its own; return it, and what it has shown so far."""
+    shown = io.StringIO()
+
+    def work() -> None:
+        try:
+            run(name, shown)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, shown
+
+
+def plan_with(**fields: Any) -> Plan:
+    """Return the plan that has such a step, as soon as there is one."""
+    plans = Plan.objects.filter(pk__in=Step.objects.filter(**fields).values("plan"))
+    eventually(plans.exists, what=str(fields))
+    return plans.get()
+
+
+def value_of(key: str) -> Any:
+    """Return what the one plan remembers under a key."""
+    return Plan.objects.get().memory.get(type="value", key=key).value_json
+
+
+def history_of(plan: Plan) -> list[tuple[Any, ...]]:
+    """Return all that happened to a plan, for a failed test to show."""
+    return list(plan.events.order_by("seq").values_list("at", "type", "step_id", "data"))
+
+
+@pytest.mark.usefixtures("examples")
+@pytest.mark.parametrize(
+    "name", ["chain", *(pytest.param(name, marks=pytest.mark.slow) for name in SAID if name != "chain")]
+)
+def test_a_plan_completes_and_says_what_it_should(name):
+    shown = run(name)
+    key, said = SAID[name]
+    assert value_of(key) == said
+    assert shown.splitlines()[-1].startswith("Done in ")
+    retried = {f"{step} step.retrying" for step in (1, 2)}
+    assert (retried <= set(events_of(Plan.objects.get()))) == (name == "retrying")
+    assert_gapless(Plan.objects.get())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("examples")
+def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
+    thread, shown = run_apart("waiting")
+    eventually(lambda: "Waiting for approval" in shown.getvalue(), what="the display")
+    approve(plan_with(waiting_for="approval"), rosa, 2)
+    thread.join(timeout=60)
+    assert (workspace / "examples" / "greeting.txt").read_text() == "Hello, Rosa."
+    assert "/approvals/?item=apr_" in shown.getvalue()
+    assert "3 done, 1 skipped" in shown.getvalue().splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("examples")
+def test_the_one_that_is_changed_does_what_was_wanted_at_last(admin):
+    change = read_change(json.loads((EXAMPLES / "plans" / "changed.patch.json").read_text()))
+    thread, shown = run_apart("changed")
+    plan = plan_with(step_id=1, call__status="running")
+    change_plan(plan, change, by=Requester(admin))
+    thread.join(timeout=60)
+    assert not thread.is_alive(), history_of(plan)
+    plan.refresh_from_db()
+    assert plan.status == "completed", history_of(plan)
+    assert value_of("again") == "Wanted now, after the slow part. Again."
+    assert list(plan.steps.values_list("step_id", flat=True)) == [1, 2, 4]
+    assert shown.getvalue().splitlines()[-1].endswith(": 3 done.")
+
+
+def test_the_readme_names_every_plan():
+    text = (EXAMPLES / "plans" / "README.md").read_text()
+    files = sorted((EXAMPLES / "plans").glob("*.yaml"))
+    assert len(files) == 6 and all(f"`{file.name}`" in text for file in files)

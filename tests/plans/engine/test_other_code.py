@@ -1,0 +1,173 @@
+"""Approved calls whose tool is other code in this process than in the catalog: left to others, never failed at once."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import ApprovalRequest
+from catalog.errors import ParameterError
+from catalog.inventory import snapshot
+from catalog.inventory.sync import sync_registered_tools
+from catalog.models import Implementation
+from catalog.testing import clean_registry
+from catalog.tools import SafetyLevel, Tool
+from catalog.tools.registry import register_tool
+from plans.actions.call import CallOrder, create_call
+from plans.engine import hints, starting
+from plans.executor.pool import Executor
+from plans.executor.ticker import Ticker
+from plans.models import Event, Plan
+from plans.store.requesters import Requester
+from plans.store.transactions import recording
+from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.plans.factories import hurry, say_in_the_catalog
+
+
+@pytest.fixture
+def approved(stage: Any, ada: User, rosa: User) -> Plan:
+    """A plan whose dangerous step is approved and has not started."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    approve(plan, rosa)
+    return plan
+
+
+@pytest.fixture
+def drifted(approved: Plan) -> str:
+    """The digest that this process's code has; the catalog says another from here on."""
+    mine = Implementation.objects.get(tool__name="dangerous").digest
+    say_in_the_catalog("another")
+    return mine
+
+
+def test_an_approved_call_is_left_to_others(approved, drifted, stage):
+    """Its approval stands, and whoever has the right code uses it."""
+    plan = work_off(approved)
+    assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
+    told = Event.objects.get(plan=plan, type="step.retrying").data_json
+    assert (told["error"], told["attempt"], told["of"]) == ("drifted", 1, starting.LEFT_AT_MOST)
+
+    say_in_the_catalog(drifted)
+    hurry(plan)
+
+    assert work_off(plan).status == "completed"
+    assert (request_of(plan).status, stage.values("dangerous")) == ("consumed", ["x"])
+
+
+def test_alone_its_approval_becomes_void(approved, drifted, stage):
+    """After a few tries, and with a sentence that says what to do."""
+    for _ in range(starting.LEFT_AT_MOST):
+        assert work_off(approved).status == "in_progress"
+        hurry(approved)
+    plan = work_off(approved)
+    assert (plan.status, request_of(plan).status, call_of(plan).status) == ("failed", "invalidated", "cancelled")
+    assert "run sync_tools" in step_of(plan).error
+    assert stage.values("dangerous") == []
+
+
+def test_what_came_of_a_step_since_begins_the_count_anew(approved, drifted):
+    """A step that another process took on is left to others again, also after many times."""
+    for _ in range(starting.LEFT_AT_MOST):
+        work_off(approved)
+        hurry(approved)
+    with recording(approved.pk, approved.public_id) as batch:
+        batch.add("step.retrying", 1, error="worker_lost")
+    assert work_off(approved).status == "in_progress"
+    assert Event.objects.filter(plan=approved, type="step.retrying").latest("seq").data_json["attempt"] == 1
+
+
+def test_a_step_that_only_began_goes_on_counting(stage, ada):
+    """Each time it is left it has begun before: that is no progress."""
+    say_in_the_catalog("another", tool="safe")
+    plan = make_plan(ada, act(1, "x"))
+    for _ in range(starting.LEFT_AT_MOST):
+        assert work_off(plan).status == "in_progress"
+        hurry(plan)
+    assert work_off(plan).status == "failed"
+    assert events_of(plan).count("1 step.started") == starting.LEFT_AT_MOST + 1
+
+
+def test_a_definition_that_changed_is_asked_about_by_who_has_it(approved, stage, monkeypatch):
+    """A process that notices only as it starts the call leaves it too."""
+    say_in_the_catalog("another")
+    monkeypatch.setattr(snapshot, "current", seen_late())
+    plan = work_off(approved)
+    assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
+
+
+def seen_late() -> Any:
+    """Return a look at the tools that is old the first time, as a second-old snapshot is."""
+    real, looks = snapshot.current, []
+
+    def look(name: str) -> Any:
+        looks.append(name)
+        seen = real(name)
+        return replace(seen, drifted=False) if len(looks) == 1 and seen else seen
+
+    return look
+
+
+def test_who_left_a_plan_does_not_take_it_again_at_once(approved, drifted, monkeypatch):
+    """The ticker of this process lets others go first."""
+    sent: list[int] = []
+    monkeypatch.setattr(hints, "send", sent.append)
+    work_off(approved)
+    hurry(approved)
+    Ticker(Executor(1))._wake()
+    assert sent == []
+    monkeypatch.setitem(starting._left, approved.pk, 0.0)
+    Ticker(Executor(1))._wake()
+    assert sent == [approved.pk]
+
+
+def test_plans_left_long_ago_are_forgotten(approved, drifted, monkeypatch):
+    """When the next is left: a process that lives long keeps no list of them."""
+    monkeypatch.setattr(starting, "_left", {-1: 0.0})
+    work_off(approved)
+    assert list(starting._left) == [approved.pk]
+
+
+def old_label(text: str) -> str:
+    return text
+
+
+def new_label(text: str, key: str = "") -> str:
+    return f"{text} {key}"
+
+
+@contextmanager
+def process(handler: Callable[..., str], level: str, *, syncs: bool = False) -> Iterator[None]:
+    """Be a process that has this code of the tool `label`; one that `syncs` has written it into the catalog."""
+    with clean_registry():
+        secret = () if handler is old_label else ("key",)
+        tool = Tool[Any, Any](
+            name="label", description="Label.", handler=handler, safety_level=SafetyLevel(level), secret=secret
+        )
+        register_tool(tool)
+        if syncs:
+            sync_registered_tools()
+        snapshot.forget()
+        yield
+    snapshot.forget()
+
+
+@pytest.mark.parametrize(("level", "becomes"), [("safe", "completed"), ("dangerous", "held")])
+def test_call_of_a_later_definition_is_left_to_others(db, ada, level, becomes):
+    """It is checked against the catalog's schema; an argument that this code does not know is kept as a secret."""
+    for handler, declared in ((old_label, "safe"), (new_label, level)):
+        with process(handler, declared, syncs=True):
+            pass
+    with process(old_label, "safe"):
+        with pytest.raises(ParameterError):
+            create_call(CallOrder("label", {"text": "a", "kee": "sesame"}), by=Requester(ada))
+        call = create_call(CallOrder("label", {"text": "a", "key": "sesame"}), by=Requester(ada))
+        plan = work_off(call.steps.get().plan)
+        assert (call.version.number, call.version.safety_level, step_of(plan).waiting_for) == (2, level, "retry")
+        assert "sesame" not in call.arguments
+    hurry(plan)
+    with process(new_label, level):
+        work_off(plan)
+    assert (call_of(plan).status, ApprovalRequest.objects.count()) == (becomes, int(becomes == "held"))

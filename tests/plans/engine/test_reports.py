@@ -1,0 +1,113 @@
+"""What the engine tells of its work: once it is committed, with ids, as loud as it matters."""
+
+import logging
+
+import pytest
+from django.db import transaction
+
+from catalog.core import tracing
+from plans.engine import execution, reports
+from plans.engine.execution import Turn
+from plans.engine.work import Run
+from plans.models import Step
+from tests.builders import act, call_of, make_plan, work_off
+from tests.plans.factories import claimed_and_lost, started_and_lost, take_back
+
+
+@pytest.fixture
+def told(caplog):
+    """A function returns what was logged of calls: words, level and facts."""
+    caplog.set_level(logging.DEBUG, "toolgate")
+
+    def lines(words: str = "call ended") -> list[tuple[str, dict[str, object]]]:
+        found = [record for record in caplog.records if record.name == "toolgate.calls" and record.message == words]
+        return [(record.levelname, record.facts) for record in found]
+
+    return lines
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_end_of_a_call_is_told_with_its_ids(stage, ada, told):
+    """Safe calls are many: they are for who debugs."""
+    plan = work_off(make_plan(ada, act(1), act(2, tool="cautious")))
+    (quiet, safe), (loud, cautious) = told()
+    assert (quiet, loud) == ("DEBUG", "INFO")
+    assert isinstance(safe.pop("duration_ms"), float)
+    assert safe == {
+        "plan": plan.public_id, "step": 1, "call": call_of(plan).public_id, "tool": "safe", "status": "completed",
+        "safety": "safe", "attempt": 1,
+    }  # fmt: skip
+    assert (cautious["step"], cautious["safety"]) == (2, "cautious")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_rolled_back_is_not_told(stage, ada, told):
+    """The finish is tried again, and told once."""
+    run = execution.claim(make_plan(ada, act(1)).pk, owner="tests")
+    assert isinstance(run, Run)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        reports.attempt_ended(run, "completed")
+        raise ZeroDivisionError
+    assert told() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_is_a_warning(stage, ada, told):
+    """The second attempt is another line."""
+    stage.acts["patient"] = lambda value, context: 1 / 0 if context.attempt == 1 else value
+    plan = make_plan(ada, act(1, tool="patient"))
+    work_off(plan)
+    Step.objects.filter(plan=plan).update(ready_at=plan.created_at)
+    work_off(plan)
+    assert [(level, line["status"], line["attempt"]) for level, line in told()] == [
+        ("WARNING", "retrying", 1), ("DEBUG", "completed", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_lease_and_an_unknown_outcome_are_warnings(stage, ada, rosa, told):
+    """They name the worker, the step and the call that a person is to look at."""
+    plan = make_plan(ada, act(1, tool="dangerous"))
+    run = started_and_lost(plan, rosa)
+    take_back()
+    [(level, lost)], [(_, unknown)] = told("lease lost"), told("outcome unknown")
+    assert (level, lost["plan"], lost["step"], lost["worker"]) == ("WARNING", plan.public_id, 1, "lost")
+    assert (unknown["call"], unknown["safety"]) == (run.call.public_id, "dangerous")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_comes_back_too_late_is_a_warning(stage, ada, told):
+    """It changed nothing."""
+    run = claimed_and_lost(make_plan(ada, act(1)))
+    take_back()
+    assert isinstance(run, Run)
+    execution.advance(run, Turn("lost"))
+    assert [(level, line["status"]) for level, line in told()] == [("WARNING", "late")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_lines_inside_a_tool_carry_its_ids(stage, ada):
+    """Also on the event loop of async tools; the trace is that of the request which asked for the plan."""
+    seen = []
+    stage.acts |= dict.fromkeys(("safe", "safe_async"), lambda value, context: seen.append((tracing.ids(), context)))
+    with tracing.belonging_to("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"):
+        plan = make_plan(ada, act(1), act(2, tool="safe_async"))
+    work_off(plan)
+    assert [ids["step"] for ids, _ in seen] == [1, 2]
+    for ids, context in seen:
+        assert ids == {
+            "plan": plan.public_id, "step": context.step_id, "tool": ids["tool"], "call": context.call_id,
+            "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+        }  # fmt: skip
+        assert context.trace_id == ids["trace_id"]
+    assert tracing.ids() == {}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_plan_that_no_trace_asked_for_begins_one(stage, ada):
+    """The same for all of its steps."""
+    seen = []
+    stage.acts["safe"] = lambda value, context: seen.append(context.trace_id)
+    work_off(make_plan(ada, act(1), act(2)))
+    work_off(make_plan(ada, act(1)))
+    assert (len(seen[0]), seen[0] == seen[1], seen[1] == seen[2]) == (32, True, False)

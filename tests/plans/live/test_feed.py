@@ -1,0 +1,195 @@
+"""The feed: every event once and in order, whoever is slow, whatever is lost on the way."""
+
+import asyncio
+import json
+
+import pytest
+from django.contrib.auth.models import User
+
+from catalog.models import Call
+from plans.actions.call import CallOrder, create_call
+from plans.executor.pool import Executor
+from plans.live import feed as feeds
+from plans.live import feed as live_feed
+from plans.live.broadcast import Pokes
+from plans.live.feed import Line, Subscription, feed_here
+from plans.models import Plan
+from plans.store.requesters import Requester
+from tests.builders import make_plan, step
+from tests.plans.socket_clients import apart, happen
+
+pytestmark = pytest.mark.db
+
+
+@pytest.fixture
+def plan(transactional_db: None, catalog: None, ada: User) -> Plan:
+    """A plan of Ada's that has not started: one event."""
+    return make_plan(ada, step(1), start=False)
+
+
+async def take(lines: Subscription, count: int) -> list[int]:
+    """Return the numbers of the next lines, at least `count`."""
+    numbers: list[int] = []
+    async with asyncio.timeout(60):
+        while len(numbers) < count:
+            numbers += [line.seq for line in await anext(lines)]
+    return numbers
+
+
+async def test_stored_events_come_first_then_those_that_happen(plan: Plan) -> None:
+    """Without a gap where one ends and the other begins."""
+    await apart(happen, plan, 5)
+    with feed_here().watch(plan.public_id, after=2) as lines:
+        telling = asyncio.ensure_future(apart(happen, plan, 20))
+        assert await take(lines, 24) == list(range(3, 27))
+        await telling
+
+
+async def test_a_watched_plan_is_read_once_for_everyone(plan: Plan, monkeypatch) -> None:
+    """However many watch."""
+    reads, lines_after = [], live_feed.lines_after
+
+    def read(plan_ref: str, seq: int) -> list[Line]:
+        found = lines_after(plan_ref, seq)
+        reads.append(seq)
+        return found
+
+    monkeypatch.setattr(live_feed, "lines_after", read)
+    monkeypatch.setattr(feeds, "LOOK_SECONDS", 3600.0)
+    feed = feed_here()
+    with feed.watch(plan.public_id, 1) as one, feed.watch(plan.public_id, 1) as two:
+        waiting = asyncio.gather(take(one, 1), take(two, 1))
+        async with asyncio.timeout(60):
+            while len(reads) < 2:
+                await asyncio.sleep(0.01)
+        reads.clear()
+        await apart(happen, plan)
+        assert list(await waiting) == [[2], [2]]
+    assert reads == [1]
+
+
+async def test_lost_pokes_cost_a_second(plan: Plan, monkeypatch) -> None:
+    """The look at the counters finds what nobody told of."""
+    monkeypatch.setattr(feeds.Feed, "poke", lambda *told: None)
+    with feed_here().watch(plan.public_id, after=1) as lines:
+        await apart(happen, plan)
+        assert await take(lines, 1) == [2]
+
+
+def test_what_overflows_is_read_again(monkeypatch) -> None:
+    """A slow reader is behind, never blind."""
+    stored = [Line(seq, str(seq)) for seq in range(1, 40)]
+    monkeypatch.setattr(live_feed, "LINES_KEPT", 10)
+
+    async def read(seq: int) -> list[Line]:
+        return stored[seq : seq + 5]
+
+    async def follow() -> list[int]:
+        lines = Subscription(read, after=0)
+        assert [line.seq for line in await anext(lines)] == [1, 2, 3, 4, 5]
+        lines.offer(stored[5:12])
+        lines.offer(stored[12:30])
+        lines.offer(stored[30:32])
+        return await take(lines, 27)
+
+    monkeypatch.setattr(live_feed, "LINES_AT_ONCE", 5)
+    assert asyncio.run(follow())[:27] == list(range(6, 33))
+
+
+def test_what_does_not_follow_on_is_read_and_what_was_seen_is_dropped() -> None:
+    """Numbers tell."""
+    stored = [Line(seq, str(seq)) for seq in range(1, 10)]
+
+    async def read(seq: int) -> list[Line]:
+        return stored[seq:6]
+
+    async def follow() -> list[int]:
+        lines = Subscription(read, after=2)
+        lines.offer(stored[6:7])
+        first = await take(lines, 4)
+        lines.offer(stored[4:8])
+        lines.offer(stored[5:9])
+        return first + await take(lines, 3)
+
+    assert asyncio.run(follow()) == [3, 4, 5, 6, 7, 8, 9]
+
+
+async def test_a_number_nobody_has_reached_starves_nobody_else(plan: Plan) -> None:
+    """Who asks for the future waits alone."""
+    feed = feed_here()
+    with feed.watch(plan.public_id, 10**9) as ahead, feed.watch(plan.public_id, 0) as lines:
+        waiting = asyncio.ensure_future(anext(ahead))
+        await take(lines, 1)
+        await apart(happen, plan)
+        assert await take(lines, 1) == [2]
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_a_call_is_waited_for_until_it_ends(executor: Executor, ada: User) -> None:
+    """By a coroutine; afterwards, and for no call at all, there is nothing to wait for."""
+    order = CallOrder("render_text", {"template": "hello", "values": {}})
+    call = await apart(create_call, order, by=Requester(ada))
+    async with asyncio.timeout(60):
+        await feed_here().call_settled(call.public_id, 600)
+    assert (await apart(Call.objects.get, pk=call.pk)).status == "completed"
+    async with asyncio.timeout(60):
+        await feed_here().call_settled(call.public_id, 600)
+        await feed_here().call_settled("call_none", 600)
+
+
+async def test_waiting_ends_when_time_is_over(executor: Executor, ada: User) -> None:
+    """A held call stays held."""
+    order = CallOrder("write_file", {"path": "a.txt", "content": "a"})
+    call = await apart(create_call, order, by=Requester(ada))
+    async with asyncio.timeout(60):
+        await feed_here().call_settled(call.public_id, 0.3)
+    assert (await apart(Call.objects.get, pk=call.pk)).status == "held"
+
+
+async def test_a_line_is_the_event_as_clients_know_it(plan: Plan) -> None:
+    """Field for field."""
+    with feed_here().watch(plan.public_id, after=0) as lines:
+        [line] = await anext(lines)
+    event = json.loads(line.text)
+    assert event.pop("at").endswith("Z")
+    assert event == {"seq": 1, "type": "plan.created", "step_id": None, "data": {}}
+
+
+async def test_that_redis_is_gone_is_said_once(settings, caplog, monkeypatch) -> None:
+    """However often it is tried, and once when it is back."""
+    settings.REDIS_URL, tries = "", 0
+    monkeypatch.setattr("plans.live.broadcast.AGAIN_SECONDS", 0.0)
+    pokes: Pokes[int] = Pokes(lambda poked: None)
+
+    async def send() -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise ConnectionError
+        pokes._is_there()
+        await asyncio.Event().wait()
+
+    with caplog.at_level("INFO", "toolgate"):
+        task = asyncio.ensure_future(pokes._again_and_again(send))
+        while "Redis is back" not in caplog.text:
+            await asyncio.sleep(0)
+    task.cancel()
+    assert (tries, caplog.text.count("Redis cannot be reached"), caplog.text.count("Unexpected")) == (4, 1, 0)
+
+
+async def test_a_job_that_mistakes_its_end_for_a_lost_connection_ends(settings) -> None:
+    """As Redis' client does while it connects: else the server would never stop."""
+    settings.REDIS_URL = ""
+
+    async def connect() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ConnectionError from None
+
+    task = asyncio.ensure_future(Pokes(lambda poked: None)._again_and_again(connect))
+    await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=20)
+    assert done == {task}

@@ -1,0 +1,155 @@
+"""Who may open a socket, and how everyone else is told."""
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
+
+from catalog.models import ApiToken
+from plans.live import sockets
+from plans.live.sockets import TurnedAway, is_allowed, read_after
+from plans.models import Plan
+from tests.builders import make_plan, step
+from tests.plans.socket_clients import apart, by_session, by_token, opened, refused
+
+
+@pytest.fixture
+def plan(transactional_db: None, catalog: None, ada: User) -> Plan:
+    """A plan of Ada's that has not started."""
+    return make_plan(ada, step(1), start=False)
+
+
+OWN = ["localhost", "127.0.0.1:8443", "[::1]:8000"]
+FOREIGN = [
+    "http://evil.example", "null", "", "file:///etc", "http://localhost.evil.example", "http://[", "localhost",
+    "https://localhost:8000", "http://localhost", "http://localhost:8001", "http://127.0.0.1:8000",
+]  # fmt: skip
+
+
+def test_origin_must_be_the_sockets_own() -> None:
+    """Scheme, host and port: another program of the same machine serves on another port."""
+    assert [host for host in OWN if not is_allowed(f"http://{host}", host)] == []
+    assert [origin for origin in FOREIGN if is_allowed(origin, "localhost:8000")] == []
+    assert not is_allowed("http://evil.example", "evil.example")
+
+
+def test_trusted_origin_is_named_with_scheme_and_port(settings) -> None:
+    settings.CSRF_TRUSTED_ORIGINS = ["https://gate.example:444", "https://*.team.example"]
+    assert is_allowed("https://gate.example:444", "localhost")
+    assert is_allowed("https://a.team.example", "localhost")
+    assert not is_allowed("http://gate.example:444", "localhost")
+    assert not is_allowed("https://gate.example", "localhost")
+
+
+def test_origin_behind_a_proxy_with_https(settings) -> None:
+    settings.TOOLGATE_HTTPS = True
+    assert is_allowed("https://localhost", "localhost")
+    assert not is_allowed("http://localhost", "localhost")
+
+
+@pytest.mark.parametrize(
+    ("query", "after"), [(b"", 0), (b"after=0", 0), (b"after=17", 17), (b"after=9007199254740991", 2**53 - 1)]
+)
+def test_after_is_a_number(query: bytes, after: int) -> None:
+    """The number of an event, or none."""
+    assert read_after(query) == after
+
+
+NO_NUMBERS = [
+    b"after=",
+    b"after=-1",
+    b"after=1.5",
+    b"after=x",
+    b"after=1&after=2",
+    b"before=1",
+    b"after=9007199254740992",
+    b"after=" + b"9" * 5000,
+    b"after=%D9%A1",
+    b"\xff",
+]
+
+
+def test_anything_else_is_refused():
+    """By a code and a sentence."""
+    for query in NO_NUMBERS:
+        with pytest.raises(TurnedAway) as refusal:
+            read_after(query)
+        assert refusal.value.code == 4400
+
+
+async def test_every_refusal_is_a_code_after_accepting(plan: Plan, ada: User, vera: User) -> None:
+    """A browser is told no code before."""
+    path = f"/ws/plans/{plan.public_id}/"
+    nobody = [(b"host", b"localhost"), (b"origin", b"http://localhost")]
+    assert await refused(path, []) == 4401
+    assert await refused(path, nobody) == 4401
+    assert await refused(path, [*nobody, (b"cookie", b"toolgate_session=made-up")]) == 4401
+    assert await refused(path, await apart(by_session, ada, "http://evil.example")) == 4403
+    assert await refused(path, await apart(by_session, ada, None)) == 4403
+    assert await refused("/ws/plans/plan_none/", await apart(by_session, ada)) == 4404
+    assert await refused(path + "?after=x", await apart(by_session, vera)) == 4400
+    assert await refused("/ws/nowhere/", []) == 4404
+
+
+async def test_a_token_needs_its_scope_and_no_origin(plan: Plan, ada: User, ben: User) -> None:
+    """Its cookies are ignored; an agent's token sees its own."""
+    path = f"/ws/plans/{plan.public_id}/"
+    assert await refused(path, [(b"authorization", b"Bearer tg_made-up")]) == 4401
+    cookies = await apart(by_session, ada)
+    assert await refused(path, [*cookies, (b"authorization", b"Bearer tg_made-up")]) == 4401
+    assert await refused(path, await apart(by_token, ada, "tools:read")) == 4403
+    assert await refused("/ws/approvals/", await apart(by_token, ada, "plans:read")) == 4403
+    assert await refused(path, await apart(by_token, ada, "plans:read", kind="agent")) == 4404
+    async with opened(path, await apart(by_token, ben, "plans:read")) as caller:
+        assert (await caller.receive_json_from(timeout=60))["seq"] == 1
+
+
+async def test_someone_without_a_role_sees_only_their_own(plan: Plan, ada: User) -> None:
+    """What is not theirs is not there."""
+    stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
+    assert await refused(f"/ws/plans/{plan.public_id}/", await apart(by_session, stranger)) == 4404
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [("deactivate", 4401), ("sign out", 4401), ("no role", 4403), ("password", 4401)],
+)
+async def test_who_loses_the_right_is_turned_away(plan: Plan, ben: User, change: str, code: int) -> None:
+    """At the next look, within five seconds, whatever the socket is doing."""
+    assert sockets.LOOK_AGAIN_SECONDS < 5
+    async with opened("/ws/approvals/", await apart(by_session, ben)) as caller:
+        await apart(lose, ben, change)
+        message = await caller.receive_output(timeout=60)
+    assert (message["type"], message["code"]) == ("websocket.close", code)
+
+
+async def test_who_no_longer_sees_private_data_connects_again(plan: Plan, rosa: User) -> None:
+    """The list of what waits names it: whoever only looks on is sent another."""
+    async with opened("/ws/pages/inbox/", await apart(by_session, rosa)) as caller:
+        await caller.receive_json_from(timeout=60)
+        viewers, _ = await apart(lambda: Group.objects.get_or_create(name="viewer"))
+        await apart(rosa.groups.set, [viewers])
+        message = await caller.receive_output(timeout=60)
+        while message["type"] != "websocket.close":
+            message = await caller.receive_output(timeout=60)
+    assert message["code"] == 1013
+
+
+def lose(user: User, change: str) -> None:
+    """Take from the user what let them in."""
+    if change == "deactivate":
+        User.objects.filter(pk=user.pk).update(is_active=False)
+    elif change == "no role":
+        user.groups.clear()
+    elif change == "password":
+        user.set_password("another-secret")
+        user.save()
+    else:
+        Session.objects.all().delete()
+
+
+async def test_a_revoked_token_is_turned_away(plan: Plan, ben: User) -> None:
+    """As a session that ended is."""
+    async with opened("/ws/approvals/", await apart(by_token, ben, "approvals:read")) as caller:
+        await apart(lambda: ApiToken.objects.filter(user=ben).update(expires_at=ben.date_joined))
+        message = await caller.receive_output(timeout=60)
+    assert (message["type"], message["code"]) == ("websocket.close", 4401)

@@ -1,0 +1,156 @@
+"""What a model says while it speaks: to the pages of who may read it, cut, escaped, and to nobody else."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis.asyncio
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth.models import Group, User
+
+from plans.actions.create import start_plan
+from plans.live import feed as live_feed
+from plans.live import sockets
+from plans.live.feed import feed_here
+from plans.live.sockets import Visitor
+from plans.live.streaming import Voices
+from plans.models import Plan
+from plans.store.requesters import Requester
+from plans.web import sockets as web_sockets
+from tests.builders import make_plan, step
+from tests.plans.socket_clients import apart, by_session, opened
+
+PLAN, OTHER = "plan_one", "plan_two"
+
+
+def path_of(plan: Plan) -> str:
+    """Return the path of the socket of a plan's page."""
+    return f"/ws/pages/plans/{plan.public_id}/"
+
+
+async def fragment(caller: WebsocketCommunicator, say: Callable[[], None], mark: str) -> str:
+    """Say it until a fragment with this mark comes: nothing promises that a socket listens at once."""
+    async with asyncio.timeout(30):
+        while True:
+            say()
+            message: dict[str, Any] = await caller.receive_json_from(timeout=60)
+            found = [each for each in message["fragments"] if mark in each]
+            if found:
+                return str(found[0])
+
+
+async def test_a_page_shows_what_a_model_says(transactional_db, stage, ada: User) -> None:
+    """Escaped, in the place of the agent's step."""
+    plan = await apart(make_plan, ada, step(1), start=False)
+    async with opened(path_of(plan), await apart(by_session, ada)) as caller:
+        shown = await fragment(caller, lambda: live_feed.say(plan.public_id, 1, "<b>So far</b>"), "So far")
+        assert 'id="agent-text-1"' in shown
+        assert "&lt;b&gt;So far&lt;/b&gt;" in shown
+        gone = await fragment(caller, lambda: live_feed.say(plan.public_id, 1, ""), "hidden")
+        assert "So far" not in gone
+
+
+async def test_who_may_not_read_private_values_is_not_told(transactional_db, stage, ada, ben, rosa) -> None:
+    """Reviewers are, other operators are not, and neither is who watches another plan."""
+    plan, other = [await apart(make_plan, ada, step(1), start=False) for _ in range(2)]
+    async with (
+        opened(path_of(plan), await apart(by_session, rosa)) as reviewer,
+        opened(path_of(plan), await apart(by_session, ben)) as operator,
+        opened(path_of(other), await apart(by_session, ada)) as elsewhere,
+    ):
+        await fragment(reviewer, lambda: live_feed.say(plan.public_id, 1, "So far"), "So far")
+        for caller, watched in ((operator, plan), (elsewhere, other)):
+            assert "So far" not in await heard_until_it_happens(caller, watched)
+
+
+async def heard_until_it_happens(caller: WebsocketCommunicator, plan: Plan) -> str:
+    """Let the plan be started; return all that the socket of its page sends up to that."""
+    heard = ""
+    await apart(start_plan, plan, by=Requester(plan.author))
+    async with asyncio.timeout(60):
+        while "plan.started" not in heard:
+            heard += str(await caller.receive_json_from(timeout=60))
+    return heard
+
+
+async def test_who_loses_the_right_hears_no_more(transactional_db, stage, ada, rosa, monkeypatch) -> None:
+    """The page stays open for who may still see the plan, and is judged again each few seconds."""
+    enter = web_sockets.PlanSocket.enter
+    entered: list[Visitor] = []
+
+    def noted(socket: web_sockets.PlanSocket) -> Visitor:
+        entered.append(enter(socket))
+        return entered[-1]
+
+    monkeypatch.setattr(sockets, "LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(web_sockets.PlanSocket, "enter", noted)
+    plan = await apart(make_plan, ada, step(1), start=False)
+    async with opened(path_of(plan), await apart(by_session, rosa)) as caller:
+        await fragment(caller, lambda: live_feed.say(plan.public_id, 1, "So far"), "So far")
+        operators = await apart(Group.objects.get, name="operator")
+        await apart(rosa.groups.set, [operators])
+        before = len(entered)
+        async with asyncio.timeout(60):
+            while len(entered) < before + 2:  # the first may have begun before the right was lost
+                await asyncio.sleep(0.01)
+        live_feed.say(plan.public_id, 1, "No more")
+        assert "No more" not in await heard_until_it_happens(caller, plan)
+
+
+async def test_long_text_is_cut_to_its_end(settings) -> None:
+    """With a mark before it."""
+    settings.REDIS_URL = ""  # over which one hears oneself a second time
+    feed = feed_here()
+    with feed.voices.listen(PLAN) as ear:
+        for number, text in ((1, "a" * 4_000), (2, "a" + "b" * 4_000)):
+            live_feed.say(PLAN, number, text)
+        assert await ear.news() == {1: "a" * 4_000, 2: live_feed.BEFORE + "b" * 4_000}
+    await feed.close()
+
+
+async def test_a_slow_listener_hears_the_newest_of_each_step(settings) -> None:
+    """And nothing of other plans, or when it has left."""
+    settings.REDIS_URL = ""  # over which one hears oneself a second time
+    voices = Voices()
+    with voices.listen(PLAN) as ear:
+        for number, text in ((1, "a"), (1, "ab"), (2, "x"), (1, "abc")):
+            voices.say(PLAN, number, text)
+        voices.say(OTHER, 1, "never heard")
+        assert await ear.news() == {1: "abc", 2: "x"}
+        await asyncio.to_thread(voices.say, PLAN, 1, "")
+        assert await ear.news() == {1: ""}
+
+
+@pytest.mark.service
+async def test_it_crosses_processes() -> None:
+    """Two ends of the same Redis, as two processes have them."""
+    listener, speaker = Voices(), Voices()
+    try:
+        with listener.listen(PLAN) as ear:
+            async with asyncio.timeout(30):
+                heard = asyncio.ensure_future(ear.news())
+                while not heard.done():
+                    speaker.say(PLAN, 7, "So far")
+                    await asyncio.sleep(0.05)
+        assert heard.result() == {7: "So far"}
+    finally:
+        listener.stop()
+        speaker.stop()
+
+
+@pytest.mark.service
+async def test_redis_carries_it_encrypted(settings) -> None:
+    speaker, watcher = Voices(), redis.asyncio.from_url(settings.REDIS_URL)
+    try:
+        async with asyncio.timeout(30), watcher.pubsub() as published:
+            await published.psubscribe("*")
+            while True:
+                speaker.say(PLAN, 7, "A secret plan")
+                message = await published.get_message(ignore_subscribe_messages=True, timeout=0.1)
+                if message and b"voices" in message["channel"]:
+                    break
+        assert b"secret plan" not in message["data"] and PLAN.encode() not in message["data"]
+    finally:
+        speaker.stop()
+        await watcher.aclose()

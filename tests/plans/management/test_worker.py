@@ -1,0 +1,85 @@
+"""`manage.py worker`: what it refuses, and what it says of code that is not the catalog's."""
+
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from plans.executor import heartbeats
+from plans.management.commands.worker import Command
+from plans.models import Executor
+from tests.plans.factories import say_in_the_catalog
+from tests.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[3]
+POSTGRES = "postgres://nobody@127.0.0.1:1/nothing"
+KEYS = {"SECRET_KEY": "for-the-tests-only-" * 3, "TOOLGATE_AUDIT_KEY": "for-the-tests-only-" * 3}
+
+
+def test_it_refuses_where_servers_execute(settings) -> None:
+    """Two ways of hinting at once would leave one of them unheard."""
+    settings.TOOLGATE_EXECUTOR = "embedded"
+    with pytest.raises(CommandError, match="TOOLGATE_EXECUTOR=procrastinate"):
+        call_command("worker")
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, 257])
+def test_it_refuses_a_senseless_number_of_threads(settings, concurrency: int) -> None:
+    """And names the option."""
+    settings.TOOLGATE_EXECUTOR = "procrastinate"
+    with pytest.raises(CommandError, match="--concurrency takes 1 to 256"):
+        call_command("worker", concurrency=concurrency)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"TOOLGATE_EXECUTOR": "celery"}, "TOOLGATE_EXECUTOR must be embedded or procrastinate"),
+        ({"DATABASE_URL": "sqlite:///{folder}/a.sqlite3", "REDIS_URL": "redis://127.0.0.1:1"}, "needs PostgreSQL"),
+        ({"REDIS_URL": ""}, "needs REDIS_URL"),
+    ],
+    ids=["executor", "sqlite", "redis"],
+)
+def test_a_cluster_needs_its_services(wrong: dict[str, str], named: str, tmp_path: Path) -> None:
+    """Every command refuses settings that are no cluster, before anything is read or written."""
+    cluster = {"TOOLGATE_EXECUTOR": "procrastinate", "DATABASE_URL": POSTGRES, **KEYS}
+    changed = {name: value.format(folder=tmp_path) for name, value in wrong.items()}
+    command = [sys.executable, "manage.py", "worker"]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **cluster, **changed}, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+@pytest.mark.django_db
+def test_code_that_is_not_the_catalogs_is_named(stage) -> None:
+    """The worker leaves its calls to others, so an administrator should know."""
+    said = StringIO()
+    say_in_the_catalog("another", tool="safe")
+    Command(stderr=said)._warn_of_drift()
+    assert "Other code than in the catalog: safe." in said.getvalue()
+
+
+@pytest.mark.django_db
+def test_who_executes_is_known_while_it_says_so() -> None:
+    """A row for each executor, fresh by the database's clock, gone when it ends."""
+    heartbeats.beat("one", threads=4)
+    heartbeats.beat("two", threads=2)
+    heartbeats.beat("one", threads=4)
+    assert {(row.owner, row.threads, row.pid) for row in heartbeats.alive()} == {
+        ("one", 4, os.getpid()),
+        ("two", 2, os.getpid()),
+    }
+    Executor.objects.filter(owner="two").update(seen_at="2020-01-01T00:00:00Z")
+    assert [row.owner for row in heartbeats.alive()] == ["one"]
+    heartbeats.leave("one")
+    assert not Executor.objects.exists()
+
+
+def test_an_executing_process_says_that_it_lives(executor) -> None:
+    """By its ticker, from its first tick on."""
+    eventually(lambda: [row.owner for row in heartbeats.alive()] == [executor.owner], what="a sign of life")

@@ -1,0 +1,71 @@
+"""The instruments of one process: what is open now, folders for several processes, and a port of their own."""
+
+import os
+import socket
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from django.core.management.base import CommandError
+
+from plans import metrics
+from plans.management.commands.worker import measure_at
+from plans.metrics import FOLDER, REGISTRY
+from tests.builders import act, make_plan
+from tests.plans.conftest import gate
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.db
+
+__all__ = ["gate"]
+
+
+def value(name: str, **labels: str) -> float:
+    """Return what a series shows now."""
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_sockets_are_counted_while_they_are_open():
+    """Also those that break."""
+    before = value("toolgate_sockets_open")
+    with pytest.raises(ZeroDivisionError), metrics.socket_open(), metrics.socket_open():
+        assert value("toolgate_sockets_open") == before + 2
+        raise ZeroDivisionError
+    assert value("toolgate_sockets_open") == before
+
+
+def test_threads_are_busy_or_idle(executor, stage, ada, gate):
+    """Looked at with each tick, which is noted too."""
+    eventually(lambda: value("toolgate_executor_threads", state="idle") == 2, what="two idle threads")
+    stage.acts["safe"] = lambda value, context: gate.wait(60)
+    make_plan(ada, act(1))
+    eventually(lambda: value("toolgate_executor_threads", state="busy") == 1, what="a busy thread")
+    gate.set()
+    eventually(lambda: value("toolgate_executor_threads", state="busy") == 0, what="its end")
+    ticked = value("toolgate_ticker_last_tick_timestamp_seconds")
+    eventually(lambda: value("toolgate_ticker_last_tick_timestamp_seconds") > ticked, what="the next tick")
+
+
+def test_children_share_a_folder_that_goes_with_the_parent(monkeypatch):
+    """One that an administrator names is left alone."""
+    monkeypatch.delenv(FOLDER, raising=False)
+    with metrics.shared_with_children():
+        folder = Path(os.environ[FOLDER])
+        assert folder.is_dir()
+    assert (FOLDER in os.environ, folder.exists()) == (False, False)
+    monkeypatch.setenv(FOLDER, "/named")
+    with metrics.shared_with_children():
+        assert os.environ[FOLDER] == "/named"
+    assert os.environ[FOLDER] == "/named"
+
+
+def test_a_worker_answers_at_a_port_of_its_own():
+    """To this machine; a port that is taken, or is none, is refused by name."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(CommandError, match=f"at port {port}"):
+            measure_at(port)
+    measure_at(port)
+    assert b"toolgate_leases_lost_total" in urlopen(f"http://127.0.0.1:{port}/metrics").read()
+    with pytest.raises(CommandError, match="takes 1 to 65535"):
+        measure_at(70_000)

@@ -1,0 +1,308 @@
+"""Retry, skip, clone and change on the plan's page: plain forms, shown to who may, with 409 and what was typed kept."""
+
+import html
+import json
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from catalog.errors import ToolError
+from plans.actions.change import change_plan, read_change
+from plans.actions.control import cancel_plan
+from plans.engine.execution import claim
+from plans.models import Plan
+from plans.store.plan_documents import documents_of
+from plans.store.requesters import Requester
+from plans.web.fragments import plan_subject
+from tests.builders import act, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.pages import Pages
+from tests.plans.factories import act_raising
+
+
+def path_of(plan: Plan, rest: str = "") -> str:
+    """Return the address of the plan's page, or of something below it."""
+    return f"/plans/{plan.public_id}/{rest}"
+
+
+@pytest.fixture
+def failed(stage: Any, ada: User) -> Plan:
+    """A plan of Ada's whose second step failed and whose third is in its way."""
+    stage.acts["keeping"] = act_raising(ToolError("no"))
+    plan = work_off(make_plan(ada, act(1), act(2, tool="keeping", dependencies=[1]), act(3, dependencies=[2])))
+    stage.acts.clear()
+    return plan
+
+
+@pytest.fixture
+def waiting(stage: Any, ada: User) -> Plan:
+    """A plan of Ada's whose first step waits for people, with one after it."""
+    return work_off(make_plan(ada, act(1, tool="dangerous"), act(2, "old", dependencies=[1])))
+
+
+def test_a_failed_plan_is_retried_by_its_owner(failed, ada):
+    """From the header; the page then shows it in progress."""
+    pages = Pages(ada)
+    assert 'id="retry"' in (pages.open(path_of(failed)), pages.html)[1]
+    pages.send(path_of(failed, "retry/"))
+    failed.refresh_from_db()
+    assert (failed.status, step_of(failed, 2).status, 'id="retry"' in pages.html) == ("in_progress", "pending", False)
+
+
+def test_a_failed_step_is_retried_from_its_card(failed, ada):
+    """And what needs it goes on; it could be skipped, too."""
+    pages = Pages(ada)
+    for number, is_offered in ((3, False), (2, True)):
+        pages.open(path_of(failed, f"?step={number}"))
+        assert ('id="retry-step"' in pages.html, 'id="skip"' in pages.html) == (is_offered, is_offered)
+    pages.send(path_of(failed, "retry/"), {"step": "2"})
+    assert work_off(failed).status == "completed"
+    pages.open(path_of(failed))
+    pages.send(path_of(failed, "retry/"), {"step": "2"}, status=409)
+    assert step_of(failed, 2).status == "completed"
+
+
+def test_a_failed_step_is_retried_with_other_arguments(failed, ada, ben):
+    """From a form of what it ran with; what does not fit is said at its field, and only its person opens it."""
+    pages, address = Pages(ada), path_of(failed, "steps/2/input/")
+    pages.open(path_of(failed, "?step=2"))
+    assert f'href="{address}"' in pages.html
+    pages.open(address)
+    pages.send(address, {"do": "send", "mode": "json", "json": '{"valu": 1}'}, status=422)
+    assert step_of(failed, 2).status == "failed"
+    pages.send(address, {"do": "send", "mode": "json", "json": '{"value": "other"}'})
+    assert step_of(failed, 2).status == "pending"
+    assert (work_off(failed).status, call_of(failed, 2).arguments_json) == ("completed", {"value": "other"})
+    pages.open(address, status=409)
+    Pages(ben).open(address, status=403)
+
+
+def test_a_step_is_skipped_with_a_reason(waiting, ada, vera):
+    """The card says then who did and why, to everyone."""
+    pages = Pages(ada)
+    pages.open(path_of(waiting, "?step=1"))
+    assert 'id="skip"' in pages.html
+    pages.send(path_of(waiting, "steps/1/skip/"), {"comment": " "}, status=422)
+    assert step_of(waiting).status == "in_progress"
+    assert "Done by hand." in pages.send(path_of(waiting, "steps/1/skip/"), {"comment": "Done by hand."})
+    assert (step_of(waiting).status, request_of(waiting).status) == ("completed", "withdrawn")
+    assert "Done by hand." in Pages(vera).open(path_of(waiting))
+    pages.send(path_of(waiting, "steps/1/skip/"), {"comment": "Again"}, status=409)
+
+
+def test_a_plan_is_cloned_by_who_may_write(failed, ada, ben, vera):
+    """The two pages lead to each other."""
+    pages = Pages(ben)
+    pages.open(path_of(failed))
+    pages.send(path_of(failed, "clone/"))
+    made, owner = Plan.objects.get(author=ben), Pages(ada)
+    assert ('id="kin"' in pages.html, path_of(failed) in pages.html, made.status) == (True, True, "pending")
+    owner.open(path_of(failed))
+    assert ('id="kin"' in owner.html, path_of(made) in owner.html) == (True, True)
+    reader = Pages(vera)
+    assert 'id="clone"' not in (reader.open(path_of(failed)), reader.html)[1]
+    reader.open("/plans/new/")
+    reader.send(path_of(failed, "clone/"), status=403)
+    assert Plan.objects.count() == 2
+
+
+def test_a_clone_that_would_show_private_values_is_refused(stage, ada, ben):
+    """And not offered."""
+    plan = work_off(make_plan(ada, act(1, "jo@example.org", "private")))
+    pages = Pages(ben)
+    assert 'id="clone"' not in (pages.open(path_of(plan)), pages.html)[1]
+    pages.open("/plans/new/")
+    pages.send(path_of(plan, "clone/"), status=403)
+    assert Plan.objects.get() == plan
+
+
+def test_a_clone_that_could_not_be_submitted_today_is_refused(failed, ada):
+    """The page shows the first reason, which names the tool."""
+    failed.steps.filter(step_id=2).update(tool="gone")
+    pages = Pages(ada)
+    pages.open(path_of(failed))
+    assert "gone" in pages.send(path_of(failed, "clone/"), status=422)
+    assert Plan.objects.get() == failed
+
+
+def text_of(pages: Pages, plan: Plan) -> dict[str, Any]:
+    """Open the page on which a plan is changed and return what is in the editor."""
+    pages.open(path_of(plan, "change/"))
+    text = pages.html.partition('id="pj"')[2].partition(">")[2].partition("</textarea>")[0]
+    document: dict[str, Any] = json.loads(html.unescape(text))
+    return document
+
+
+def codes_on(pages: Pages) -> list[str]:
+    """Return the codes of the errors on the page that is open."""
+    return re.findall(r'data-problem="(\w+)" data-severity="error"', pages.html)
+
+
+def send_change(pages: Pages, plan: Plan, document: Any, *, do: str = "change", status: int = 200) -> str:
+    """Send what was written with the hidden fields of the page that is open."""
+    fields = {name: pages.field(name) for name in ("listed", "seen")}
+    return pages.send(path_of(plan, "change/"), {**fields, "text": json.dumps(document, indent=1), "do": do}, status)
+
+
+def test_a_plan_is_changed_as_text(waiting, ada):
+    """Only what has not started is in it; what is sent becomes edits, additions and removals."""
+    pages = Pages(ada)
+    document = text_of(pages, waiting)
+    assert [step["step_id"] for step in document["steps"]] == [2]
+    document["steps"] = [{**document["steps"][0], "description": "Newer"}, act(3, dependencies=[2])]
+    send_change(pages, waiting, document, do="check")
+    assert (codes_on(pages), list(documents_of(waiting))) == ([], [1, 2])
+    send_change(pages, waiting, document)
+    assert (list(documents_of(waiting)), documents_of(waiting)[2]["description"]) == ([1, 2, 3], "Newer")
+    text_of(pages, waiting)
+    send_change(pages, waiting, {"goal": "Try", "steps": [documents_of(waiting)[3] | {"dependencies": []}]})
+    assert (list(documents_of(waiting)), Plan.objects.get().goal) == ([1, 3], "Try")
+
+
+def test_a_field_that_is_left_out_is_cleared(waiting, ada):
+    """The text is the whole step."""
+    change_plan(waiting, read_change({"edit": [{"step_id": 2, "expected_key": "x"}]}), by=Requester(ada))
+    pages = Pages(ada)
+    document = text_of(pages, waiting)
+    del document["steps"][0]["expected_key"]
+    send_change(pages, waiting, document)
+    assert "expected_key" not in documents_of(waiting)[2]
+
+
+def test_nothing_that_changed_leads_back(waiting, ada):
+    """No event tells of it."""
+    pages = Pages(ada)
+    send_change(pages, waiting, text_of(pages, waiting))
+    assert not waiting.events.filter(type="plan.changed").exists()
+
+
+def test_problems_are_shown_where_they_stand(waiting: Plan, ada: User) -> None:
+    """A check shows each with its line and changes nothing."""
+    wrong: tuple[tuple[Any, str], ...] = (
+        ({"steps": [act(2, tool="none_such", dependencies=[1])]}, "unknown_tool"),
+        ({"steps": [act(2, dependencies=[9])]}, "unknown_dependency"),
+        ({"steps": [act(2, dependencies=[1]), act(2)]}, "duplicate_step_id"),
+        ({"steps": [act(1, "again")]}, "step_started"),
+        ({"steps": {}}, "type"),
+        ({"steps": [1]}, "type"),
+        ({"colour": 1, "steps": []}, "unknown_field"),
+        ([], "type"),
+    )
+    pages, before = Pages(ada), documents_of(waiting)
+    text_of(pages, waiting)
+    for document, code in wrong:
+        send_change(pages, waiting, document, do="check")
+        assert codes_on(pages) == [code] and "data-line=" in pages.html
+    assert documents_of(waiting) == before
+
+
+def test_problems_refuse_a_change(waiting, ada):
+    """With 422, and what was typed."""
+    pages = Pages(ada)
+    document = text_of(pages, waiting)
+    document["steps"].append(act(3, "typed by hand", tool="none_such"))
+    assert "typed by hand" in send_change(pages, waiting, document, status=422)
+    assert pages.send(path_of(waiting, "change/"), {"text": "{", "do": "change"}, status=422)
+
+
+def test_a_step_that_started_meanwhile(stage, ada):
+    """409 names it and keeps what was typed; left as it was, the rest is changed."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    change_plan(plan, read_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
+    pages = Pages(ada)
+    document = text_of(pages, plan)
+    claim(plan.pk, owner="tests")
+    kept, new = document["steps"][0], {**document["steps"][1], "description": "Newer"}
+    edited = {**document, "steps": [{**kept, "description": "typed by hand"}, new]}
+    said = send_change(pages, plan, edited, status=409)
+    assert (codes_on(pages), "typed by hand" in said) == (["step_started"], True)
+    assert pages.field("listed") == "3"
+    send_change(pages, plan, {**document, "steps": [kept, new]})
+    assert documents_of(plan)[3]["description"] == "Newer"
+
+
+def test_a_removed_step_that_started_meanwhile(stage, ada):
+    """It is not removed without a word; sent again, it stays."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous")))
+    change_plan(plan, read_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
+    pages = Pages(ada)
+    document = text_of(pages, plan)
+    claim(plan.pk, owner="tests")
+    document["steps"] = [{**document["steps"][1], "description": "Newer"}]
+    send_change(pages, plan, document, status=409)
+    assert list(documents_of(plan)) == [1, 2, 3]
+    send_change(pages, plan, document)
+    assert (list(documents_of(plan)), documents_of(plan)[3]["description"]) == ([1, 2, 3], "Newer")
+
+
+def test_a_change_by_someone_else_meanwhile(waiting, ada):
+    """409 once; sent again, what they added stays."""
+    pages = Pages(ada)
+    document = text_of(pages, waiting)
+    change_plan(waiting, read_change({"add": [act(5)]}), by=Requester(ada))
+    document["goal"] = "Another"
+    send_change(pages, waiting, document, status=409)
+    assert Plan.objects.get().goal == "Try it"
+    send_change(pages, waiting, document)
+    assert (list(documents_of(waiting)), Plan.objects.get().goal) == ([1, 2, 5], "Another")
+
+
+def test_buttons_are_for_who_may(waiting, failed, ada, ben, request):
+    """Owner and administrators retry and change; who may write clones; others see none of them."""
+    seen = {}
+    admin, vera = (request.getfixturevalue(name) for name in ("admin", "vera"))
+    for who in (ada, admin, ben, vera):
+        pages, found = Pages(who), set()
+        for plan in (waiting, failed):
+            pages.open(path_of(plan, "?step=2"))
+            found |= {
+                each for each in ("retry", "clone", "change", "skip", "retry-step") if f'id="{each}"' in pages.html
+            }
+        seen[who.username] = found
+    everything = {"retry", "clone", "change", "skip", "retry-step"}
+    assert seen == {"ada": everything, "admin": everything, "ben": {"clone"}, "vera": set()}
+    others = Pages(ben)
+    others.open("/plans/new/")
+    for action in ("retry/", "steps/2/skip/"):
+        others.send(path_of(waiting, action), {"comment": "x"}, status=403)
+    others.open(path_of(waiting, "change/"), status=409)
+
+
+@pytest.mark.parametrize("roles", [[], ["reviewer"]])
+def test_who_lost_the_role_takes_no_plan_of_theirs_further(waiting, failed, ada, roles):
+    """As over REST; a plan can still be paused and cancelled."""
+    pages = Pages(ada)
+    document = text_of(pages, waiting)
+    fields = {name: pages.field(name) for name in ("listed", "seen")} | {"text": json.dumps(document)}
+    ada.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
+    for plan, action in ((failed, "retry/"), (waiting, "steps/2/skip/")):
+        pages.send(path_of(plan, action), {"comment": "x"}, status=403)
+    for do in ("change", "check"):
+        pages.send(path_of(waiting, "change/"), {**fields, "do": do}, status=409)
+    pages.open(path_of(waiting, "?step=2"))
+    assert not any(f'id="{each}"' in pages.html for each in ("change", "skip", "retry", "start"))
+    assert ('id="pause"' in pages.html, events_of(waiting)[-1]) == (True, "1 step.waiting")
+
+
+def test_plans_that_cannot_be_changed(stage, ada):
+    """No link, and the page says so."""
+    closed = make_plan(ada, act(1), can_modify=False, start=False)
+    over = make_plan(ada, act(1), start=False)
+    cancel_plan(over, by=Requester(ada))
+    for plan in (closed, over):
+        pages = Pages(ada)
+        assert 'id="change"' not in (pages.open(path_of(plan)), pages.html)[1]
+        pages.open(path_of(plan, "change/"), status=409)
+
+
+def test_who_watches_sees_the_change(waiting, ada):
+    """Rows of removed steps go, new ones come, the open step and the goal are asked for again."""
+    before = plan_subject(waiting.public_id).draw().fragments
+    change = {"goal": "Other", "add": [act(3)], "remove": [2]}
+    change_plan(waiting, read_change(change), by=Requester(ada))
+    after = plan_subject(waiting.public_id).draw().fragments
+    assert ("data-gone" in after["s2"], 'data-into="steps"' in after["s3"]) == (True, True)
+    assert "Other" in after["goal"]
+    assert [name for name in ("look-2",) if before[name] != after[name]] == ["look-2"]
+    assert call_of(waiting).status == "held"

@@ -1,0 +1,188 @@
+"""What the pages' sockets send: what has changed, once for everyone, and nothing of one person to another."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth.models import User
+from django.test.signals import template_rendered
+
+from approvals.models import ApprovalRequest
+from approvals.requests.queries import request_for
+from approvals.reviews.coordination import comment
+from plans.actions.create import start_plan
+from plans.executor.pool import Executor
+from plans.live.feed import Feed, feed_here
+from plans.live.fragment_cache import Board, Drawn, Subject, View
+from plans.store.requesters import Requester
+from tests.approvals.factories import ask
+from tests.builders import make_plan, step, write_step
+from tests.plans.socket_clients import apart, by_session, by_token, opened, refused
+
+pytestmark = pytest.mark.db
+
+
+class OneBoard:
+    """A board that shows what a test says."""
+
+    def __init__(self, drawn: Drawn) -> None:
+        self.drawn = drawn
+
+
+def view_of(drawn: Drawn, after: int | None = None) -> tuple[View, OneBoard]:
+    """Return a client's view of a board."""
+    board = OneBoard(drawn)
+    return View(board, after), board  # type: ignore[arg-type] # it has what a view looks at
+
+
+def test_a_page_drawn_at_the_same_number_is_sent_nothing():
+    """Then what differs from there."""
+    view, board = view_of(Drawn({"a": "1", "b": "2"}, seq=5, says="Running"), after=5)
+    assert view.news() is None
+    board.drawn = Drawn({"a": "1", "b": "3", "c": "4"}, seq=7, says="Done")
+    assert view.news() == {"seq": 7, "fragments": ["3", "4"], "announce": "Done"}
+    assert view.news() is None
+
+
+def test_an_older_page_is_sent_all_but_what_it_has():
+    """Numbered fragments never change: those it was drawn with are left out."""
+    drawn = Drawn({"a": "1", "e4": "4", "e5": "5"}, seq=5, numbers={"e4": 4, "e5": 5})
+    assert view_of(drawn, after=4)[0].news() == {"seq": 5, "fragments": ["1", "5"]}
+
+
+def test_an_inexact_drawing_is_sent_without_a_number():
+    """It may hold more than its number says, so a page at that number takes it in too."""
+    drawn = Drawn({"a": "1"}, seq=5, exact=False)
+    assert view_of(drawn, after=5)[0].news() == {"fragments": ["1"]}
+
+
+def test_a_slow_client_skips_what_lies_between():
+    """It is brought up to date at once, and nothing waits for it in memory."""
+    view, board = view_of(Drawn({"a": "1"}))
+    view.news()
+    for number in range(100):
+        board.drawn = Drawn({"a": str(number)})
+    assert view.news() == {"fragments": ["99"]}
+
+
+async def heard(caller: WebsocketCommunicator, wanted: str, seconds: float = 60) -> list[dict[str, Any]]:
+    """Return the messages up to the one that holds some text."""
+    messages: list[dict[str, Any]] = []
+    async with asyncio.timeout(seconds):
+        while not messages or wanted not in "".join(messages[-1]["fragments"]):
+            messages.append(await caller.receive_json_from(timeout=seconds))
+    return messages
+
+
+async def test_a_plan_changes_without_reload(executor: Executor, ada: User, rosa: User) -> None:
+    """Rows, segments, graph, values and events come with numbers that never fall, each event once."""
+    plan = await apart(make_plan, ada, step(1, expected_key="note"), write_step(2, dependencies=[1]), start=False)
+    path = f"/ws/pages/plans/{plan.public_id}/?after={plan.last_seq}"
+    async with opened(path, await apart(by_session, rosa)) as caller:
+        await apart(start_plan, plan, by=Requester(ada))
+        messages = await heard(caller, "waiting for approval")
+    sent = "".join(fragment for message in messages for fragment in message["fragments"])
+    for part in ('id="s1"', 'id="segments"', 'id="graph"', 'data-into="memory"', 'id="look-2"', 'id="standing"'):
+        assert part in sent
+    assert sent.count('<li id="e4"') == 1
+    numbers = [message["seq"] for message in messages if "seq" in message]
+    assert numbers == sorted(numbers)
+    assert "csrfmiddlewaretoken" not in sent
+
+
+async def test_a_board_is_drawn_once_for_everyone(executor: Executor, ada, rosa, monkeypatch) -> None:
+    """Two pages, one drawing."""
+    monkeypatch.setattr("plans.live.feed.LOOK_SECONDS", 3600.0)  # its look rings for what happened before it listened
+    plan, drawings = await apart(make_plan, ada, step(1), start=False), []
+
+    def count(template: Any, **more: Any) -> None:
+        if template.name == "plans/_standing.html":
+            drawings.append(template)
+
+    template_rendered.connect(count)
+    path = f"/ws/pages/plans/{plan.public_id}/?after=0"
+    async with (
+        opened(path, await apart(by_session, ada)) as one,
+        opened(path, await apart(by_session, rosa)) as other,
+    ):
+        await heard(one, 'id="s1"')
+        await heard(other, 'id="s1"')
+        assert len(drawings) == 1
+    template_rendered.disconnect(count)
+
+
+async def test_the_inbox_and_the_counts_follow(executor: Executor, ada: User, rosa: User, vera: User) -> None:
+    """The row, the badge and the running plan appear; an answer elsewhere makes the page look again.
+
+    The badge counts what the person can answer: nothing, for who only looks on.
+    """
+    async with (
+        opened("/ws/pages/inbox/", await apart(by_session, rosa)) as inbox,
+        opened("/ws/pages/shell/", await apart(by_session, rosa)) as shell,
+        opened("/ws/pages/inbox/", await apart(by_session, vera)) as onlooker,
+        opened("/ws/pages/plans/", await apart(by_session, ada)) as plans,
+    ):
+        await heard(inbox, "Nothing is waiting")
+        plan = await apart(make_plan, ada, write_step(1))
+        await heard(inbox, 'class="qi"')
+        await heard(shell, 'data-waiting="1"')
+        looked_on = await heard(onlooker, 'class="qi"')
+        assert 'data-waiting="1"' not in "".join(part for message in looked_on for part in message["fragments"])
+        await heard(plans, f'id="plan-{plan.public_id}"')
+        request = await apart(ApprovalRequest.objects.get)
+        await apart(ApprovalRequest.objects.filter(pk=request.pk).update, expires_at=plan.created_at)
+        gone = f'<i id="q-{request.public_id}" data-gone hidden></i>'
+        left = "".join((await heard(inbox, gone))[-1]["fragments"])
+        assert f'id="look-{request.public_id}"' in left
+        await heard(shell, 'data-waiting="0"')
+
+
+async def test_the_inbox_tells_what_happened_before_it_was_opened(transactional_db, ada: User, rosa: User) -> None:
+    """A page was drawn at a number; what changed after it is looked at again, what changed before it is not."""
+    changed, left_alone = await apart(ask, ada), await apart(ask, ada)
+    drawn_at = (await apart(request_for, rosa, changed.public_id)).told_up_to  # type: ignore[attr-defined]
+    await apart(partial(comment, changed, by=rosa, text="Is this right?"))
+    async with opened(f"/ws/pages/inbox/?after={drawn_at}", await apart(by_session, rosa)) as caller:
+        said = await caller.receive_json_from(timeout=60)
+        assert f'id="look-{changed.public_id}"' in str(said)
+        assert f'id="look-{left_alone.public_id}"' not in str(said)
+
+
+async def test_the_inbox_tells_nobody_of_what_is_not_theirs(transactional_db, ada: User, rosa: User) -> None:
+    """Nor that it changed."""
+    stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
+    request = await apart(ask, ada)
+    async with opened("/ws/pages/inbox/?after=0", await apart(by_session, stranger)) as caller:
+        assert request.public_id not in str(await caller.receive_json_from(timeout=60))
+
+
+async def test_a_board_rests_only_when_something_was_new(transactional_db) -> None:
+    """After a ring that brought nothing the next is heard at once, though the board rests for a day after news."""
+    drawings = [Drawn({"part": "one"}), Drawn({"part": "two"})]
+    board = Board(feed_here(), Subject("still", lambda: drawings.pop(0), Feed.listen_to_all, rest_seconds=86_400))
+    board.drawn, rung = drawings[0], asyncio.Event()
+    board.viewers.add(rung)
+    try:
+        await asyncio.wait_for(rung.wait(), 60)
+        assert board.drawn == Drawn({"part": "two"})
+    finally:
+        board.task.cancel()
+
+
+async def test_someone_without_a_role_is_shown_their_own(executor: Executor, ada: User) -> None:
+    """Neither others' plans nor how many requests of theirs wait."""
+    stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
+    await apart(make_plan, ada, write_step(1), goal="A secret goal")
+    for path in ("/ws/pages/inbox/", "/ws/pages/shell/", "/ws/pages/plans/"):
+        async with opened(path, await apart(by_session, stranger)) as caller:
+            assert "A secret goal" not in str([await caller.receive_json_from(timeout=60)])
+
+
+@pytest.mark.parametrize("path", ["shell/", "inbox/", "plans/", "plans/plan_none/"])
+async def test_pages_are_for_people(transactional_db, catalog, ada: User, path: str) -> None:
+    """A token has none; a stranger's plan is not there."""
+    assert await refused(f"/ws/pages/{path}", await apart(by_token, ada, "plans:read", "approvals:read")) == 4403
+    assert await refused(f"/ws/pages/{path}", []) == 4401
+    assert await refused(f"/ws/pages/{path}?after=x", await apart(by_session, ada)) == 4400

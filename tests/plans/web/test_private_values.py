@@ -1,0 +1,123 @@
+"""Private values on the plan's page: masked for everyone, revealed one at a time to who may see them."""
+
+import json
+
+import pytest
+
+from approvals.models import AuditEntry
+from catalog.calls.privacy import MARK
+from catalog.errors import ToolError
+from plans.web.fragments import _draw_plan
+from tests.builders import act, call_of, make_plan, work_off
+from tests.pages import Pages
+from tests.plans.factories import PRIVATE_EMAIL, PRIVATE_PATH, private_plan
+
+VIEWS = ("", "?step=1&tab=input", "?step=1&tab=output", "?step=2&tab=input", "?step=2&tab=output", "values/found/")
+RAW = ("values/found/", "steps/1/result/", "steps/1/arguments/", "steps/2/arguments/", "steps/2/result/")
+
+
+@pytest.fixture
+def plan(stage, ada):
+    """A plan of Ada's that looks somebody up, and hands on what it found."""
+    return private_plan(ada)
+
+
+def path_of(plan, more=""):
+    """Return the address of the plan, or of something below it."""
+    return f"/plans/{plan.public_id}/{more}"
+
+
+@pytest.mark.parametrize("name", ["vera", "ben"])
+def test_onlookers_find_no_value(plan, request, name):
+    """On no tab and in no whole value; nor a button to reveal one."""
+    pages = Pages(request.getfixturevalue(name))
+    for more in (*VIEWS, *RAW):
+        pages.open(path_of(plan, more))
+        assert PRIVATE_EMAIL not in pages.html, more
+        assert "/reveal/" not in pages.html, more
+
+
+@pytest.mark.parametrize("name", ["ada", "rosa", "admin"])
+def test_the_page_masks_and_offers_to_reveal(plan, request, name):
+    """Also for who may see it; whole values are theirs as they are."""
+    pages = Pages(request.getfixturevalue(name))
+    pages.open(path_of(plan, "?step=1&tab=output"))
+    assert PRIVATE_EMAIL not in pages.html
+    assert pages.html.count("/reveal/") == 2 * 4
+    assert all(PRIVATE_EMAIL in pages.open(path_of(plan, more)) for more in RAW)
+
+
+def test_whole_values_are_masked_in_their_shape(plan, vera):
+    """As the API masks them."""
+    shown = json.loads(Pages(vera).open(path_of(plan, "steps/1/result/")))
+    assert shown["results"] == [{"email": {MARK: "string"}, "seats": [{MARK: "number"}]}]
+    arguments = json.loads(Pages(vera).open(path_of(plan, "steps/2/arguments/")))
+    assert arguments == {"value": {"to": {MARK: "string"}}}
+
+
+def test_what_everyone_is_sent_live_holds_no_value(plan):
+    """One drawing goes to all who look at the plan."""
+    fragments = "".join(_draw_plan(plan.public_id).fragments.values())
+    assert "private" in fragments
+    assert PRIVATE_EMAIL not in fragments
+
+
+def test_a_value_is_revealed_without_scripts(plan, rosa):
+    """The form leads to the page with that value on it, and no other."""
+    pages = Pages(rosa)
+    pages.open(path_of(plan, "?step=1&tab=output"))
+    text = pages.send(path_of(plan, "steps/1/reveal/"), {"path": PRIVATE_PATH})
+    assert PRIVATE_EMAIL in text
+    assert pages.html.count("/reveal/") == 2 * 3
+    assert AuditEntry.objects.get(action="call.revealed").actor == rosa
+
+
+def test_a_value_is_revealed_in_its_place(plan, rosa):
+    """Htmx is sent the row alone."""
+    pages = Pages(rosa)
+    pages.open(path_of(plan, "?step=1&tab=output"))
+    response = pages.swap(path_of(plan, "steps/1/reveal/"), "field-2", {"path": PRIVATE_PATH})
+    row = response.content.decode()
+    assert row.count("<tr") == 1
+    assert 'id="field-2"' in row
+    assert PRIVATE_EMAIL in row
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "status"), [("vera", PRIVATE_PATH, 403), ("ada", "results.0", 422), ("ada", "", 422)]
+)
+def test_a_value_that_cannot_be_revealed(plan, request, name, path, status):
+    """The page says why; nothing is kept."""
+    pages = Pages(request.getfixturevalue(name))
+    pages.open(path_of(plan))
+    pages.send(path_of(plan, "steps/1/reveal/"), {"path": path}, status=status)
+    assert 'role="alert"' in pages.html
+    assert not AuditEntry.objects.filter(action="call.revealed").exists()
+
+
+@pytest.mark.parametrize("number", [1, 7])
+def test_a_step_without_a_call_has_nothing_to_reveal(stage, ada, number):
+    """Nor has a plan without that step."""
+    plan = make_plan(ada, act(1, "x", "private"), start=False)
+    pages = Pages(ada)
+    pages.open(path_of(plan))
+    pages.send(path_of(plan, f"steps/{number}/reveal/"), {"path": PRIVATE_PATH}, status=404)
+
+
+def test_why_a_private_step_failed_is_for_those_who_may_see_it(stage, ada, vera):
+    """The words may quote what was asked for."""
+
+    def fail(value, context):
+        raise ToolError(f"Nobody is called {PRIVATE_EMAIL}")
+
+    stage.acts["private"] = fail
+    plan = work_off(make_plan(ada, act(1, "x", "private")))
+    assert PRIVATE_EMAIL in Pages(ada).open(path_of(plan))
+    assert PRIVATE_EMAIL not in Pages(vera).open(path_of(plan))
+
+
+@pytest.mark.parametrize(("name", "status"), [("ada", 200), ("vera", 404)])
+def test_a_private_call_is_tried_again_by_those_who_may_see_it(plan, request, name, status):
+    """Its arguments and its answer stand on that page."""
+    address = f"/tools/private/try/?call={call_of(plan).public_id}"
+    assert (PRIVATE_EMAIL in Pages(request.getfixturevalue(name)).open(address, status)) == (status == 200)

@@ -1,0 +1,162 @@
+"""The pages of sessions, and what their socket sends."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from plans.models import Plan
+from plans.web.sockets import session_subject
+from tests.builders import make_plan, step, work_off
+from tests.conftest import person
+from tests.pages import Pages
+from tests.plans.factories import SessionAgent
+from tests.plans.socket_clients import apart, by_session, opened, refused
+
+pytestmark = pytest.mark.usefixtures("catalog")
+
+
+@pytest.fixture
+def nobody(db: None) -> User:
+    """Someone without a role."""
+    return person("nobody")
+
+
+def text_of(response: Any) -> str:
+    """Return the page as it was sent."""
+    return str(response.content.decode())
+
+
+def test_a_session_shows_its_list_beside_its_calls(ada):
+    agent = SessionAgent(ada)
+    row = agent.setup("Find it", "Send it", objective="Resend the badge")
+    call = agent.call("update_step", step_id=1, status="done")
+    page = text_of(Pages(ada).client.get(f"/sessions/{row.public_id}/"))
+    for shown in ("Resend the badge", "Find it", "Send it", "1 of 2 steps done", "night", "planning_update_step"):
+        assert shown in page
+    assert f'href="/plans/{call.plan_ref}/?step=1"' in page
+    assert f'data-live="/ws/pages/sessions/{row.public_id}/"' in page
+
+
+def test_empty_states(ada):
+    """No sessions, a session without a list, a list without steps, no older sessions."""
+    client, agent = Pages(ada).client, SessionAgent(ada)
+    shown = [text_of(client.get("/sessions/"))]
+    call = agent.call("read_plan")
+    shown.append(text_of(client.get(f"/sessions/{call.plan_ref}/")))
+    row = agent.setup()
+    shown += [text_of(client.get(path)) for path in (f"/sessions/{row.public_id}/", "/sessions/?before=1")]
+    assert ['class="empty"' in page for page in shown] == [True] * 4
+
+
+def test_the_list_of_sessions_names_each_once_by_its_list_of_now(ada):
+    SessionAgent(ada).setup("a", objective="Old")
+    SessionAgent(ada).setup("a", objective="New")
+    SessionAgent(ada, "").setup(objective="Nameless")
+    page = text_of(Pages(ada).client.get("/sessions/"))
+    assert "Old" not in page and page.count("New</a>") == 1
+    assert "Default session" in page and "0 of 1" in page and "0 of 0" in page
+
+
+def test_the_page_of_a_list_as_a_plan_leads_to_its_session(ada):
+    row = SessionAgent(ada).setup("a")
+    response = Pages(ada).client.get(f"/plans/{row.public_id}/")
+    assert (response.status_code, response["Location"]) == (302, f"/sessions/{row.public_id}/")
+
+
+def test_the_page_of_a_call_leads_to_its_session(ada):
+    agent = SessionAgent(ada, "<i>night</i>")
+    call = agent.call("read_plan")
+    pages = Pages(ada)
+    said = text_of(pages.client.get(f"/plans/{call.plan_ref}/"))
+    assert f'href="/sessions/{call.plan_ref}/"' in said and "<i>night" not in said
+    plain = text_of(pages.client.get(f"/plans/{make_plan(ada, step(1)).public_id}/"))
+    assert "/sessions/plan_" not in plain
+
+
+def test_its_forms_change_no_list(ada):
+    row = SessionAgent(ada).setup("a")
+    Pages(ada).client.post(f"/plans/{row.public_id}/cancel/", {"confirmed": "1"})
+    row.refresh_from_db()
+    assert row.status == "in_progress"
+
+
+def test_who_sees_which_sessions(ada, vera, nobody):
+    row = SessionAgent(ada).setup("a", objective="Mine")
+    assert "Mine" in text_of(Pages(vera).client.get("/sessions/"))
+    assert "Mine" not in text_of(Pages(nobody).client.get("/sessions/"))
+    assert Pages(nobody).client.get(f"/sessions/{row.public_id}/").status_code == 404
+    assert Pages(ada).client.get("/sessions/plan_none/").status_code == 404
+
+
+def test_what_agents_write_is_escaped(ada):
+    row = SessionAgent(ada, "<b>night</b>").setup("<script>alert(1)</script>", objective="<i>x</i>")
+    for address in ("/sessions/", f"/sessions/{row.public_id}/"):
+        page = text_of(Pages(ada).client.get(address))
+        assert "<script>alert" not in page and "<i>x" not in page and "<b>night" not in page
+
+
+def test_a_plan_submitted_in_a_session_shows_its_calls_there(ada):
+    agent = SessionAgent(ada, "")
+    row = agent.setup("a")
+    work_off(make_plan(ada, step(1)))
+    assert "render_text" in text_of(Pages(ada).client.get(f"/sessions/{row.public_id}/"))
+
+
+def test_the_page_costs_the_same_however_much_there_is(ada, django_assert_max_num_queries):
+    agent, client = SessionAgent(ada), Pages(ada).client
+    row = agent.setup(*"abcdefgh")
+    for step_id in range(1, 5):
+        agent.call("update_step", step_id=step_id, status="done")
+    for name in "xyz":
+        SessionAgent(ada, name).setup("a")
+    with django_assert_max_num_queries(12):
+        client.get(f"/sessions/{row.public_id}/")
+    with django_assert_max_num_queries(10):
+        client.get("/sessions/")
+
+
+def test_the_socket_draws_the_parts_of_the_page_as_they_are_now(ada):
+    agent = SessionAgent(ada)
+    row = agent.setup("a", "b")
+    subject = session_subject(row)
+    before = subject.draw()
+    agent.call("update_step", step_id=2, status="done")
+    drawn = subject.draw()
+    assert set(drawn.fragments) == {"standing", "list", "calls"}
+    assert (before.says, drawn.says) == ("0 of 2 steps done", "1 of 2 steps done")
+    page = text_of(Pages(ada).client.get(f"/sessions/{row.public_id}/"))
+    assert all(f'id="session-{part}"' in page for part in drawn.fragments)
+    agent.setup("x", objective="Other")
+    assert "Other" in subject.draw().fragments["list"]
+
+
+def test_one_session_is_one_board_whichever_plan_leads_to_it(ada):
+    agent, other = SessionAgent(ada), SessionAgent(ada, "day")
+    row = agent.setup("a")
+    call = agent.call("read_plan")
+    of_call = session_subject(Plan.objects.get(public_id=call.plan_ref))
+    assert of_call.key == session_subject(row).key != session_subject(other.setup("a")).key
+    assert of_call.draw() == session_subject(row).draw()
+
+
+def test_what_happens_elsewhere_does_not_draw_a_session_anew(ada, django_assert_num_queries):
+    agent = SessionAgent(ada)
+    subject = session_subject(agent.setup("a"))
+    before = subject.draw()
+    SessionAgent(ada, "day").setup("x")
+    with django_assert_num_queries(2):
+        assert subject.draw() is before
+    agent.call("read_plan")
+    assert subject.draw().fragments["calls"] != before.fragments["calls"]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_socket_lets_in_who_may_see_the_session(ada, nobody):
+    row = await apart(SessionAgent(ada).setup, "a")
+    path = f"/ws/pages/sessions/{row.public_id}/"
+    assert await refused(path, await apart(by_session, nobody)) == 4404
+    async with opened(path, await apart(by_session, ada)) as socket:
+        messages = [await socket.receive_json_from(timeout=60) for _ in ("session", "shell")]
+    assert any("session-list" in html for message in messages for html in message["fragments"])
+    assert await apart(Plan.objects.count) > 0
