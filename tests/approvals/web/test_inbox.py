@@ -168,7 +168,7 @@ def test_a_rejection_that_needs_a_reason_says_so(ada, rosa):
     request, pages = ask(ada, final()), Pages(rosa)
     answer(pages, request, "reject", 422, comment="  ")
     assert setback_on(pages) == "comment"
-    assert 'aria-invalid="true" aria-describedby="note-e"' in pages.html
+    assert 'aria-invalid="true" autofocus aria-describedby="note-e"' in pages.html
     answer(pages, request, "reject", 422, comment="x" * 4001)
     assert "x" * 4001 in pages.html
 
