@@ -17,7 +17,7 @@ from tests.chaos.redis import RedisServer
 from tests.chaos.serving import ROOT, Serving, database_url
 from tests.cluster.callers import bearer, get, page_socket, post, said
 from tests.cluster.conftest import Start, is_up
-from tests.house.test_docs import settings_read
+from tests.house.source import settings_read
 from tests.waiting import eventually
 
 VARIABLE = re.compile(r"\$\{(\w+)(:[-?])([^}]*)\}")

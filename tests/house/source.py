@@ -5,6 +5,7 @@ Every function takes the root, so that a rule can be tried on a small tree that 
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
@@ -12,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("approvals", "catalog", "config", "plans")
+SETTING = re.compile(r"[A-Z][A-Z0-9_]+")
 NOT_OURS = {".git", ".venv", "var", "workspace", "staticfiles", "__pycache__", "build"}
 NOT_OURS |= {".mypy_cache", ".ruff_cache", ".import_linter_cache", ".pytest_cache", ".hypothesis"}
 
@@ -64,6 +66,19 @@ def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, "".join(parts)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield node.lineno, node.value
+
+
+def settings_read(root: Path) -> set[str]:
+    """Return the names that the settings file reads from the environment: `env.str("NAME")` and its like."""
+
+    def names() -> Iterator[str]:
+        for node in ast.walk(parse(root / "config/settings.py")):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("env.") and node.args:
+                name = node.args[0]
+                if isinstance(name, ast.Constant) and SETTING.fullmatch(str(name.value)):
+                    yield str(name.value)
+
+    return set(names())
 
 
 def where(root: Path, path: Path, line: int = 1) -> str:

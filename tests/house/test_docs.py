@@ -1,35 +1,18 @@
 """What the code reads and says, the documents name: every setting and every kind of event."""
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from plans.store.transactions import EVENT_TYPES
-from tests.house.source import ROOT, files, parse, write
-
-SETTING = re.compile(r"[A-Z][A-Z0-9_]+")
+from tests.house.source import ROOT, files, settings_read, write
 
 
 def documents(root: Path) -> str:
     """Return the text of README and docs."""
     found = [path for path in (root / "README.md", *files(root / "docs", "*.md")) if path.exists()]
     return "\n".join(path.read_text(encoding="utf-8") for path in found)
-
-
-def settings_read(root: Path) -> set[str]:
-    """Return the names that the settings file reads from the environment: `env.str("NAME")` and its like."""
-
-    def names() -> Iterator[str]:
-        for node in ast.walk(parse(root / "config/settings.py")):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("env.") and node.args:
-                name = node.args[0]
-                if isinstance(name, ast.Constant) and SETTING.fullmatch(str(name.value)):
-                    yield str(name.value)
-
-    return set(names())
 
 
 def undocumented(names: set[str], text: str) -> list[str]:

@@ -16,7 +16,7 @@ from catalog.core import clock
 from catalog.core.egress import NotSent
 from catalog.errors import ParameterError
 from tests.approvals.factories import ask
-from tests.catalog.core.test_egress import taking
+from tests.http_server import taking
 
 pytestmark = [
     pytest.mark.django_db,

@@ -31,7 +31,7 @@ from approvals.reviews.decisions import decide
 from catalog.core import clock
 from plans.executor.ticker import Ticker
 from tests.approvals.factories import approval, ask, refusal_at, rejection
-from tests.catalog.core.test_egress import taking
+from tests.http_server import taking
 from tests.racing import at_once
 from tests.waiting import eventually
 

@@ -3,16 +3,12 @@
 import ipaddress
 import socket
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from email.message import Message
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from catalog.core.egress import NotSent, check_url, is_allowed, post
 from tests.corpus import faults
+from tests.http_server import taking
 
 PUBLIC = ["93.184.215.14", "8.8.8.8", "2606:4700:4700::1111"]
 NOT_PUBLIC = [
@@ -52,45 +48,6 @@ NOT_PUBLIC = [
     "192.88.99.1",
     "100::1",
 ]
-
-
-class Taker(BaseHTTPRequestHandler):
-    """Keeps what it is sent."""
-
-    def do_POST(self) -> None:
-        """Answer with the status that the path names."""
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        assert isinstance(self.server, Server)
-        self.server.taken.append((self.path, self.headers, body))
-        self.send_response(int(self.path.strip("/") or self.server.answers))
-        self.send_header("Location", "/200")
-        self.end_headers()
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
-
-
-class Server(HTTPServer):
-    """A server on this machine; `taken` is what arrived, `answers` the status where the path names none."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Taker)
-        self.taken: list[tuple[str, Message, bytes]] = []
-        self.answers = 200
-
-
-@contextmanager
-def taking() -> Iterator[Server]:
-    """Serve for a while."""
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.mark.parametrize("address", PUBLIC)
