@@ -4,7 +4,7 @@ from csp.constants import SELF, UNSAFE_INLINE
 from csp.decorators import csp_update
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.renderers import OpenApiJsonRenderer2, OpenApiYamlRenderer
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
@@ -16,7 +16,7 @@ from config.views import SignIn, admin_sign_in, home
 api_document = SpectacularAPIView.as_view(renderer_classes=[OpenApiJsonRenderer2, OpenApiYamlRenderer])
 api_page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSplitView.as_view(url_name="api-schema"))
 
-api_urlpatterns = [
+api_urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("catalog.api.urls")),
     path("", include("plans.api.urls")),  # before the requests: approvals/slice/ would be one of them
     path("", include("approvals.api.urls")),

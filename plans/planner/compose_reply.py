@@ -162,7 +162,7 @@ def _is_whole(value: object, response: Mapping[str, Any]) -> bool:
 
 
 def _message_of(step: Step) -> str:
-    message = Call.objects.values_list("message", flat=True).get(pk=step.call_id)
+    message = Call.objects.values_list("message", flat=True).get(pk=step.call_id or 0)
     return "" if message == "OK" else message
 
 
@@ -175,7 +175,7 @@ def _text_of_agent(step: Step) -> str:
 
 def _response_of(step: Step) -> Mapping[str, Any]:
     """Return the response of a step's call: only one is in memory at a time, for each may be large."""
-    text = Call.objects.values_list("response", flat=True).get(pk=step.call_id)
+    text = Call.objects.values_list("response", flat=True).get(pk=step.call_id or 0)
     found = json.loads(text) if text else {}
     return found if isinstance(found, dict) else {}
 

@@ -129,7 +129,7 @@ def test_a_turn_that_is_settled_is_no_answer(script, stage, ada, rosa):
 def as_if_unknown(plan: Plan, step_id: int) -> None:
     """Leave a call as a worker does that was lost while it ran."""
     row = step_of(plan, step_id)
-    Call.objects.filter(pk=row.call_id).update(status="outcome_unknown")
+    Call.objects.filter(pk=row.call_id or 0).update(status="outcome_unknown")
     waiting: dict[str, Any] = {"status": "in_progress", "waiting_for": "outcome", "claimed_by": "", "ready_at": None}
     plan.steps.filter(pk=row.pk).update(lease_until=None, completed_at=None, **waiting)
 
