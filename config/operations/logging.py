@@ -1,6 +1,6 @@
 """The form of every log line, whoever writes it: Toolgate, Django, uvicorn or a tool; as text for people or as JSON.
 
-A line has its words, the ids of what it belongs to (`catalog.core.tracing.about`) and the facts that its writer names
+A line has its words, the ids of what it belongs to (structlog's context variables) and the facts that its writer names
 (`catalog.core.tracing.told`). What was raised is told by its type and where it came from: its message may hold
 arguments. Other `extra` of records is left out for the same reason, and Django's error pages and mails, with DEBUG on
 too, show no values. No value can end a line or paint a terminal.
@@ -16,8 +16,6 @@ from typing import Any
 import structlog
 from django.http import HttpRequest
 from django.views.debug import SafeExceptionReporterFilter
-
-from catalog.core import tracing
 
 FORMATS = ("text", "json")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -70,7 +68,7 @@ def _line_of(logger: Any, method: str, event: Line) -> Line:
     }
     said = {name: value for name, value in event.items() if name not in OF_STRUCTLOG}
     facts: Mapping[str, Any] = getattr(record, "facts", {})
-    for name, value in {**tracing.ids(), **said, **facts}.items():
+    for name, value in {**said, **facts}.items():
         line.setdefault(name, value if isinstance(value, int | float) or value is None else _cut(str(value)))
     if "stack" in facts:
         line["stack"] = str(facts["stack"])[-MOST_OF_A_STACK:]

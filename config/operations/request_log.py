@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.template.loader import render_to_string
+from structlog.contextvars import bound_contextvars
 
 from catalog.core import tracing
 from catalog.core.tracing import told
@@ -54,7 +55,7 @@ class Told:
         if traceparent:
             ids["trace_id"] = traceparent[3:35]
         with ExitStack() as inside:
-            inside.enter_context(tracing.about(**ids))
+            inside.enter_context(bound_contextvars(**ids))
             inside.enter_context(tracing.belonging_to(traceparent))
             inside.enter_context(tracing.span("request", {"request_id": request_id}, traceparent))
             response = self._answer(request)

@@ -11,6 +11,7 @@ from functools import partial
 from time import monotonic
 
 from django.db import transaction
+from structlog.contextvars import bound_contextvars
 
 from catalog.core import tracing
 from catalog.core.tracing import told
@@ -34,7 +35,10 @@ def about(work: Work) -> Iterator[None]:
     """Let log lines and spans inside name the plan and step, and the call and its tool where there is a call."""
     ids, traceparent = ids_of(work), work.plan.traceparent
     trace_id = tracing.trace_id_of(traceparent)
-    with tracing.about(**ids, **({"trace_id": trace_id} if trace_id else {})), tracing.span("step", ids, traceparent):
+    with (
+        bound_contextvars(**ids, **({"trace_id": trace_id} if trace_id else {})),
+        tracing.span("step", ids, traceparent),
+    ):
         yield
 
 
@@ -46,7 +50,7 @@ def ids_of(work: Work) -> dict[str, str | int]:
     return ids
 
 
-def calling(run: Run) -> AbstractContextManager[None]:
+def calling(run: Run) -> AbstractContextManager[object]:
     """Open a span for the tool's code alone."""
     ids = {"call": run.call.public_id, "tool": run.step.tool, "level": run.order.level}
     return tracing.span("tool call", ids | {"attempt": run.call.attempt})

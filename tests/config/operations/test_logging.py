@@ -6,8 +6,9 @@ from datetime import datetime
 
 import pytest
 import structlog
+from structlog.contextvars import bound_contextvars
 
-from catalog.core.tracing import about, told
+from catalog.core.tracing import told
 from catalog.core.transactions import log_unexpected
 from tests.builders import act, approve, make_plan, reject, work_off
 from tests.config.factories import CANARY, HOSTILE, fail, raised
@@ -16,7 +17,7 @@ from tests.rest import Rest
 
 def test_a_line_of_json_has_when_who_what_ids_and_facts(lines):
     """In this order; the time is UTC."""
-    with about(request_id="r1", plan="plan_1"):
+    with bound_contextvars(request_id="r1", plan="plan_1"):
         logging.getLogger("toolgate.calls").info("call %s", "ended", extra=told(call="call_1", duration_ms=1.5))
     [line] = lines.json()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(line["time"]))
@@ -29,14 +30,14 @@ def test_a_line_of_json_has_when_who_what_ids_and_facts(lines):
 
 def test_a_line_of_text_reads_the_same(words):
     """What has a space in it stands in quotes."""
-    with about(plan="plan_1"):
+    with bound_contextvars(plan="plan_1"):
         logging.getLogger("uvicorn.error").warning("so it is", extra=told(tool="a b", nothing=""))
     assert words.text[25:] == 'WARNING uvicorn.error so it is plan=plan_1 tool="a b" nothing=""\n'
 
 
 def test_no_value_ends_a_line_or_paints_a_terminal(both):
     """Wherever it stands, in either style."""
-    with about(request_id=HOSTILE):
+    with bound_contextvars(request_id=HOSTILE):
         logging.getLogger("toolgate.x").error("it was %s", HOSTILE, extra=told(tool=HOSTILE))
     for captured in both:
         assert captured.text.count("\n") == 1

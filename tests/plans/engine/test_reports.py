@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from django.db import transaction
+from structlog.contextvars import get_contextvars
 
 from catalog.core import tracing
 from plans.engine import execution, reports
@@ -89,7 +90,9 @@ def test_what_comes_back_too_late_is_a_warning(stage, ada, told):
 def test_lines_inside_a_tool_carry_its_ids(stage, ada):
     """Also on the event loop of async tools; the trace is that of the request which asked for the plan."""
     seen = []
-    stage.acts |= dict.fromkeys(("safe", "safe_async"), lambda value, context: seen.append((tracing.ids(), context)))
+    stage.acts |= dict.fromkeys(
+        ("safe", "safe_async"), lambda value, context: seen.append((get_contextvars(), context))
+    )
     with tracing.belonging_to("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"):
         plan = make_plan(ada, act(1), act(2, tool="safe_async"))
     work_off(plan)
@@ -100,7 +103,7 @@ def test_lines_inside_a_tool_carry_its_ids(stage, ada):
             "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         }  # fmt: skip
         assert context.trace_id == ids["trace_id"]
-    assert tracing.ids() == {}
+    assert get_contextvars() == {}
 
 
 @pytest.mark.django_db(transaction=True)
