@@ -146,8 +146,8 @@ def test_where_a_token_is_set_it_is_asked_for(client, db, settings, given, statu
 
 COUNT = """
 import os, django; django.setup()
-from plans import measures
-measures.call_ended("completed", "safe"); measures.threads(busy=1, idle=3, aside=0, late=0)
+from plans import metrics
+metrics.call_ended("completed", "safe"); metrics.threads(busy=1, idle=3, aside=0, late=0)
 """
 ADD_UP = """
 import django; django.setup()
