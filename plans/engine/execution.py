@@ -41,7 +41,6 @@ from plans.engine import (
     reports,
     starting,
 )
-from plans.engine.finishing import Ready
 from plans.engine.grants import people_of
 from plans.engine.late_results import come_back
 from plans.engine.limits import lacks_room
@@ -104,18 +103,19 @@ def claim(plan_pk: int, *, owner: str, turn: Turn | None = None) -> Work | None:
         return _claim(batch, plan, owner)
 
 
-def _next(batch: Recording, plan: PlanFacts, turn: Turn, *, ready: Ready = lambda: 1) -> Work | None:
-    """Claim the next step while the turn goes on, and tell others of the rest of what has just become `ready`."""
+def _next(batch: Recording, plan: PlanFacts, turn: Turn) -> Work | None:
+    """Claim the next step while the turn goes on, and tell other workers of the rest of what became ready."""
     if turn.goes_on():
         work = _claim(batch, plan, turn.owner)
-        hints.hint(plan.pk, ready() - 1)
+        hints.hint(plan.pk, batch.run_deferred() - 1)
         return work
     finishing.settle_plan(batch)
-    hints.hint(plan.pk, max(1, ready()))
+    hints.hint(plan.pk, max(1, batch.run_deferred()))
     return None
 
 
 def _claim(batch: Recording, plan: PlanFacts, owner: str) -> Work | None:
+    """Claim the plan's next step, which the transaction hands on; end the plan when none is left."""
     work = starting.next_work(batch, plan, owner=owner)
     if work is None:
         finishing.settle_plan(batch)
@@ -172,22 +172,22 @@ def perform(run: Run) -> pipeline.Outcome:
 def end(run: Run, outcome: pipeline.Outcome, turn: Turn) -> Work | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
     try:
-        return _end(run, outcome, turn)
-    except LeaseLost:
-        return _end(run, outcome, turn, is_ours=False)
+        return _end(run, outcome, turn, optimistic=True)
+    except LeaseLost:  # everything was rolled back: do it again, looking at the lease before anything is written
+        return _end(run, outcome, turn, optimistic=False)
 
 
 @found_again
 @retried_patiently
-def _end(run: Run, outcome: pipeline.Outcome, turn: Turn, *, is_ours: bool = True) -> Work | None:
+def _end(run: Run, outcome: pipeline.Outcome, turn: Turn, *, optimistic: bool) -> Work | None:
     with recording(run.plan.pk, run.plan.ref) as batch:
         if turn.abandoned and come_back(batch, run, outcome):
             return None
         if run.plan.has_budget and statements.renew_lease(batch.cursor, run.step, until=batch.now):
             limits.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
-        ready = finishing.finish(batch, run, outcome, is_ours=is_ours)
+        finishing.finish(batch, run, outcome, optimistic=optimistic)
         limits.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
-        return _next(batch, run.plan, turn, ready=ready)
+        return _next(batch, run.plan, turn)
 
 
 def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:

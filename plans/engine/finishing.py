@@ -6,10 +6,8 @@ nothing.
 
 import json
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from approvals.models import ApprovalRequest
@@ -40,8 +38,6 @@ from plans.store import statements
 from plans.store.statements import CallEnding, Claimed, Parking
 from plans.store.transactions import Recording, tell
 
-Ready = Callable[[], int]
-"""Says how many steps became ready, once that is needed: the answer may not have come yet."""
 RELEASED: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
 WAS_STOPPED = (pipeline.STOPPED, pipeline.NOT_BEGUN)
 TRIES = 3
@@ -51,10 +47,19 @@ CRASHES = 3
 """A call that loses its worker this often is parked for a person."""
 
 
-def finish(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bool = True) -> Ready:
-    """Write down how a call went; return what says how many steps became ready. Nothing changes for a lost lease.
+def finish(batch: Recording, run: Run, outcome: pipeline.Outcome, *, optimistic: bool = True) -> None:
+    """Record the outcome of a call:
 
-    Of a lease that is taken to be ours what is returned raises LeaseLost when it was not: nothing may stay then.
+    | outcome | call | step |
+    | --- | --- | --- |
+    | may be retried | ready | waits for its retry |
+    | cut off, and may have had its effect | outcome_unknown | waits for a person |
+    | success or warning | completed | completed; its dependents count one dependency less |
+    | stopped with its plan | cancelled | cancelled |
+    | any other | failed | failed |
+
+    If the lease was lost, nothing changes and a late result is kept as evidence. With `optimistic` a success is written
+    without looking at the lease first. If that turns out wrong, the transaction raises LeaseLost before it commits.
     """
     if outcome.late is not None:
         late_results.keep_as_evidence(run.call, late_results.evidence_of(run, outcome, outcome.late))
@@ -62,22 +67,20 @@ def finish(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bo
         late_results.note_left(batch, run)
     delay = _delay_of_retry(batch, run, outcome)
     if delay is not None:
-        return _not_ended(run, outcome, "retrying" if _retry(batch, run, outcome, delay) else reports.LATE)
+        is_retrying = _retry(batch, run, outcome, delay)
+        late_results.left_to_others(run, outcome, "retrying" if is_retrying else reports.LATE)
+        return
     if _is_unknown(run, outcome):
         parked = park_as_unknown(batch, run.step, run.call)
-        return _not_ended(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
+        late_results.left_to_others(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
+        return
     if run.sent:
         outcome = commands.taken_in(run.call, run.order.asker or run.plan.asker, run.sent, outcome)
-    return _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome, is_ours=is_ours)
+    _end(batch, run, _marked(outcome, run.edited) if run.edited else outcome, optimistic=optimistic)
 
 
-def _not_ended(run: Run, outcome: pipeline.Outcome, told: str) -> Ready:
-    late_results.left_to_others(run, outcome, told)
-    return lambda: 0
-
-
-def _end(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bool) -> Ready:
-    """End the call as its handler ended, and the step with it: in one go where nothing is to be done in between."""
+def _end(batch: Recording, run: Run, outcome: pipeline.Outcome, *, optimistic: bool) -> None:
+    """End the call as its handler ended, and the step with it; with one statement unless a hook comes in between."""
     response = pipeline.standard_response(run.order.target.tool, run.order.shown, outcome)
     ending = CallEnding(
         status=_status_of(outcome),
@@ -86,32 +89,23 @@ def _end(batch: Recording, run: Run, outcome: pipeline.Outcome, *, is_ours: bool
         error_kind=outcome.error_kind or "",
         now=batch.now,
     )
-    if is_ours and _went_well(outcome) and not extensions.has_meaning(run.step.tool):
-        ready = statements.end_step(batch.cursor, run.step, run.call, ending)
-        model_texts.keep(run.call, outcome)
-        _tell_end(batch, run, outcome)
-        _tell_completed(batch, run.step, response, run.call)
-        return partial(_reported, run, ending.status, ready)
-    if not statements.end_call(batch.cursor, run.call, ending):
-        return _not_ended(run, outcome, reports.LATE)
+    in_one_go = optimistic and _went_well(outcome) and not extensions.has_meaning(run.step.tool)
+    if in_one_go:
+        batch.defer(statements.end_step(batch.cursor, run.step, run.call, ending))
+    elif not statements.end_call(batch.cursor, run.call, ending):
+        late_results.left_to_others(run, outcome, reports.LATE)
+        return
     model_texts.keep(run.call, outcome)
     _tell_end(batch, run, outcome)
     reports.attempt_ended(run, ending.status)
-    count = 0
-    if _went_well(outcome):
-        count = complete(batch, run.step, response, call=run.call)
+    if in_one_go:
+        _tell_completed(batch, run.step, response, run.call)
+    elif _went_well(outcome):
+        batch.became_ready += complete(batch, run.step, response, call=run.call)
     elif outcome.error_kind in WAS_STOPPED:
         _cancel(batch, run, outcome)
     else:
         fail(batch, run.step, outcome.message, call=run.call)
-    return lambda: count
-
-
-def _reported(run: Run, status: CallStatus, ready: Ready) -> int:
-    """Report the end of an attempt once it is known to be one. Raises LeaseLost."""
-    count = ready()
-    reports.attempt_ended(run, status)
-    return count
 
 
 def _marked(outcome: pipeline.Outcome, edited: Edited) -> pipeline.Outcome:

@@ -326,10 +326,11 @@ def _end_row(call: Call, ending: CallEnding) -> list[Any]:
 
 
 def end_step(cursor: CursorWrapper, step: Claimed, call: Call, ending: CallEnding) -> Callable[[], int]:
-    """End the running call and complete its step; return what says how many steps became ready.
+    """End the running call and complete its step; return the check of both, for `defer` of the transaction.
 
-    It need not be asked before the next step is claimed. Asked, it raises LeaseLost when the call runs no more, and
-    Conflict when the step alone is not this worker's: nothing may stay of what the transaction wrote then.
+    On PostgreSQL the statement's result comes with that of the next one. The check returns how many steps became ready.
+    It raises LeaseLost when the call runs no more, and Conflict when only the step was lost; then the transaction must
+    be rolled back.
     """
     if on_sqlite():
         ended = end_call(cursor, call, ending)

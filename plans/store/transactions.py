@@ -85,6 +85,9 @@ class Recording:
     """The number of its last event, once that is written."""
     leads_to: object = None
     """What the transaction hands on once it is committed, for who finds out later that it was."""
+    became_ready: int = 0
+    """How many steps became ready, without those that a deferred check has still to report."""
+    _deferred: list[Callable[[], int]] = field(default_factory=list)
     _after: list[Callable[[], object]] = field(default_factory=list)
 
     @property
@@ -97,6 +100,19 @@ class Recording:
         if kind not in EVENT_TYPES:
             raise KeyError(kind)
         self.rows.append((kind, step_id, to_json(data).decode() if data else "{}"))
+
+    def defer(self, check: Callable[[], int]) -> None:
+        """Run `check` before the commit: it reads the result of a statement that was sent without waiting for it.
+
+        It returns how many steps became ready. What it raises rolls the transaction back.
+        """
+        self._deferred.append(check)
+
+    def run_deferred(self) -> int:
+        """Run the checks deferred so far; return how many steps became ready. Raises what the checks raise."""
+        while self._deferred:
+            self.became_ready += self._deferred.pop(0)()
+        return self.became_ready
 
     def once_committed(self, act: Callable[[], object]) -> None:
         """Do something after the commit, once, also when its answer is lost and it is looked up."""
@@ -153,6 +169,7 @@ def _gathering(plan_pk: int, plan_ref: str, locked: Locked) -> Iterator[Recordin
             _open.latest = batch
         try:
             yield batch
+            batch.run_deferred()
         finally:
             _open.batch = batch.outer
         if batch.rows:
