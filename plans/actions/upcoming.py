@@ -12,10 +12,10 @@ from approvals.states import RequestStatus
 from catalog.dispatch import pipeline
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
-from catalog.states import TERMINAL
 from catalog.tools.registry import output_key_of
 from plans.documents import references
-from plans.engine import calls, early_requests, grants, starting
+from plans.engine import calls, grants, starting
+from plans.engine.situations import CallSituation, classify
 from plans.engine.work import Order, PlanFacts, plan_facts
 from plans.models import MemoryItem, Plan, Step
 from plans.states import StepStatus, WaitingFor
@@ -74,11 +74,12 @@ class _View:
             if step.waiting_for != WaitingFor.APPROVAL or request is None:
                 return Ahead(step, ALONE, _under_way(step))
             return Ahead(step, WAITS if request.status == RequestStatus.PENDING else APPROVED, request=request)
-        if request is not None and step.call is not None and early_requests.is_ahead(step.call):
-            if step.call.status not in TERMINAL:
-                return Ahead(step, ASKED if request.status == RequestStatus.PENDING else APPROVED, request=request)
-            if not early_requests.asks_again(step.call):
-                return Ahead(step, STOPS, step.call.message, request)
+        if request is not None and step.call is not None:
+            match classify(step.call):
+                case CallSituation.EARLY:
+                    return Ahead(step, ASKED if request.status == RequestStatus.PENDING else APPROVED, request=request)
+                case CallSituation.EARLY_ANSWERED:
+                    return Ahead(step, STOPS, step.call.message, request)
         return self._unasked(step)
 
     def _unasked(self, step: Step) -> Ahead:

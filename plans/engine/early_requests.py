@@ -13,7 +13,6 @@ from django.db.models import QuerySet
 
 from approvals.errors import Drift
 from approvals.requests import deadlines, lifecycle, resolution
-from approvals.requests.lifecycle import ASKED_AGAIN, CHANGED
 from approvals.requests.queries import last_review
 from approvals.requests.resolution import SENT_BACK
 from approvals.reviews.edits import changed_fields
@@ -38,18 +37,8 @@ if TYPE_CHECKING:
 Objection = tuple[Drift, str]
 
 
-def is_ahead(call: Call) -> bool:
-    """Say whether people were asked about the call early, and its step has not met it yet."""
-    return hasattr(call, "approval") and call.approval.is_ahead
-
-
-def asks_again(call: Call) -> bool:
-    """Say whether a call that has ended did so without anybody's answer: its step asks anew."""
-    return call.error_kind == ASKED_AGAIN or call.error_kind.startswith(CHANGED)
-
-
-def is_outdated(batch: Recording, call: Call, order: Order) -> bool:
-    """Say whether what would run now is not what was asked; then the request is void, and says what differs."""
+def invalidate_if_outdated(batch: Recording, call: Call, order: Order) -> bool:
+    """Make the request void if the call that would run now is not the one that was asked about; say whether it is."""
     found = _objection(batch, call, order)
     if found is not None:
         what, reason = found
@@ -75,10 +64,10 @@ def _says_the_same(order: Order, asked: str, plan_ref: str) -> bool:
     return holds_secret(asked) and canonical_text(vault.opened(asked, plan_ref)) == canonical_text(order.arguments)
 
 
-def adopt(batch: Recording, step: Claimed, call: Call) -> bool:
-    """Let a claimed step go on with its call. True: it is approved, and may be started; else the step waits for people.
+def attach(batch: Recording, step: Claimed, call: Call) -> bool:
+    """Let a claimed step go on with its call; return True if that is approved and may start, else the step waits.
 
-    What nobody has decided waits from now on like any other request, and an approval's time to run begins.
+    A pending request is from now on like any other, and the time in which an approved call has to start begins.
     """
     request = call.approval
     if request.status == RequestStatus.PENDING:
@@ -115,10 +104,11 @@ def _fact_of(call: Call) -> Fact:
     return Fact("call.refused", call, by, {"message": call.message, "effect": effect})
 
 
-def was_refused(call: Call) -> bool:
-    """Say whether people refused in this plan what the call would run with; then what was asked early is taken back.
+def withdraw_if_rejected_before(call: Call) -> bool:
+    """Withdraw the request if people have rejected the same call in this plan before; say whether they have.
 
-    Its step asks anew, and is refused again: whoever approved it had not seen the refusal, or has changed their mind.
+    Its step requests a new approval, and is refused again: whoever approved it had not seen the rejection, or has
+    changed their mind.
     """
     first = resolution.refused_before(
         call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.secrets_of(call)

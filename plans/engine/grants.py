@@ -20,6 +20,7 @@ from plans.engine import calls
 from plans.engine import limits as engine_limits
 from plans.engine.calls import new_call
 from plans.engine.limits import asking_of
+from plans.engine.situations import CallSituation, classify
 from plans.engine.work import Hold, Order, PlanFacts, Run
 from plans.models import Plan
 from plans.store import statements
@@ -88,7 +89,7 @@ def start_granted(batch: Recording, hold: Hold, shown: Preview | None) -> Run | 
     # Who finds no grant asks people: the lock of their room comes before the audit log's, which a grant's use takes.
     limits.lock_room(asking_of(hold.plan, hold.order))
     engine_limits.check_budget(batch.cursor, hold.plan)
-    if hold.call is not None and hasattr(hold.call, "grant_use"):
+    if hold.call is not None and classify(hold.call) is CallSituation.GRANTED:
         if not still_lets_start(hold, hold.call, now=batch.now):
             return None
         call = _running(batch, hold)

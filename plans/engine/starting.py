@@ -21,7 +21,7 @@ from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
-from catalog.states import TERMINAL, CallStatus
+from catalog.states import CallStatus
 from plans import conditions
 from plans.engine import (
     early_requests,
@@ -45,6 +45,7 @@ from plans.engine.calls import (
 )
 from plans.engine.denials import denial
 from plans.engine.limits import BudgetExceeded, lacks_room
+from plans.engine.situations import CallSituation, classify
 from plans.engine.work import Hold, Limited, Memory, Order, PlanFacts, Resume, Run, Work
 from plans.models import Event, Step
 from plans.states import WaitingFor
@@ -252,46 +253,97 @@ def _started(start: Start, call: Call, order: Order) -> Run:
 
 
 def _continue(start: Start) -> Work | None:
-    """Go on with a step that already has a call: start it, ask about it again, or compare it with its approval."""
-    call = Call.objects.select_related("approval").get(pk=start.step.call_pk or 0)
-    if early_requests.is_ahead(call):
-        return _meet(start, call)
-    start.batch.add("step.started", start.step.step_id, attempt=start.step.attempt)
-    if call.status in TERMINAL:
-        return admit(start, renewal_of(call, given_arguments(start.step, start.plan.ref)))
-    if hasattr(call, "approval") and call.approval.consumed_at is None:
-        return Resume(start.step, start.plan, call)
-    return _start_stored(start, call, order_of(call))
-
-
-def _meet(start: Start, call: Call) -> Work | None:
-    """Go on with a step that people were asked about before it was ready, as if they were asked now."""
-    batch, step, check = start.batch, start.step, _skip_reason(start)
+    """Go on with a step that already has a call."""
+    batch, step = start.batch, start.step
+    call = Call.objects.select_related("approval", "grant_use").get(pk=step.call_pk or 0)
+    situation = classify(call)
+    check = _skip_reason(start) if situation.is_early else _NOT_DONE
     batch.add("step.started", step.step_id, attempt=step.attempt, **check.event)
     if check.done:
         early_requests.take_back([call], "The step needs not be done: its check says that it is.")
         finishing.skip(batch, step)
         return None
-    if call.status in TERMINAL and not early_requests.asks_again(call):
-        early_requests.carry_out_answer(batch, step, call)
-        return None
+    work: Work | None = None
+    match situation:
+        case CallSituation.EARLY:
+            work = _continue_early(start, call)
+        case CallSituation.EARLY_ANSWERED:
+            early_requests.carry_out_answer(batch, step, call)
+        case CallSituation.EARLY_UNANSWERED:
+            work = _request_anew(start, call, order_of_step(start.plan, step))
+        case CallSituation.ENDED:
+            work = admit(start, renewal_of(call, given_arguments(step, start.plan.ref)))
+        case CallSituation.APPROVED:
+            work = Resume(step, start.plan, call)
+        case CallSituation.HANDED_BACK:
+            work = _start_handed_back(start, call)
+        case CallSituation.GRANTED | CallSituation.UNBEGUN:
+            work = _start_unbegun(start, call)
+        case CallSituation.ATTEMPTED:
+            work = _start_stored(start, call, _stored_order(call))
+    return work
+
+
+def _continue_early(start: Start, call: Call) -> Work | None:
+    """Go on with the request that was opened early, unless the call differs now or was rejected since."""
     order = order_of_step(start.plan, start.step)
-    if (
-        call.status not in TERMINAL
-        and not early_requests.is_outdated(batch, call, order)
-        and not early_requests.was_refused(call)
-    ):
-        return Resume(start.step, start.plan, call) if early_requests.adopt(batch, step, call) else None
+    if early_requests.invalidate_if_outdated(start.batch, call, order):
+        return _request_anew(start, call, order)
+    if early_requests.withdraw_if_rejected_before(call):
+        return _request_anew(start, call, order)
+    return Resume(start.step, start.plan, call) if early_requests.attach(start.batch, start.step, call) else None
+
+
+def _request_anew(start: Start, call: Call, order: Order) -> Work | None:
+    """Admit the step's call as it is now, in place of the one about which people were asked early."""
     return admit(start, replace(order, replaces=call, asker=asker_of(call)), counted=True)
 
 
-def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
-    """Start a stored call that needs nobody: a direct call, one whose worker was lost, or one that is tried again."""
+def _start_handed_back(start: Start, call: Call) -> Run:
+    """Start a call whose approval is consumed and whose handler has not begun, if it still is what was approved.
+
+    Raises ToolError for a call that policies deny now, or whose approval does not hold any more.
+    """
+    order = _stored_order(call)
+    try:
+        consumption.compare_used(call, order.target.fingerprint, order.target.implementation_digest)
+    except (ApprovalExpired, Invalidated) as change:
+        raise ToolError(f"{change} It was approved, and has not run; ask for it again.") from None
+    _judge(start, order)
+    return _start_stored(start, call, order)
+
+
+def _start_unbegun(start: Start, call: Call) -> Run | Hold:
+    """Start a call that has not run and needed no approval, or hold it where policies want one now.
+
+    A call that a grant let start is held here too: its grant is asked once more when the preview is computed.
+    Raises ToolError for a call that policies deny now.
+    """
+    order = _stored_order(call)
+    verdict = _judge(start, order)
+    if isinstance(verdict, pipeline.Hold):
+        return Hold(start.step, start.plan, order, verdict.terms, call)
+    return _start_stored(start, call, order)
+
+
+def _judge(start: Start, order: Order) -> pipeline.Allow | pipeline.Hold:
+    """Ask the gate. Raises PolicyRefusal for a call that policies deny."""
+    verdict = gate(facts_for(order, start.plan))
+    if isinstance(verdict, pipeline.Deny):
+        raise denial(verdict, start.plan, order, start.step.step_id)
+    return verdict
+
+
+def _stored_order(call: Call) -> Order:
+    """Return the order for a stored call. Raises ToolDrifted if its tool has another definition now."""
+    order = order_of(call)
     if order.target.version_pk != call.version_id:
         raise ToolDrifted(f"The definition of {call.tool_name} has changed since this was asked for; ask for it again.")
-    is_unbegun = not call.attempt
-    if is_unbegun and (hold := _judge_again(start, call, order)) is not None:
-        return hold
+    return order
+
+
+def _start_stored(start: Start, call: Call, order: Order) -> Run:
+    """Start a stored call. Raises BudgetExceeded, and ToolError for one that was settled meanwhile."""
     limits.check_budget(start.batch.cursor, start.plan)
     if not statements.start_call(start.batch.cursor, call.pk, fence=start.step.attempt, now=start.batch.now):
         raise ToolError("The call was settled before it could start.")
@@ -299,38 +351,11 @@ def _start_stored(start: Start, call: Call, order: Order) -> Work | None:
         Call.objects.filter(pk=call.pk).update(implementation=order.target.implementation_pk)
     call.fence, call.attempt, call.started_at = start.step.attempt, call.attempt + 1, start.batch.now
     run = _started(start, call, order)
-    return _as_approved(run, call.approval, is_unbegun=is_unbegun) if hasattr(call, "approval") else run
+    return _as_approved(run, call.approval) if hasattr(call, "approval") else run
 
 
-def _as_approved(run: Run, request: ApprovalRequest, *, is_unbegun: bool) -> Run:
-    """Tell a call what people changed of it; and what its target was like, which a run of its own may have changed."""
+def _as_approved(run: Run, request: ApprovalRequest) -> Run:
+    """Add what people changed of the call, and the state of its target that they saw; a retry may have changed that."""
     approved = request.rounds.get(number=request.round_number)
-    state = approved.state_token if is_unbegun else ""
+    state = approved.state_token if run.call.attempt == 1 else ""
     return replace(run, edited=edited_by_people(request) if approved.number > 1 else None, target_state=state or None)
-
-
-def _judge_again(start: Start, call: Call, order: Order) -> Hold | None:
-    """Ask the gate about a stored call that has not run: what is for people is held once its preview is computed.
-
-    That is what a grant let in, what a process with other code left to this one, and what a policy holds since.
-
-    A call whose worker stopped before its handler began starts on the same approval or grant, where that still holds.
-    Raises ToolError for what policies refuse, and for what an approval lets start no more.
-    """
-    was_approved = hasattr(call, "approval")
-    if was_approved:
-        _compare_again(call, order)
-    verdict = gate(facts_for(order, start.plan))
-    if isinstance(verdict, pipeline.Deny):
-        raise denial(verdict, start.plan, order, start.step.step_id)
-    if isinstance(verdict, pipeline.Allow) or was_approved:
-        return None
-    return Hold(start.step, start.plan, order, verdict.terms, call)
-
-
-def _compare_again(call: Call, order: Order) -> None:
-    """Compare a call that was handed back unbegun with its approval. Raises ToolError where it may not start now."""
-    try:
-        consumption.compare_used(call, order.target.fingerprint, order.target.implementation_digest)
-    except (ApprovalExpired, Invalidated) as change:
-        raise ToolError(f"{change} It was approved, and has not run; ask for it again.") from None
