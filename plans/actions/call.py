@@ -221,79 +221,101 @@ def _admit(plan: Plan, order: Order) -> _Admission:
     return _Admission(order, verdict.terms, shown)
 
 
-def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: int) -> Call:
-    """Add the step of a direct call: a held one waits for people at once, any other is left to the executor.
+@dataclass(frozen=True, slots=True)
+class _DirectCall:
+    """An admitted call and its step, in the transaction that stores both; `is_granted`: a grant covers a held one."""
 
-    One whose tool is other code here is left too, for a process with the right code to hold.
-    """
+    batch: Recording
+    plan: PlanFacts
+    admission: _Admission
+    step: Step
+    is_granted: bool
+
+    @property
+    def order(self) -> Order:
+        """The call as it is to be stored."""
+        return self.admission.order
+
+
+def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: int) -> Call:
+    """Add the step of a direct call: hold it, start it in this transaction, or leave it to an executor."""
     order, facts = admission.order, facts_of(plan)
-    name = order.target.tool.name
+    name, is_drifted, is_rejected = order.target.tool.name, order.target.drifted, admission.first is not None
     step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=order.text)
     step.ready_at = batch.now
-    is_granted = _is_granted(facts, admission)
-    is_left = order.target.drifted and admission.first is None
-    if admission.rule is not None and not is_granted and not is_left:
-        step.save(force_insert=True)
-        claimed = statements.claim_step(batch.cursor, step.pk, calls.new_lease("door", batch))
-        if claimed is None:
-            raise Conflict("The step was taken before its call could be held.")
-        if admission.first is not None:
-            return starting.refuse_again(Start(batch, facts, claimed), order, admission.first)
-        return _hold(batch, Hold(claimed, facts, order, admission.rule), admission.shown)
-    waits = order.target.drifted or (is_granted and unwritable())
-    may_start = not waits and limits.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1)
-    desk = hints.desk() if may_start else None
-    if desk is not None:
-        return (_start_granted if is_granted else _start_here)(batch, facts, admission, step, desk)
-    call = new_call(facts, step_id, order, status=CallStatus.CREATED)
+    is_held = admission.rule is not None
+    is_granted = admission.rule is not None and not is_rejected and grants.may_start(facts, order, admission.rule)
+    direct = _DirectCall(batch, facts, admission, step, is_granted)
+    # A tool that is other code here is held, or started, by a process with the right code.
+    if is_rejected or (is_held and not is_granted and not is_drifted):
+        return hold(direct)
+    desk = None
+    may_start = not is_drifted and not (is_granted and unwritable())
+    if may_start and limits.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1):
+        desk = hints.desk()
+    return enqueue(direct) if desk is None else start_now(direct, desk)
+
+
+def hold(direct: _DirectCall) -> Call:
+    """Store the call held, with its approval request; one that people rejected before in its plan is rejected again.
+
+    Raises TooManyWaiting if no more requests may be pending.
+    """
+    claimed = _claim_new_step(direct, "api")
+    if direct.admission.first is not None:
+        start = Start(direct.batch, direct.plan, claimed)
+        return starting.refuse_again(start, direct.order, direct.admission.first)
+    return _request_approval(direct, claimed)
+
+
+def start_now(direct: _DirectCall, desk: Desk) -> Call:
+    """Start the call in this transaction; the executor of this process, which holds its lease, runs it after commit.
+
+    A call whose grant was used up meanwhile is held. Raises Conflict if a policy changed while it was on its way.
+    """
+    batch, claimed = direct.batch, _claim_new_step(direct, desk.owner)
+    batch.add("step.started", claimed.step_id, attempt=claimed.attempt)
+    if direct.is_granted:
+        run = grants.start_granted(batch, _held(direct, claimed), direct.admission.shown)
+        if run is None:
+            return _request_approval(direct, claimed)
+    else:
+        work = starting.admit(Start(batch, direct.plan, claimed), direct.order, counted=True)
+        if not isinstance(work, Run):
+            raise Conflict("A policy changed while this call was on its way; call again.")
+        run = work
+    batch.once_committed(lambda: desk.take(run))
+    return run.call
+
+
+def enqueue(direct: _DirectCall) -> Call:
+    """Store the call with its ready step, which an executor claims like any other."""
+    batch, order, step = direct.batch, direct.order, direct.step
+    call = new_call(direct.plan, step.step_id, order, status=CallStatus.CREATED)
     call.created_at = batch.now
     statements.insert_call(batch.cursor, call)
-    calls.keep_secrets(order, plan.public_id, step_id)
+    calls.keep_secrets(order, direct.plan.ref, step.step_id)
     step.call = call
     step.save(force_insert=True)
-    hints.hint(plan.pk)
+    hints.hint(direct.plan.pk)
     return call
 
 
-def _hold(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
-    """Ask people about a direct call. Raises TooManyWaiting where no more requests may wait."""
-    take_room(asking_of(hold.plan, hold.order))
-    return execution.store_held(batch, hold, shown)
-
-
-def _is_granted(plan: PlanFacts, admission: _Admission) -> bool:
-    """Say whether a grant covers a call that is to be held."""
-    if admission.rule is None or admission.first is not None:
-        return False
-    return grants.may_start(plan, admission.order, admission.rule)
-
-
-def _start_granted(batch: Recording, plan: PlanFacts, admission: _Admission, step: Step, desk: Desk) -> Call:
-    """Start the call by a grant in this very transaction; ask people after all where another call was faster."""
-    assert admission.rule is not None  # noqa: S101 (else nothing would have been granted)
-    hold = Hold(_claimed(batch, step, desk), plan, admission.order, admission.rule)
-    run = grants.start_granted(batch, hold, admission.shown)
-    if run is None:
-        return _hold(batch, hold, admission.shown)
-    batch.once_committed(lambda: desk.take(run))
-    return run.call
-
-
-def _claimed(batch: Recording, step: Step, desk: Desk) -> Claimed:
-    """Store a new step, claimed by this process's executor."""
-    step.save(force_insert=True)
-    claimed = statements.claim_step(batch.cursor, step.pk, calls.new_lease(desk.owner, batch))
+def _claim_new_step(direct: _DirectCall, owner: str) -> Claimed:
+    """Store the step and claim it for `owner`."""
+    direct.step.save(force_insert=True)
+    lease = calls.new_lease(owner, direct.batch)
+    claimed = statements.claim_step(direct.batch.cursor, direct.step.pk, lease)
     if claimed is None:
-        raise Conflict("The step was taken before its call could start.")
-    batch.add("step.started", claimed.step_id, attempt=claimed.attempt)
+        raise Conflict("The step was taken before its call could be stored.")
     return claimed
 
 
-def _start_here(batch: Recording, plan: PlanFacts, admission: _Admission, step: Step, desk: Desk) -> Call:
-    """Start the call in this very transaction, in the name of this process's executor, which runs it after commit."""
-    claimed = _claimed(batch, step, desk)
-    run = starting.admit(Start(batch, plan, claimed), admission.order, counted=True)
-    if not isinstance(run, Run):
-        raise Conflict("A policy changed while this call was on its way; call again.")
-    batch.once_committed(lambda: desk.take(run))
-    return run.call
+def _held(direct: _DirectCall, claimed: Claimed) -> Hold:
+    assert direct.admission.rule is not None  # noqa: S101 (there is one for every call that is held)
+    return Hold(claimed, direct.plan, direct.order, direct.admission.rule)
+
+
+def _request_approval(direct: _DirectCall, claimed: Claimed) -> Call:
+    take_room(asking_of(direct.plan, direct.order))
+    return execution.store_held(direct.batch, _held(direct, claimed), direct.admission.shown)
