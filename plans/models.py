@@ -109,6 +109,9 @@ class Step(models.Model):
     description = models.TextField()
     tool = models.CharField(max_length=64, blank=True)
     agent = models.CharField(max_length=64, blank=True)
+    after_answer = models.BooleanField(
+        default=False, help_text="The planner added it after a person's answer: what it says is private."
+    )
     parameters = models.TextField(default="{}", help_text="JSON as submitted; references are resolved when it runs.")
     expected_key = models.CharField(max_length=128, blank=True)
     output_path = models.TextField(blank=True, help_text="JSON list of strings; empty when absent.")
@@ -157,9 +160,17 @@ class Step(models.Model):
 
     @property
     def title(self) -> str:
-        """What everyone who sees the plan may read of it: of an agent's call not what its model said with it."""
-        is_call = self.parent_id is not None and self.tool != AGENT_TURN
-        return f"Call {self.tool}" if is_call else self.description
+        """What everyone who sees the plan may read of it, also where its description is private."""
+        if not self.has_private_description:
+            return self.description
+        if self.agent:
+            return f"Ask the agent {self.agent}"
+        return f"Call {self.tool}" if self.tool else "A note of the planner"
+
+    @property
+    def has_private_description(self) -> bool:
+        """Whether a model wrote it that knew private values: an agent's, or the planner after an answer."""
+        return self.after_answer or (self.parent_id is not None and self.tool != AGENT_TURN)
 
     @property
     def parameters_json(self) -> Any:

@@ -70,6 +70,3 @@ SETTLED = "settled"
 
 
 TOOL = "draft_plan"
-
-
-PLANNER = "the planner"

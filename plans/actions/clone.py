@@ -16,7 +16,6 @@ from catalog.models import ApiToken
 from plans.actions.create import PlanProblems, create_plan, problems_of
 from plans.models import Plan
 from plans.spec import PlanDocument
-from plans.states import PLANNER
 from plans.store.plan_documents import Document, documents_of, given_memory
 from plans.store.privacy import hidden_from, owns, sees_through
 from plans.store.requesters import Requester
@@ -63,7 +62,8 @@ def document_of(plan: Plan, *, opened: bool = False) -> Document:
     `opened`: with its secrets, as long as they are kept. Nobody but its owner may use them for another plan.
     """
     literal = _literal_steps(plan)
-    documents = _without(_added_by_planner(plan), documents_of(plan, opened=opened))
+    planned_anew = set(plan.steps.filter(after_answer=True).values_list("step_id", flat=True))
+    documents = _without(planned_anew, documents_of(plan, opened=opened))
     steps = [_unread(each) if number in literal else each for number, each in documents.items()]
     return {
         "goal": plan.goal,
@@ -74,12 +74,6 @@ def document_of(plan: Plan, *, opened: bool = False) -> Document:
         "budget": {"calls": plan.budget_calls, "seconds": plan.budget_seconds} if plan.has_budget else None,
         "memory": given_memory(plan, opened=opened),
     }
-
-
-def _added_by_planner(plan: Plan) -> set[int]:
-    """Return the steps that the planner added after an answer: those of a clone are planned anew."""
-    changes = [change.data_json for change in plan.events.filter(type="plan.changed")]
-    return {number for change in changes if change.get("by") == PLANNER for number in change.get("added", ())}
 
 
 def _without(gone: set[int], documents: Mapping[int, Document]) -> Mapping[int, Document]:

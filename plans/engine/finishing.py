@@ -261,7 +261,12 @@ def skip(batch: Recording, step: Claimed) -> None:
         vault.forget(Place(batch.plan_ref, str(step.step_id)))
     note_skip(batch, step, "Success criterion already satisfied")
     _wake_dependents(batch, step)
-    batch.add("step.skipped", step.step_id, done_check=step.done_check)
+    batch.add("step.skipped", step.step_id, done_check=for_the_history(step, step.done_check))
+
+
+def for_the_history(step: Claimed, text: str) -> str:
+    """Return a text that repeats a step's condition, or nothing where that is private: everyone reads the history."""
+    return "" if Step.objects.filter(pk=step.pk, after_answer=True).exists() else text
 
 
 def note_skip(batch: Recording, step: Claimed, reason: str, *, by: str = "") -> None:

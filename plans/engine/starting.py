@@ -193,7 +193,8 @@ def _skip_reason(start: Start) -> _Check:
         return _NOT_DONE
     memory = dict(Memory(step.plan_pk))
     verdict = conditions.evaluate(step.done_check, memory, expected_key=step.expected_key or None)
-    return _Check(done=verdict.done, event={} if verdict.done else {"check": verdict.reason})
+    reason = finishing.for_the_history(step, verdict.reason)
+    return _Check(done=verdict.done, event={"check": reason} if reason and not verdict.done else {})
 
 
 def admit(start: Start, order: Order, *, counted: bool = False) -> Run | Limited | Hold | None:

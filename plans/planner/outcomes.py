@@ -12,12 +12,14 @@ from plans.engine import extensions, finishing
 from plans.models import MemoryItem, Plan, Step, StepAsker, StepDependency
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.spec import MAX_STEPS, StepDocument, extract_value
-from plans.states import PLANNER, StepStatus
+from plans.states import StepStatus
 from plans.store.plan_documents import fields_of, keep_secrets, removed_from
 from plans.store.statements import Claimed
 from plans.store.transactions import Recording
 
 Response = Mapping[str, Any]
+PLANNER = "the planner"
+"""Who changed a plan, in its events, where the planner added steps."""
 CHANGED = "The plan was changed while the planner was asked. Retry this step, and it is asked again."
 UNREADABLE = "What came in place of the planner's answer names no steps. Retry this step, or change the plan."
 TOO_MANY = f"The planner's steps would give the plan more than {MAX_STEPS}. Clone it without what is done."
@@ -59,10 +61,19 @@ def _objection(plan: Plan, wanted: Sequence[StepDocument]) -> str:
 
 
 def _add(plan: Plan, after: Claimed, wanted: Sequence[StepDocument]) -> None:
-    """Store steps with what they need; those that need the completed step alone are made ready with its dependents."""
+    """Store steps with what they need; those that need the completed step alone are made ready with its dependents.
+
+    The planner was told what a person answered, so what it says in them is private.
+    """
     done = set(plan.steps.filter(status=StepStatus.COMPLETED).values_list("step_id", flat=True))
     Step.objects.bulk_create(
-        Step(plan=plan, step_id=each.step_id, dependencies_left=len(set(each.dependencies) - done), **fields_of(each))
+        Step(
+            plan=plan,
+            step_id=each.step_id,
+            after_answer=True,
+            dependencies_left=len(set(each.dependencies) - done),
+            **fields_of(each),
+        )
         for each in wanted
     )
     keep_secrets(plan.public_id, wanted)

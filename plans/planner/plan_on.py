@@ -21,7 +21,6 @@ from plans.planner import prompt
 from plans.planner.draft_plan import SECONDS, Drafting, Round
 from plans.planner.drafts import draft_of
 from plans.planner.output import PlannerOutput, should_execute_tools
-from plans.planner.redaction import Told, without_answers
 from plans.planner.steps import PLAN_ON, Place, has_plan, steps_for
 from plans.planner.validation import Judged, judge_steps
 from plans.store.plan_documents import calls_of_agents, documents_of, removed_from
@@ -98,7 +97,7 @@ class Continuing(Drafting):
         asks = not has_plan(output) and should_execute_tools(output.model_dump()) == "generate_response"
         if asks and len(self.standing.exchanges) >= MOST_QUESTIONS:
             return Judged(None, (Problem("needs_user_input", "too_many_questions", "error", ENOUGH),))
-        steps = without_answers(steps_for(output, self.by, self.standing.place()), told_in(self.standing))
+        steps = steps_for(output, self.by, self.standing.place())
         return judge_steps(output, len(steps), self._whole(steps), by=self.by)
 
     def _whole(self, steps: Sequence[Any]) -> dict[str, Any]:
@@ -120,17 +119,6 @@ class Continuing(Drafting):
             "tokens": self.tokens,
             "rounds": self.rounds,
         }
-
-
-def told_in(standing: Standing) -> Sequence[Told]:
-    """Return what people answered in a plan, each with the key under which exactly that is kept."""
-    rows = standing.plan.memory.filter(type=MemoryItem.Type.VALUE, step_id__isnull=False)
-    kept = {row.step_id: (row.key, row.value_json) for row in rows}
-    found = []
-    for each in standing.exchanges:
-        key, value = kept.get(each.step_id, ("", None))
-        found.append(Told(each.answer or "", key if value == each.answer else ""))
-    return found
 
 
 def conversation(standing: Standing) -> Iterator[Said]:

@@ -2,7 +2,8 @@
 
 Private is what a tool that returns private data was given and gave, and what later steps made of it: a step that refers
 to a private value has private arguments and a private result. So is what an agent's model says, and what it calls: it
-was told what its tools gave. What a tool reads of a plan's memory by itself is not followed. Nothing is computed for
+was told what its tools gave. So are the steps that the planner adds after a person's answer: it was told the answer.
+What a tool reads of a plan's memory by itself is not followed. Nothing is computed for
 who may see everything, and next to nothing for plans without such a tool.
 """
 
@@ -37,7 +38,7 @@ from plans.store.transactions import recording
 
 CALLS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
 """Of a step: whether its tool returns private data, loaded here or not."""
-MEETS_PRIVATE = Q(CALLS_PRIVATE) | ~Q(agent="") | Q(parent__isnull=False)
+MEETS_PRIVATE = Q(CALLS_PRIVATE) | ~Q(agent="") | Q(parent__isnull=False) | Q(after_answer=True)
 """Of a step: whether its result is private for what it is, and not for what it was made of."""
 
 
@@ -45,12 +46,12 @@ MEETS_PRIVATE = Q(CALLS_PRIVATE) | ~Q(agent="") | Q(parent__isnull=False)
 class PrivateParts:
     """What is private in one plan: calls by their steps' numbers, and the keys of its memory.
 
-    Of those `by_agents` the descriptions are too: a model wrote them.
+    Of those `by_models`, which a model wrote that knew private values, the descriptions and conditions are too.
     """
 
     steps: Mapping[int, Hidden]
     keys: frozenset[str] = frozenset()
-    by_agents: frozenset[int] = frozenset()
+    by_models: frozenset[int] = frozenset()
 
     def mask_step(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Mask a step as the API shows it."""
@@ -58,8 +59,8 @@ class PrivateParts:
         if hidden is None:
             return shown
         parameters = mask(shown["parameters"]) if hidden.everything else shown["parameters"]
-        said = {"description": WORDS} if shown["step_id"] in self.by_agents else {}
-        return shown | {"parameters": parameters, "error": shown["error"] and WORDS} | said
+        masked = {"parameters": parameters, "error": shown["error"] and WORDS}
+        return shown | masked | self._masked_words(shown)
 
     def mask_memory(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Mask a plan's memory as the API shows it."""
@@ -67,9 +68,13 @@ class PrivateParts:
         return {"values": values, "items": [self._mask_item(item) for item in shown["items"]]}
 
     def _mask_item(self, item: dict[str, Any]) -> dict[str, Any]:
-        names = [name for name in ("error",) if item["step_id"] in self.steps]
-        names += [name for name in ("description",) if item["step_id"] in self.by_agents]
-        return item | {name: WORDS for name in names if name in item}
+        error = {"error": WORDS} if "error" in item and item["step_id"] in self.steps else {}
+        return item | error | self._masked_words(item)
+
+    def _masked_words(self, shown: Mapping[str, Any]) -> dict[str, str]:
+        """Return what is shown in place of the words that a model wrote into a step."""
+        names = ("description", "done_check") if shown["step_id"] in self.by_models else ()
+        return {name: WORDS for name in names if shown.get(name)}
 
 
 NOTHING = PrivateParts({})
@@ -106,15 +111,15 @@ def parts_beyond(plan: Plan, first: Iterable[int]) -> PrivateParts:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """How values go through one plan: the keys that each step writes, those that its arguments refer to, and the steps
-    that agents' steps made.
+    """How values go through one plan: the keys that each step writes, those that its arguments refer to, the steps
+    that agents' steps made, and those that models wrote.
     """
 
     keys: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     wants: dict[int, Mapping[str, set[str]]] = field(default_factory=dict)
     agents: set[int] = field(default_factory=set)
     children: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    by_agents: set[int] = field(default_factory=set)
+    by_models: set[int] = field(default_factory=set)
 
 
 def flow_of(plan_pk: int) -> Flow:
@@ -126,11 +131,11 @@ def _flows(plans: Collection[int]) -> Mapping[int, Flow]:
     """Return the flows of plans by their keys, in two queries; a step writes what it says, and what it has written."""
     flows: dict[int, Flow] = defaultdict(Flow)
     rows = Step.objects.filter(plan__in=plans)
-    fields = ("plan_id", "step_id", "expected_key", "parameters", "agent", "parent__step_id", "tool")
-    for plan, number, key, parameters, agent, parent, tool in rows.values_list(*fields):
+    fields = ("plan_id", "step_id", "expected_key", "parameters", "agent", "after_answer", "parent__step_id", "tool")
+    for plan, number, key, parameters, agent, after_answer, parent, tool in rows.values_list(*fields):
         flows[plan].keys[number].update({key} if key else ())
         flows[plan].agents.update({number} if agent else ())
-        flows[plan].by_agents.update({number} if parent and tool != AGENT_TURN else ())
+        flows[plan].by_models.update({number} if after_answer or (parent and tool != AGENT_TURN) else ())
         if parent is not None:
             flows[plan].children[parent].add(number)
         if "${" in parameters:
@@ -144,16 +149,17 @@ def _flows(plans: Collection[int]) -> Mapping[int, Flow]:
 def _follow(sources: Iterable[int], flow: Flow) -> PrivateParts:
     """Return what is private where the values of these steps are, and came to be.
 
-    What an agent is given was written by whoever wrote the plan, and is private only where it refers to what is.
+    What an agent is given was written by whoever wrote the plan, and is private only where it refers to what is, or
+    where the planner wrote it after an answer.
     """
-    steps = {each: Hidden(everything=each not in flow.agents) for each in sources}
-    open_ones = flow.wants.keys() - (steps.keys() - flow.agents)
+    steps = {each: Hidden(everything=each not in flow.agents or each in flow.by_models) for each in sources}
+    open_ones = flow.wants.keys() - {number for number, hidden in steps.items() if hidden.everything}
     private: set[str] = set()
     while found := {key for number in steps for key in flow.keys[number]} - private:
         private |= found
         taken = {number: _taken(flow.wants[number], private) for number in open_ones}
         steps |= {number: hidden for number, hidden in taken.items() if hidden is not None}
-    return PrivateParts(steps, frozenset(private), frozenset(flow.by_agents))
+    return PrivateParts(steps, frozenset(private), frozenset(flow.by_models))
 
 
 def _wanted(parameters: str) -> Mapping[str, set[str]]:

@@ -18,7 +18,10 @@ from plans.store.selectors import plans_for
 register = template.Library()
 MOST_SHOWN = 8
 MOST_UNKNOWN = 50
-SHOWN_OF_STEP = ("plan_id", "parent_id", "step_id", "description", "tool", "agent", "status", "skipped", "waiting_for")
+SHOWN_OF_STEP = (
+    *("plan_id", "parent_id", "step_id", "description", "tool", "agent", "after_answer"),
+    *("status", "skipped", "waiting_for"),
+)
 AUTHOR = ("plan__author__username", "plan__author__first_name", "plan__author__last_name")
 SHOWN_OF_UNKNOWN = (*SHOWN_OF_STEP, "waiting_since", "plan__public_id", *AUTHOR)
 

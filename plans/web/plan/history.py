@@ -100,7 +100,8 @@ def _retrying(who: str, data: Data) -> Said:
 def _skipped(who: str, data: Data) -> Said:
     if data.get("by"):
         return Said("skip", "human", f"{who} was skipped by {data['by']}: {data.get('reason', '')}")
-    return Said("skip", "idle", f"{who} skipped, already true:", code=str(data.get("done_check", "")))
+    condition = str(data.get("done_check", ""))  # empty where it is private
+    return Said("skip", "idle", f"{who} skipped, already true{':' if condition else ''}", code=condition)
 
 
 def _completed(who: str, data: Data) -> Said:

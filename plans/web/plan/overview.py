@@ -103,7 +103,8 @@ LOOKS: Mapping[str, str] = {
 """Of a bar on the timeline by its kind; work looks as its step ended: only what is done is green."""
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
 DRAWN = (
-    *("plan", "parent", "step_id", "description", "tool", "agent", "expected_key", "status", "skipped", "error"),
+    *("plan", "parent", "step_id", "description", "tool", "agent", "after_answer", "expected_key"),
+    *("status", "skipped", "error"),
     *("started_at", "completed_at", "waiting_for", "waiting_since", "ready_at", "attempt"),
     *(f"call__{name}" for name in ("plan_ref", "error_kind", "attempt", "started_at", "left_running_at")),
     *("call__came_back_at", "call__approval__public_id", "call__approval__opened_at"),
@@ -419,8 +420,8 @@ def drawing_of(picture: Picture) -> Drawing | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentsStep:
-    """An agent's step as its box says it: in place of a tool, who works and how many calls that took so far."""
+class BoxText:
+    """A step as its box says it to everyone; an agent's says in place of a tool who works, after how many calls."""
 
     step_id: int
     description: str
@@ -429,9 +430,9 @@ class AgentsStep:
 
 def _described(step: StepPicture) -> "Described":
     if not step.step.agent:
-        return step.step
+        return BoxText(step.number, step.step.title, step.step.tool)
     calls = f", {step.calls} call{'' if step.calls == 1 else 's'}" if step.calls else ""
-    return AgentsStep(step.number, step.step.description, cut_text(step.step.agent, TOOL_ROOM - len(calls)) + calls)
+    return BoxText(step.number, step.step.title, cut_text(step.step.agent, TOOL_ROOM - len(calls)) + calls)
 
 
 def _look_of(edge: Edge, done: Set[int], started: Set[int]) -> str:

@@ -23,6 +23,7 @@ from plans.spec import PlanDocument
 from plans.store.requesters import Requester
 from tests.builders import assert_gapless, call_of, events_of, step_of, work_off
 from tests.invariants import assert_invariants
+from tests.pages import Pages
 from tests.plans.factories import ANSWER_WITH_CALL, RENDER_CALL, Origin
 from tests.rest import Rest
 
@@ -226,13 +227,33 @@ def test_what_needs_only_what_the_planner_added_is_cloned_with_it(plan, scripted
     assert [(each["step_id"], each.get("dependencies")) for each in steps] == [(1, None), (2, [1]), (6, [1])]
 
 
-def test_an_answer_that_the_planner_repeats_is_hidden_from_others(plan, scripted, ada, vera):
-    told = {"template": "Word: jo@example.org", "values": {}}
-    call = {"tool": "render_text", "args": told, "reason": "Say jo@example.org"}
-    scripted.says(ANSWER_WITH_CALL | {"tool_calls": [call]}, "Done.")
-    assert say(plan, "jo@example.org", ada).status == "completed"
-    assert call_of(plan, 3).response_json["results"] == ["Word: jo@example.org"]
-    for path in ("", "memory/", "events/"):
-        assert "jo@example.org" not in Rest(vera).get(f"plans/{plan.public_id}/{path}").content.decode()
-    assert "jo@example.org" in Rest(ada).get(f"calls/{call_of(plan, 3).public_id}/").content.decode()
-    assert "jo@example.org" not in Rest(vera).get(f"calls/{call_of(plan, 3).public_id}/").content.decode()
+def html_of(path: str, by) -> str:
+    pages = Pages(by)
+    pages.open(path)
+    return pages.html
+
+
+def test_what_the_planner_says_after_an_answer_is_private(plan, scripted, ada, vera):
+    """Also in words of its own: in descriptions, arguments and conditions, and in what came of them."""
+    first = {
+        "step_id": 1,
+        "description": "Write to Ms. Fjord",
+        "tool": "render_text",
+        "parameters": {"template": "Dear Ms. Fjord", "values": {}},
+        "expected_key": "letter",
+        "done_check": "letter == 'to Ms. Fjord'",
+    }
+    skipped = {**first, "step_id": 2, "expected_key": "copy", "done_check": "'Fjord' != ''", "dependencies": [1]}
+    note = {"step_id": 3, "description": "Remember Ms. Fjord", "dependencies": [2]}
+    scripted.says({"intent": "x", "plan": {"goal": "Write", "steps": [first, skipped, note]}}, "Done.")
+    assert say(plan, "It is Ms. Fjord", ada).status == "completed"
+    own, others = Rest(ada), Rest(vera)
+    api = [f"plans/{plan.public_id}/{path}" for path in ("", "memory/", "events/")]
+    api.append(f"calls/{call_of(plan, 3).public_id}/")
+    assert ["Fjord" in own.get(path).content.decode() for path in api] == [True, True, False, True]
+    assert ["Fjord" in others.get(path).content.decode() for path in api] == [False] * 4
+    for tab in ("details", "input", "output"):
+        pages = [f"/plans/{plan.public_id}/?step={number}&tab={tab}" for number in (3, 4, 5, 6)]
+        assert [page for page in pages if "Fjord" in html_of(page, vera)] == []
+    page = html_of(f"/plans/{plan.public_id}/?step=3", ada)
+    assert ("Write to Ms. Fjord" in page, "Call render_text" in page) == (True, True)
