@@ -34,7 +34,7 @@ from plans.agents.definitions import (
     document_of,
     usable_by,
 )
-from plans.documents.reading import did_you_mean, problem_of
+from plans.documents.reading import did_you_mean, problem_of, similar_names
 from plans.engine.questions import TOOL as ASK_USER
 from plans.llm.tools import UNOFFERED
 from plans.models import Agent
@@ -131,7 +131,7 @@ def _unknown(path: str, names: Sequence[str], before: Sequence[str], known: list
     """Yield each new name that nothing has, with the nearest that there are."""
     for place, name in enumerate(names):
         if name not in known and name not in before:
-            nearest = did_you_mean(name, known)
+            nearest = did_you_mean(similar_names(name, known))
             message = f"There is no {what} called {name}."
             yield Problem(f"{path}.{place}", f"unknown_{what}", f"{message} {nearest}" if nearest else message)
 

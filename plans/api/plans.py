@@ -1,7 +1,6 @@
 """The plan paths of the REST API: submit, check, follow, control, change, retry, clone, read prompts."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, ClassVar
 
 from django.http import Http404
@@ -265,7 +264,7 @@ def text_of(request: Request) -> str:
 def refused(problems: list[Problem], text: str) -> Response:
     """Answer 422 with the problems of a plan that cannot be stored; without a text they have no lines."""
     placed = with_lines(problems, text) if text else problems
-    found = [asdict(problem) for problem in placed if problem.severity == "error"]
+    found = [problem.as_json() for problem in placed if problem.severity == "error"]
     return Refusal(422, sentence_of(found), "invalid", found).response()
 
 

@@ -20,7 +20,7 @@ from plans import conditions
 from plans.documents import references
 from plans.documents.graphs import ancestors, cycles
 from plans.documents.positions import find_lines
-from plans.documents.reading import MAX_PROBLEMS, Draft, Problem, did_you_mean, read_draft
+from plans.documents.reading import MAX_PROBLEMS, Draft, Problem, read_draft, unknown_name
 from plans.documents.references import Reference, resolve
 from plans.spec import PlanDocument, StepDocument
 
@@ -116,10 +116,10 @@ class _Check:
         self.by_id = {step.step_id: step for step in draft.steps.values()}
         self.offers_left = MAX_OFFERS
 
-    def nearest(self, name: str, known: Iterable[str]) -> str | None:
-        """Offer the names most like this one, as long as the search is affordable."""
+    def unknown(self, problem: Problem, name: str, known: Iterable[str]) -> Problem:
+        """Return the problem of an unknown name, with names like it as long as the search is affordable."""
         self.offers_left -= 1
-        return did_you_mean(name, list(known)) if self.offers_left >= 0 else None
+        return unknown_name(problem, name, known if self.offers_left >= 0 else ())
 
     @cached_property
     def agents(self) -> Mapping[str, AgentThere]:
@@ -181,7 +181,8 @@ class _Check:
         for circle in self.circular:
             chain = " → ".join(str(number) for number in circle)
             path = f"steps.{places[circle[0]]}.dependencies"
-            yield _error(path, "circular_dependency", f"These steps wait for each other: {chain}.")
+            problem = _error(path, "circular_dependency", f"These steps wait for each other: {chain}.")
+            yield replace(problem, cycle_edge=(circle[0], circle[1]))
 
     def keys(self) -> Iterator[Problem]:
         """Every explicit key is written once."""
@@ -228,7 +229,7 @@ class _Check:
         tool, path = self.tools.get(step.tool), f"{here}.tool"
         if tool is None:
             message = f"There is no tool called {step.tool}."
-            yield _error(path, "unknown_tool", message, self.nearest(step.tool, self.tools))
+            yield self.unknown(_error(path, "unknown_tool", message), step.tool, self.tools)
         elif step.tool in self.disabled:
             message = f"{step.tool} is switched off; the step will fail unless it is switched on again."
             yield Problem(path, "tool_disabled", "warning", message)
@@ -245,7 +246,7 @@ class _Check:
         known = self.agents.get(name)
         if known is None:
             message = f"There is no agent called {name} that you may use."
-            yield _error(path, "agent_unavailable", message, self.nearest(name, self.agents))
+            yield self.unknown(_error(path, "agent_unavailable", message), name, self.agents)
         elif not known.enabled:
             message = f"The agent {name} is switched off; the step will fail unless it is switched on again."
             yield Problem(path, "agent_disabled", "warning", message)
@@ -280,17 +281,18 @@ class _Check:
         writers = self.writers.get(key)
         if writers is None:
             if self.draft.reads_all("expected_key"):
-                nearest = self.nearest(key, [*self.writers, *self.draft.memory])
-                yield _error(where, "unknown_reference", f"{reference}: no step writes '{key}'.", nearest)
+                problem = _error(where, "unknown_reference", f"{reference}: no step writes '{key}'.")
+                yield self.unknown(problem, key, [*self.writers, *self.draft.memory])
         elif self.before is not None and not self.before[step.step_id].intersection(writers):
             message = f"{reference}: '{key}' may not be there yet when step {step.step_id} starts."
-            yield _error(where, "reference_not_before", message, self.remedy(writers, step))
+            missing = self.missing_dependency(writers, step)
+            remedy = f"Add {missing} to the dependencies of step {step.step_id}." if missing else None
+            yield replace(_error(where, "reference_not_before", message, remedy), missing_dependency=missing)
 
-    def remedy(self, writers: Sequence[int], step: StepDocument) -> str | None:
-        """Say which step to wait for, unless all who write the key wait for this one."""
+    def missing_dependency(self, writers: Sequence[int], step: StepDocument) -> int | None:
+        """Return the step to wait for, unless all who write the key wait for this one."""
         later = {number for number, needed in (self.before or {}).items() if step.step_id in needed}
-        free = [number for number in writers if number != step.step_id and number not in later]
-        return f"Add {free[0]} to the dependencies of step {step.step_id}." if free else None
+        return next((number for number in writers if number != step.step_id and number not in later), None)
 
     def output(self, here: str, step: StepDocument) -> Iterator[Problem]:
         """What a step finds out is kept somewhere."""

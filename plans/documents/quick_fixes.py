@@ -1,7 +1,8 @@
 """What one press mends in a plan that is written as text: the edit of the text that takes each problem away.
 
-It is read from the problem as people are told it, and from the text: so it is the same for a new plan and for one that
-is changed, and whatever the edit does not name stays as it was typed.
+It is read from the problem's fields, never from its sentences, and from the text: so it is the same for a new plan and
+for one that is changed, and whatever the edit does not name stays as it was typed. A day alone is known by the words of
+the tool that refuses it.
 """
 
 import json
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from plans.documents.reading import Problem, offered
+from plans.documents.reading import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +70,36 @@ class _Place:
 
 def _rename(problem: Problem, text: str) -> Iterator[Edit]:
     place, around = _find(text, problem.path), _find(text, problem.path.rpartition(".")[0])
-    for name in offered(problem.suggestion):
+    for name in problem.candidates:
         if place and around and name not in around.value:
             yield f"Rename to {name}", place.begin, place.name_end, json.dumps(name)
 
 
 def _use(problem: Problem, text: str) -> Iterator[Edit]:
     place = _find(text, problem.path)
-    for name in offered(problem.suggestion):
+    for name in problem.candidates:
         if place:
             yield f"Use {name}", place.start, place.end, json.dumps(name)
 
 
 def _refer(problem: Problem, text: str) -> Iterator[Edit]:
-    place, wrong = _find(text, problem.path), _REFERENCE.match(problem.message)
-    if place is None or wrong is None:
+    place = _find(text, problem.path)
+    if place is None:
         return
-    written = re.compile(r"(?<!\$)\$\{" + re.escape(wrong[1]) + r"(?=[.}])").search(text, place.start, place.end)
-    for name in offered(problem.suggestion):
+    reference = re.compile(r"(?<!\$)\$\{" + re.escape(problem.unknown_name) + r"(?=[.}])")
+    written = reference.search(text, place.start, place.end)
+    for name in problem.candidates:
         if written:
             yield f"Use {name}", written.start(), written.end(), "${" + name
 
 
 def _wait(problem: Problem, text: str) -> Iterator[Edit]:
-    wanted = _ADD.match(problem.suggestion or "")
+    number = problem.missing_dependency
     here = ".".join(problem.path.split(".")[:2])
     step, place = _find(text, f"{here}.step_id"), _find(text, f"{here}.dependencies")
-    if wanted is None or step is None:
+    if number is None or step is None:
         return
-    label, number = f"Add {wanted[1]} to the dependencies", wanted[1]
+    label = f"Add {number} to the dependencies"
     if place is None:
         member = f'{text[step.begin : step.end]}, "dependencies": [{number}]'
         yield label, step.begin, step.end, member
@@ -115,9 +117,9 @@ def _take_out(problem: Problem, text: str) -> Iterator[Edit]:
 
 def _break(problem: Problem, text: str) -> Iterator[Edit]:
     """The step with the smallest number of a circle waits for a later one: that is the likeliest slip."""
-    chain = _CHAIN.search(problem.message)
-    if chain:
-        yield from _without(text, problem.path, lambda _, value: value == int(chain[1]))
+    edge = problem.cycle_edge
+    if edge:
+        yield from _without(text, problem.path, lambda _, value: value == edge[1])
 
 
 def _without(text: str, path: str, is_it: Callable[[str, Any], bool]) -> Iterator[Edit]:
@@ -165,9 +167,6 @@ _MAKERS: Mapping[str, Callable[[Problem, str], Iterator[Edit]]] = {
     "duplicate_dependency": _take_out,
     "circular_dependency": _break,
 }
-_REFERENCE = re.compile(r"\$\{([A-Za-z0-9_-]{1,128})[.}]")
-_ADD = re.compile(r"Add (\d+) to the dependencies")
-_CHAIN = re.compile(r"\d+ → (\d+)")
 _WANTS_DAY = re.compile(r"YYYY-MM-DD|valid date\b")
 _DAY = re.compile(r"([0-9]{1,4})[./ -]([0-9]{1,2})[./ -]([0-9]{1,4})")
 _GAP = re.compile(r"[ \t\r\n]*")

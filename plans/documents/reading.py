@@ -1,9 +1,8 @@
 """Reading a submitted plan, however broken: every problem of shape, and as many steps as can still be judged."""
 
 import difflib
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
@@ -20,7 +19,12 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to know about a plan: where (dotted), how bad, and a sentence; `line` counts from 1."""
+    """One thing to know about a plan: where (dotted), how bad, and a sentence; `line` counts from 1.
+
+    The fields after it are for quick fixes and are shown to nobody: `unknown_name` is a name that means nothing,
+    `candidates` are those like it; step `missing_dependency` should be waited for; of the steps `cycle_edge` the first
+    should not wait for the second.
+    """
 
     path: str
     code: str
@@ -28,6 +32,14 @@ class Problem:
     message: str
     suggestion: str | None = None
     line: int | None = None
+    unknown_name: str = ""
+    candidates: tuple[str, ...] = ()
+    missing_dependency: int | None = None
+    cycle_edge: tuple[int, int] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what people and programs are told of it."""
+        return {name: getattr(self, name) for name in ("path", "code", "severity", "message", "suggestion", "line")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,36 +103,39 @@ def _sound_part(step: dict[str, Any], broken: set[str]) -> StepDocument:
 def problem_of(error: ErrorDetails, whole: type[BaseModel] = PlanDocument) -> Problem:
     """Return what pydantic found in a document as people are told it; `whole` is what the document was to be."""
     place = [str(step) for step in error["loc"] if step != "[key]"]
-    code, message, suggestion = error["type"], error["msg"], None
+    code, message = error["type"], error["msg"]
     if code == "extra_forbidden":
-        code, message, suggestion = _unknown_field(place, whole)
-    elif code in _MESSAGES:
+        return _unknown_field(place, whole)
+    if code in _MESSAGES:
         code, template = _MESSAGES[code]
         message = template.format(**error.get("ctx", {}))
-    return Problem(".".join(place), code, "error", message, suggestion)
+    return Problem(".".join(place), code, "error", message)
 
 
-def _unknown_field(place: Sequence[str], whole: type[BaseModel]) -> tuple[str, str, str | None]:
+def _unknown_field(place: Sequence[str], whole: type[BaseModel]) -> Problem:
+    path = ".".join(place)
     if place[-1] in RUN_TIME_FIELDS:
-        return "run_time_field", "Toolgate fills this in while the plan runs; leave it out.", None
+        message = "Toolgate fills this in while the plan runs; leave it out."
+        return Problem(path, "run_time_field", "error", message)
     document: type[BaseModel] = StepDocument if len(place) > 2 else whole
-    known = list(document.model_fields)
-    return "unknown_field", "There is no field of this name.", did_you_mean(place[-1], known)
+    message = "There is no field of this name."
+    return unknown_name(Problem(path, "unknown_field", "error", message), place[-1], document.model_fields)
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str | None:
-    """Return the question that offers the names most like this one, None without any."""
-    nearest = difflib.get_close_matches(name, known, n=2)
-    return f"Did you mean {' or '.join(nearest)}?" if nearest else None
+def unknown_name(problem: Problem, name: str, known: Iterable[str]) -> Problem:
+    """Return a problem about a name that means nothing, with the known names that are most like it as a suggestion."""
+    candidates = similar_names(name, known)
+    return replace(problem, unknown_name=name, candidates=candidates, suggestion=did_you_mean(candidates))
 
 
-def offered(suggestion: str | None) -> list[str]:
-    """Return the names that `did_you_mean` offers; none for any other sentence."""
-    found = _OFFER.fullmatch(suggestion or "")
-    return [name for name in found.groups() if name] if found else []
+def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return the at most two known names that are most like this one."""
+    return tuple(difflib.get_close_matches(name, list(known), n=2))
 
 
-_OFFER = re.compile(r"Did you mean (\S+)(?: or (\S+))?\?")
+def did_you_mean(candidates: Sequence[str]) -> str | None:
+    """Return the question that offers these names, None without any."""
+    return f"Did you mean {' or '.join(candidates)}?" if candidates else None
 
 
 _MESSAGES: Mapping[str, tuple[str, str]] = {

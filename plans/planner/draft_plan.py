@@ -4,7 +4,7 @@ Nothing that a model answers is executed here, or stored as a plan: a draft is a
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -127,7 +127,7 @@ class Drafting:
         return {
             "output": last.output.model_dump(mode="json"),
             "plan": last.judged.document,
-            "problems": [asdict(problem) for problem in last.judged.problems],
+            "problems": [problem.as_json() for problem in last.judged.problems],
             "model": last.answer.model,
             "tokens": self.tokens,
             "rounds": self.rounds,

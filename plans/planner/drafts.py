@@ -5,7 +5,7 @@ plan that is started from it; that is how a draft is known to have been started.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import F, QuerySet
@@ -90,7 +90,7 @@ def drafted(call: Call) -> Drafted | None:
     return Drafted(
         told.output,
         told.plan,
-        [asdict(problem) for problem in told.problems],
+        [problem.as_json() for problem in told.problems],
         told.model,
         told.tokens,
         request_of(call),

@@ -10,7 +10,7 @@ from catalog.core.canonical_json import Json
 from catalog.errors import Conflict
 from plans.actions.change import Judged, PlanChange, judge_change, read_change
 from plans.actions.create import PlanProblems
-from plans.documents.reading import Draft, Problem, did_you_mean, read_draft
+from plans.documents.reading import Draft, Problem, read_draft, unknown_name
 from plans.models import Plan
 from plans.store.plan_documents import Document, documents_of, unstarted
 from plans.web.compose.text import Writing
@@ -179,6 +179,5 @@ def _shape(document: Json) -> Iterator[Problem]:
     if not isinstance(document.get("steps"), list):
         yield Problem("steps", "type", "error", "This must be a list.")
     for name in document.keys() - {"goal", "steps"}:
-        yield Problem(
-            name, "unknown_field", "error", "Only goal and steps can be changed.", did_you_mean(name, ["goal", "steps"])
-        )
+        problem = Problem(name, "unknown_field", "error", "Only goal and steps can be changed.")
+        yield unknown_name(problem, name, ["goal", "steps"])
