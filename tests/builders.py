@@ -98,7 +98,7 @@ def approve(plan: Plan, by: User, step_id: int = 1) -> ApprovalRequest:
 def reject(plan: Plan, by: User, step_id: int = 1) -> ApprovalRequest:
     """Let someone reject what a step waits for, over REST, so that it takes effect at once."""
     request = request_of(plan, step_id)
-    return decide(request, by=by, decision=Decision(Verdict.REJECT, request.digest, "No."))
+    return decide(request, by=by, decision=Decision(Verdict.REJECT, request.digest, comment="No."))
 
 
 def events_of(plan: Plan) -> list[str]:

@@ -69,7 +69,9 @@ def decide_many(
         raise field_error("items", "not_together", why_not)
 
     def answer(item: Item) -> ApprovalRequest:
-        return decide(held[item.id], by=by, decision=Decision(verdict, item.seen_digest, comment, channel))
+        return decide(
+            held[item.id], by=by, decision=Decision(verdict, item.seen_digest, comment=comment, channel=channel)
+        )
 
     return [_result(item, held, answer) for item in items]
 

@@ -5,7 +5,7 @@ answer in itself is refused before anything is locked or stored.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,6 +65,7 @@ class Decision:
 
     verdict: Verdict
     seen_digest: str
+    _: KW_ONLY
     comment: str = ""
     channel: Literal["rest", "page"] = "rest"
     hunks: tuple[int, ...] | None = None
@@ -154,9 +155,12 @@ LEADS_TO = {
 }
 
 
-def decide(request: ApprovalRequest, *, by: "User", decision: Decision) -> ApprovalRequest:
+def decide(
+    request: ApprovalRequest, *, by: "User", decision: Decision, edit: Edit | Unset | None = UNSET
+) -> ApprovalRequest:
     """Record one answer and decide when it is enough; return the request as it is then.
 
+    `edit` is what the decision makes of the call, for a caller who has worked it out; it is worked out here if UNSET.
     Raises Conflict (too late, or something changed), NotAllowed, or ParameterError for what was sent: its paths are
     relative to the arguments where those are wrong, else they name the field of the answer.
     """
@@ -164,7 +168,11 @@ def decide(request: ApprovalRequest, *, by: "User", decision: Decision) -> Appro
     decision = whole(decision)
     if expire_if_due(request, clock.now()):
         raise Conflict(f"Nobody answered this in time: it has expired. {NOT_RECORDED}")
-    return _record_answer(request, by, decision, _edit_of(request, by, decision))
+    if decision.response is not UNSET:
+        _judge(request, by, decision)
+        judge_response(request, decision.response)
+    made = _edit_of(request, by, decision) if isinstance(edit, Unset) else edit
+    return _record_answer(request, by, decision, made)
 
 
 @retried
@@ -188,12 +196,9 @@ def _record_answer(request: ApprovalRequest, by: "User", decision: Decision, mad
 
 def _edit_of(request: ApprovalRequest, by: "User", decision: Decision) -> Edit | None:
     """Work out, for who may decide and before anything is locked, what the answer changes of the call, if anything."""
-    if decision.hunks is None and decision.arguments is None and decision.response is UNSET:
+    if decision.hunks is None and decision.arguments is None:
         return None
     _judge(request, by, decision)
-    if decision.response is not UNSET:
-        judge_response(request, decision.response)
-        return None
     if decision.hunks is not None:
         return narrowing_of(request, decision.hunks)
     made = check_edit(request, decision.arguments or {})

@@ -177,7 +177,7 @@ def approve(plan: Plan, items: Sequence[SliceItem], given: Approval) -> list[Ite
             return ItemResult(item.id, request.status)
         if needs_a_closer_look(request.policy_revision):
             return ItemResult(item.id, "forbidden", CLOSER_LOOK)
-        decision = Decision(Verdict.APPROVE, item.seen_digest, given.comment, given.channel)
+        decision = Decision(Verdict.APPROVE, item.seen_digest, comment=given.comment, channel=given.channel)
         return ItemResult(item.id, decide(request, by=given.by, decision=decision).status)
 
     return [told(item, answer) for item in items]

@@ -132,12 +132,12 @@ def hand(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
 
 def approval(request: ApprovalRequest, comment: str = "", channel: str = "rest") -> Decision:
     """Return the answer of someone who saw the request as it is."""
-    return Decision(Verdict.APPROVE, request.digest, comment, channel)  # type: ignore[arg-type]
+    return Decision(Verdict.APPROVE, request.digest, comment=comment, channel=channel)  # type: ignore[arg-type]
 
 
 def rejection(request: ApprovalRequest, comment: str = "", channel: str = "rest") -> Decision:
     """Return the refusal of someone who saw the request as it is."""
-    return Decision(Verdict.REJECT, request.digest, comment, channel)  # type: ignore[arg-type]
+    return Decision(Verdict.REJECT, request.digest, comment=comment, channel=channel)  # type: ignore[arg-type]
 
 
 def binding_of(call: Call) -> Binding:

@@ -24,7 +24,7 @@ EXPIRED = ("failed", "failed", "failed", "expired")
 
 def approve_request(request: ApprovalRequest, by: User, channel: Any = "rest") -> ApprovalRequest:
     """Approve a request."""
-    return decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest, "", channel))
+    return decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest, channel=channel))
 
 
 def cancel(plan: Plan) -> str:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.secon
 
 def reject(request: ApprovalRequest, by: User) -> ApprovalRequest:
     """Reject a request."""
-    return decide(request, by=by, decision=Decision(Verdict.REJECT, request.digest, "No."))
+    return decide(request, by=by, decision=Decision(Verdict.REJECT, request.digest, comment="No."))
 
 
 def edit(plan: Plan, step_id: int) -> str:

@@ -27,7 +27,7 @@ APPROVE, REJECT = Verdict.APPROVE, Verdict.REJECT
 
 def answer(request: ApprovalRequest, by: User, verdict: Verdict) -> ApprovalRequest:
     """Answer a request by the service."""
-    return decide(request, by=by, decision=Decision(verdict, request.digest, "Because."))
+    return decide(request, by=by, decision=Decision(verdict, request.digest, comment="Because."))
 
 
 def test_one_decides(transactional_db, ada, rosa, tomas):

@@ -13,11 +13,11 @@ from django.http import QueryDict
 
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
-from approvals.reviews import decisions
 from approvals.reviews.confirmation import Given, Matter, see_that_it_counts
-from approvals.reviews.decisions import UNSET, Decision
-from approvals.reviews.edits import narrowing_of
+from approvals.reviews.decisions import UNSET, Decision, Unset, decide
+from approvals.reviews.edits import Edit, narrowing_of
 from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict
+from approvals.web.review.actions import Bar
 from approvals.web.review.detail import Briefing, brief, matter_of
 from approvals.web.review.edit_form import Editing, written
 from approvals.web.review.rendering import seen_before
@@ -81,35 +81,25 @@ class Answer:
         arguments = json.dumps(self.arguments, indent=2, ensure_ascii=False) if self.arguments else ""
         return "\n\n".join(text for text in (self.comment, self.response, arguments) if text.strip())
 
-    def needs_confirming(self, briefing: Briefing) -> bool:
-        """Say whether a request that takes two presses was approved with one."""
-        return bool(briefing.second_press) and self.verdict == Verdict.APPROVE and not self.confirmed
-
     def with_arguments(self, arguments: Mapping[str, Any]) -> "Answer":
         """Return the answer that lets the call run with these arguments."""
         return replace(self, arguments=arguments)
 
-    def send(self, request: ApprovalRequest, by: "User", matter: Matter) -> ApprovalRequest:
-        """Record the answer. Raises what `decide` raises, and ParameterError for a verdict that there is not, for JSON
-        that is none, and for what the rule of the `matter` asks of the person beside it.
-        """
+    def decision(self) -> Decision:
+        """Return the decision that was entered. Raises ParameterError for an unknown verdict, and for invalid JSON."""
         if self.verdict not in Verdict.values:
-            problem = {"path": "verdict", "code": "invalid", "message": "Choose to approve or to reject."}
-            raise ParameterError(problem["message"], {"field": "verdict", "errors": [problem]})
+            raise field_error("verdict", "invalid", "Choose to approve or to reject.")
         verdict = Verdict(self.verdict)
-        if verdict == Verdict.APPROVE:
-            see_that_it_counts(request, by, matter, self.given)
-        decision = Decision(
-            verdict,
-            self.seen_digest,
-            self.comment,
-            "page",
-            self.hunks,
-            self.arguments,
-            self._response() if verdict == Verdict.RESPOND else UNSET,
-            self.effect,
+        return Decision(
+            verdict=verdict,
+            seen_digest=self.seen_digest,
+            comment=self.comment,
+            channel="page",
+            hunks=self.hunks,
+            arguments=self.arguments,
+            response=self._response() if verdict == Verdict.RESPOND else UNSET,
+            effect=self.effect,
         )
-        return decisions.decide(request, by=by, decision=decision)
 
     def _response(self) -> Any:
         if not self.response.strip():
@@ -210,22 +200,26 @@ class Outcome:
 
 
 def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
-    """Record an answer as a form sent it."""
+    """Record the decision that a form sent. The edit that it makes, if any, is worked out once, here."""
     answer, editing = Answer.read(form), None
     if _is_edit(answer, form):
         editing, error = written(held, by, form)
         if error is not None:
             return _failed(held, by, error, answer, form)
-        if editing.changes and editing.edit is not None:
+        if editing.changes:
             answer = answer.with_arguments(editing.arguments())
     matter = None
     try:
-        matter = _edited(held, answer, editing)
-        briefing = brief(held, by)
-        if answer.needs_confirming(briefing):
-            again = Setback("again", answer=answer)
-            return Outcome(setback=again, editing=editing, matter=matter, given=answer.given)
-        request = answer.send(held, by, matter or briefing.matter)
+        edit = _edit_of(held, answer, editing)
+        if isinstance(edit, Edit):
+            matter = matter_of(held, edit)
+        if answer.verdict == Verdict.APPROVE:
+            briefing = brief(held, by)
+            if briefing.second_press and not answer.confirmed:
+                again = Setback("again", answer=answer)
+                return Outcome(setback=again, editing=editing, matter=matter, given=answer.given)
+            see_that_it_counts(held, by, matter or briefing.matter, answer.given)
+        request = decide(held, by=by, decision=answer.decision(), edit=edit)
     except ToolgateError as error:
         return replace(_failed(held, by, error, answer, form), matter=matter)
     return Outcome(said=told(answer.verdict, request))
@@ -238,18 +232,20 @@ def checked(editing: Editing, form: QueryDict) -> Outcome:
 
 
 def rebriefed(briefing: Briefing, outcome: Outcome) -> Briefing:
-    """Let a briefing say what the rule asks of what was made of the request, with what was typed already."""
-    if outcome.given is not None:
-        briefing.given, briefing.edited = outcome.given, outcome.matter
-    return briefing
+    """Return a briefing that says what the rule asks of what was made of the request, with what was typed already."""
+    return briefing if outcome.given is None else briefing.after(outcome.given, outcome.matter)
 
 
-def _edited(held: ApprovalRequest, answer: Answer, editing: Editing | None) -> Matter | None:
-    """Return what an answer makes of what was asked; None when it leaves that as it is. Raises what `decide` does."""
-    if answer.arguments is not None and editing is not None and editing.edit is not None:
-        return matter_of(held, editing.edit)
-    made = narrowing_of(held, answer.hunks) if answer.hunks and answer.seen_digest == held.digest else None
-    return matter_of(held, made) if made else None
+def _edit_of(held: ApprovalRequest, answer: Answer, editing: Editing | None) -> Edit | Unset | None:
+    """Return the edit that an answer makes of the request; None for none, and UNSET for what `decide` must refuse.
+
+    Raises what `decide` raises.
+    """
+    if answer.arguments is not None and editing is not None:
+        return editing.edit
+    if answer.hunks is None:
+        return None
+    return narrowing_of(held, answer.hunks) if answer.seen_digest == held.digest else UNSET
 
 
 def _failed(held: ApprovalRequest, by: "User", error: ToolgateError, answer: Answer, form: QueryDict) -> Outcome:
@@ -258,7 +254,7 @@ def _failed(held: ApprovalRequest, by: "User", error: ToolgateError, answer: Ans
     if setback.kind == "changed":
         setback = replace(setback, change=seen_before(now, answer.seen_digest))
     editing = None
-    if _is_edit(answer, form) and setback.kind in ("field", "changed") and brief(now, by).may_answer:
+    if _is_edit(answer, form) and setback.kind in ("field", "changed") and Bar(now, by).may_answer:
         editing, _ = written(now, by, form)  # compared with what is asked now
     return Outcome(setback=setback, status=status_of(error), editing=editing, given=answer.given)
 

@@ -47,16 +47,28 @@ if TYPE_CHECKING:
 class Briefing:
     """All that the page shows of one request, to one viewer; each part is worked out when it is asked for."""
 
-    def __init__(self, request: ApprovalRequest, viewer: "User", hidden: Hidden | None) -> None:
+    def __init__(
+        self,
+        request: ApprovalRequest,
+        viewer: "User",
+        hidden: Hidden | None,
+        given: Given | None = None,
+        edited: Matter | None = None,
+    ) -> None:
         self.request = request
         self.viewer = viewer
-        self.given: Given | None = None
-        self.edited: Matter | None = None
+        self.hidden = hidden
+        self.given = given
+        self.edited = edited
         arguments = current_round(request).arguments_json
         self.is_private = hidden is not None
         self.arguments: Mapping[str, Any] = hidden.mask_arguments(arguments) if hidden else arguments
         self.reason = "" if hidden else request.call.reason
         self.preview: Mapping[str, Any] = {} if hidden else current_round(request).preview_json or {}
+
+    def after(self, given: Given, edited: Matter | None) -> "Briefing":
+        """Return the briefing after an answer that was not recorded: with what was typed, and what was made of it."""
+        return Briefing(self.request, self.viewer, self.hidden, given, edited)
 
     @cached_property
     def secrets(self) -> list[SecretField]:

@@ -155,11 +155,11 @@ def _view_of(outcome: Outcome | None) -> str:
 
 def _context(shown: Inbox, outcome: Outcome | None = None) -> dict[str, object]:
     about = shown.shown
+    if about is not None and outcome is not None:
+        about = rebriefed(about, outcome)
     context: dict[str, object] = {"section": "approvals", "inbox": shown, "brief": about}
     if outcome is not None:
         context |= {"setback": outcome.setback, "editing": outcome.editing}
-        if about is not None:
-            rebriefed(about, outcome)
     if shown.view == "edit" and about is not None and about.bar.may_answer and context.get("editing") is None:
         context["editing"] = about.editing
     return context

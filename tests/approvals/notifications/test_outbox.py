@@ -70,7 +70,7 @@ def test_the_requester_is_told_of_the_answer(ada, rosa):
 
 def test_changes_asked_for_are_told_as_such(ada, rosa):
     request = ask(ada)
-    decide(request, by=rosa, decision=Decision(Verdict.REQUEST_CHANGES, request.digest, "Another folder."))
+    decide(request, by=rosa, decision=Decision(Verdict.REQUEST_CHANGES, request.digest, comment="Another folder."))
     assert told("approval.changes_requested") == mails("ada") and not told("approval.decided")
 
 

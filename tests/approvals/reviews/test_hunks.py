@@ -46,7 +46,7 @@ def plan(note, ada, catalog) -> Plan:
 
 def accept(plan: Plan, by, *hunks: int, verdict: Verdict = Verdict.APPROVE, channel="rest") -> ApprovalRequest:
     request = request_of(plan)
-    return decide(request, by=by, decision=Decision(verdict, request.digest, "", channel, hunks))
+    return decide(request, by=by, decision=Decision(verdict, request.digest, channel=channel, hunks=hunks))
 
 
 @pytest.mark.parametrize(("hunks", "text"), [((0,), FIRST), ((1,), SECOND), ((1, 0), BOTH), ((0, 1, 1), BOTH)])

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
+from approvals.reviews import edits
 from approvals.reviews.decisions import decide
 from approvals.web.review.batch import several_of
 from catalog.access.roles import sees_all
@@ -70,6 +71,15 @@ def test_an_edit_is_what_runs(held, rosa):
     held.refresh_from_db()
     assert (held.status, held.round_number) == ("approved", 2)
     assert held.rounds.get(number=2).editor == rosa
+
+
+def test_an_approved_edit_is_previewed_once(held, rosa, monkeypatch):
+    preview, previewed = edits.preview_of, []
+    monkeypatch.setattr(edits, "preview_of", lambda *given: previewed.append(given) or preview(*given))
+    pages = Pages(rosa)
+    pages.open(page_of(held, view="edit"))
+    pages.send(page_of(held, "decision"), edited(held, **{"value:content": "other\n"}))
+    assert (len(previewed), held.rounds.count()) == (1, 2)
 
 
 def test_an_edit_that_changes_nothing_is_an_approval(held, rosa):

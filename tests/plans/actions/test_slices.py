@@ -46,7 +46,7 @@ def prepared(plan: Plan, count: int = 20) -> list[ApprovalRequest]:
 
 def say(request: ApprovalRequest, by: User, verdict: Verdict = Verdict.APPROVE, **more: Any) -> ApprovalRequest:
     """Answer a request over REST, so that it takes effect at once."""
-    return decide(request, by=by, decision=Decision(verdict, request.digest, "So.", **more))
+    return decide(request, by=by, decision=Decision(verdict, request.digest, comment="So.", **more))
 
 
 def standing(plan: Plan, step_id: int) -> tuple[str, str, str]:

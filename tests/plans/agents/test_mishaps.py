@@ -31,7 +31,7 @@ from tests.racing import at_once
 def answer(plan: Plan, by: Any, verdict: Verdict, step_id: int = 3, **more: Any) -> None:
     """Answer what a step waits for."""
     request = request_of(plan, step_id)
-    decide(request, by=by, decision=Decision(verdict, request.digest, "Because of the audit.", **more))
+    decide(request, by=by, decision=Decision(verdict, request.digest, comment="Because of the audit.", **more))
 
 
 def test_what_a_call_gives_is_no_memory_of_the_plan(script, stage, ada):

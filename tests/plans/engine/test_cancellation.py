@@ -134,7 +134,7 @@ def test_a_cancelled_plan_leaves_no_decision_to_undo(stage, ada, rosa):
     for verdict in (Verdict.APPROVE, Verdict.REJECT):
         plan = work_off(make_plan(ada, act(1, tool="dangerous")))
         request = request_of(plan)
-        decide(request, by=rosa, decision=Decision(verdict, request.digest, "Because.", "page"))
+        decide(request, by=rosa, decision=Decision(verdict, request.digest, comment="Because.", channel="page"))
         cancel(plan)
         with pytest.raises(Conflict):
             undo(request, by=rosa)

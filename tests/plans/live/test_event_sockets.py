@@ -26,7 +26,7 @@ STEPS = 40
 def answer(verdict: Verdict, by: User, channel: str = "rest") -> str:
     """Decide the one request there is; return its id."""
     request = ApprovalRequest.objects.get()
-    decide(request, by=by, decision=Decision(verdict, request.digest, "Because.", channel))  # type: ignore[arg-type]
+    decide(request, by=by, decision=Decision(verdict, request.digest, comment="Because.", channel=channel))  # type: ignore[arg-type]
     return request.public_id
 
 
