@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
@@ -16,9 +16,6 @@ from catalog.access.roles import ADMINISTRATOR, OPERATOR, name_of, roles_of
 from catalog.core import clock
 from catalog.ui.labels import say_initials
 from plans.store.selectors import running_plans
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     return {"shell": SimpleLazyObject(partial(shell_for, getattr(request, "user", AnonymousUser())))}
 
 
-def shell_for(user: "User | AnonymousUser") -> Shell:
+def shell_for(user: User | AnonymousUser) -> Shell:
     """Collect the frame's facts for one person."""
     now = f"{clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
     if not user.is_authenticated:

@@ -16,7 +16,7 @@ from catalog.rest.views import Endpoint
 
 
 class AuditQuery(PageQuery):
-    """How the audit log is narrowed."""
+    """Filters of the audit log."""
 
     q = serializers.CharField(required=False, allow_blank=True, max_length=200)
     who = serializers.CharField(required=False, max_length=150)

@@ -58,14 +58,14 @@ class MatchBody(StrictSerializer):
 
 
 class StageBody(StrictSerializer):
-    """How many people of a group must agree."""
+    """A number of people of a group who must agree."""
 
     group = Text(max_length=150)
     count = Whole()
 
 
 class PolicyChangeBody(StrictSerializer):
-    """What is to be different; what is left out stays. Other terms make a new revision."""
+    """The fields to change; omitted fields keep their values. New terms make a new revision."""
 
     name = Text(required=False, max_length=128)
     order = Whole(required=False, min_value=0, max_value=MAX_ORDER)
@@ -105,7 +105,7 @@ class PolicyBody(PolicyChangeBody):
 
 
 class PolicyQuery(PageQuery):
-    """How the list is narrowed."""
+    """Filters of the list."""
 
     ended = serializers.BooleanField(default=False, help_text="Those that were ended, instead.")
 
@@ -207,7 +207,7 @@ class WhySerializer(serializers.Serializer[Any]):
 
 
 class SimulationSerializer(serializers.Serializer[Any]):
-    """What would become of the call; `policy` and `rule` are null where no policy is about it."""
+    """The verdict on the call; `policy` and `rule` are null when no policy matches it."""
 
     effect = serializers.ChoiceField(choices=EFFECTS)
     policy = serializers.CharField(allow_null=True, help_text="The policy's name.")
@@ -227,7 +227,7 @@ class ChangedSerializer(serializers.Serializer[Any]):
 
 
 class BackTestSerializer(serializers.Serializer[Any]):
-    """What the policy would have done to past calls; `changed` are at most 200, `next` says where to go on."""
+    """The verdicts that the policy would have given on past calls: up to 200 in `changed`, the next page at `next`."""
 
     held = serializers.IntegerField()
     allowed = serializers.IntegerField()
@@ -244,7 +244,7 @@ WRITES = ["policies:write"]
 
 
 class PolicyEndpoint(Endpoint):
-    """What the policy paths share."""
+    """Base of the endpoints of policies."""
 
     def policy(self, public_id: str) -> Policy:
         """Return a policy, ended or not; raise Http404."""

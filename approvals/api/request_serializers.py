@@ -39,7 +39,7 @@ class SnoozeBody(StrictSerializer):
 
 
 class DelegateBody(StrictSerializer):
-    """Who may answer in one's place; null takes that back."""
+    """The person who may answer on one's behalf; null ends the delegation."""
 
     to = Text(max_length=150, allow_null=True, help_text="A username.")
 

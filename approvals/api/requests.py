@@ -4,8 +4,9 @@ Services and selectors check permissions; nothing here does.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from django.contrib.auth.models import User
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -40,9 +41,6 @@ from catalog.rest.idempotency import answer_once
 from catalog.rest.pagination import page_schema, paged
 from catalog.rest.serializers import StrictSerializer, Text
 from catalog.rest.views import Endpoint
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 
 class ApprovalEndpoint(Endpoint):
@@ -276,7 +274,7 @@ class ApprovalBatch(Endpoint):
         return Response(BatchResultSerializer({"results": results}).data)
 
 
-def _person(username: str) -> "User":
+def _person(username: str) -> User:
     found = person_named(username)
     if found is None:
         raise ValidationError({"to": ["Nobody with an account in use has this username."]})

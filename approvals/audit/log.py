@@ -8,9 +8,10 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from pydantic_core import to_jsonable_python
 
@@ -21,9 +22,6 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.signals import Fact
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 NOBODY = "Toolgate"
 """Who did what no person did: time, or the engine."""

@@ -9,8 +9,9 @@ import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from pydantic_core import to_json
 
@@ -19,10 +20,6 @@ from approvals.models import AuditEntry
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.canonical_json import time_text
 from catalog.text.safety import split_hidden
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 SEARCHED = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "details")
 
@@ -58,7 +55,7 @@ class AuditFilters(AuditTexts):
 NO_FILTERS = AuditFilters()
 
 
-def entries_for(viewer: "User", filters: AuditFilters = NO_FILTERS) -> QuerySet[AuditEntry]:
+def entries_for(viewer: User, filters: AuditFilters = NO_FILTERS) -> QuerySet[AuditEntry]:
     """Return the entries that match, newest first. Raises NotAllowed for who is no administrator."""
     if agent_token_of(viewer) is not None or not has_role(viewer, ADMINISTRATOR):
         raise NotAllowed("Only administrators read the audit log.")
@@ -97,7 +94,7 @@ EXPORT_CHUNK = 1000
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def exported(by: "User", filters: AuditFilters, form: str) -> Iterator[str]:
+def exported(by: User, filters: AuditFilters, form: str) -> Iterator[str]:
     """Return the entries that fit as text in `form`. Raises NotAllowed for who may not read them, at once."""
     entries = entries_for(by, filters)
     return _stream(entries, filters, form, by)

@@ -6,8 +6,10 @@ says that any value will do.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
+
+from django.contrib.auth.models import User
 
 from approvals.errors import GrantRefused
 from approvals.models import ApprovalRequest, Grant
@@ -15,10 +17,6 @@ from approvals.policy_language.conditions import check_rows, compile_rows, sente
 from approvals.requests.privacy import hidden_from
 from catalog.calls.privacy import Hidden, is_mask, mask, sees_private
 from catalog.core.canonical_json import canonical_text
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 Path = tuple[str, ...]
 MOST_DECODED = 5
@@ -108,7 +106,7 @@ def _inside(value: Any) -> list[tuple[str, Any]] | None:
     return None
 
 
-def conditions_for(viewer: "User", grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
+def conditions_for(viewer: User, grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
     """Return the rows of these grants by their keys, as the viewer may see them: they repeat a call's arguments.
 
     Of one that was made freely nobody can say whose data its rows hold: only who sees private data sees their values.

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from os.path import commonprefix
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db.models import Q
 
 from approvals.grants.conditions import Path, check_grant_rows, covers, leads_out, leaf_at, leaves
@@ -25,9 +26,6 @@ from catalog.definitions.levels import USUAL_HOURS, USUAL_USES, GrantLimits
 from catalog.errors import ParameterError
 from catalog.models import Call
 from catalog.secrets.placeholders import shown_text
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 MOST_APPROVALS = 50
 MOST_CALLS = 1000
@@ -119,7 +117,7 @@ def _listed(words: Any) -> str:
     return f"{', '.join(first)} and {last}" if first else str(last)
 
 
-def propose(request: ApprovalRequest, by: "User") -> Proposal:
+def propose(request: ApprovalRequest, by: User) -> Proposal:
     """Return what a grant out of this approved request would say. Raises LookupError where its tool has no grants."""
     limits = request.tool_version.tool.grant_limits
     if limits is None:

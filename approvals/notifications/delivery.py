@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cryptography.fernet import InvalidToken
+from django.contrib.auth.models import User
 from django.core.mail import EmailMessage, get_connection
 from django.db import connection, transaction
 from django.db.models import QuerySet
@@ -30,9 +30,6 @@ from catalog.core.egress import NotSent
 from catalog.core.transactions import log_unexpected, retried, try_move
 from catalog.errors import Conflict
 from catalog.signals import record
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 log = logging.getLogger("toolgate.notices")
 Status = Delivery.Status
@@ -58,7 +55,7 @@ def send_due() -> int:
 
 
 @retried
-def send_again(delivery: Delivery, *, by: "User") -> None:
+def send_again(delivery: Delivery, *, by: User) -> None:
     """Let a notice that failed be sent once more, by who may read the log of all; what was answered since is not sent.
 
     Whoever asks for it has read why it failed: where that is not known, it may arrive twice.

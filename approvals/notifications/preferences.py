@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 
@@ -18,9 +19,6 @@ from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_
 from catalog.core.transactions import retried
 from catalog.errors import ParameterError
 from catalog.signals import record
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 MOST_ADDRESSES = 5
 SHOWN = 50
@@ -40,12 +38,12 @@ class ChoicePage:
     sent: Sequence[Delivery]
 
 
-def choice_of(person: "User") -> NotificationChoice:
+def choice_of(person: User) -> NotificationChoice:
     """Return what a person chose, or what everyone has who chose nothing; that is not stored."""
     return NotificationChoice.objects.filter(person=person).first() or NotificationChoice(person=person)
 
 
-def choice_page(person: "User") -> ChoicePage:
+def choice_page(person: User) -> ChoicePage:
     """Return what the page of a person's notifications shows."""
     choice = choice_of(person)
     shown = [str(kept["shown"]) for kept in choice.addresses]
@@ -53,13 +51,13 @@ def choice_page(person: "User") -> ChoicePage:
     return ChoicePage(choice, shown, *mail, list(own_deliveries(person)[:SHOWN]))
 
 
-def mail_reaches(person: "User") -> bool:
+def mail_reaches(person: User) -> bool:
     """Say whether a mail would reach someone: this installation sends them, and the account has an address."""
     return bool(settings.TOOLGATE_SENDS_MAIL and person.email)
 
 
 @contextmanager
-def _changing(person: "User") -> Iterator[NotificationChoice]:
+def _changing(person: User) -> Iterator[NotificationChoice]:
     """Open a transaction on what a person chose, and store what the body makes of it."""
     with transaction.atomic():
         NotificationChoice.objects.get_or_create(person=person)  # of two first changes at once, neither fails
@@ -71,7 +69,7 @@ def _changing(person: "User") -> Iterator[NotificationChoice]:
 
 
 @retried
-def change_choice(person: "User", form: Mapping[str, Any], removed: Sequence[str]) -> None:
+def change_choice(person: User, form: Mapping[str, Any], removed: Sequence[str]) -> None:
     """Store what a form says; `removed` are the positions of addresses to be given up. Raises ParameterError.
 
     Where no mail can reach the person the form does not ask whether one should: what they chose before stays.
@@ -84,7 +82,7 @@ def change_choice(person: "User", form: Mapping[str, Any], removed: Sequence[str
         choice.addresses = _addresses(choice, str(form.get("address", "")).strip(), removed)
 
 
-def choice_for(person: "User") -> NotificationChoice:
+def choice_for(person: User) -> NotificationChoice:
     """Return what a person chose, for themselves. Raises NotAllowed for agents' tokens: nobody tells them."""
     if agent_token_of(person) is not None:
         raise NotAllowed("Agents' tokens are told nothing, and do not say where people are.")
@@ -92,7 +90,7 @@ def choice_for(person: "User") -> NotificationChoice:
 
 
 @retried
-def set_choice(person: "User", wanted: Mapping[str, Any]) -> NotificationChoice:
+def set_choice(person: User, wanted: Mapping[str, Any]) -> NotificationChoice:
     """Store what is to be different; return what holds then. Raises NotAllowed, ParameterError.
 
     `addresses` are all there are to be: new ones, and of those that stay what `kept_addresses` calls them.
@@ -150,7 +148,7 @@ def _told_at(choice: NotificationChoice) -> dict[str, str]:
     return account | {each["ciphertext"]: each["channel"] for each in choice.addresses}
 
 
-def _tell(person: "User", before: Mapping[str, str], after: Mapping[str, str]) -> None:
+def _tell(person: User, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Keep in the audit log that someone is told elsewhere from now on: through which channels, never where."""
     if before == after:
         return
@@ -188,13 +186,13 @@ def _refused(path: str, message: str) -> ParameterError:
     return ParameterError(message, {"errors": [{"path": path, "code": "invalid", "message": message}]})
 
 
-def own_deliveries(person: "User") -> QuerySet[Delivery]:
+def own_deliveries(person: User) -> QuerySet[Delivery]:
     """Return what a person was sent, newest first. Raises NotAllowed for agents' tokens."""
     choice_for(person)
     return Delivery.objects.filter(person=person).select_related("person", "request").order_by("-pk")
 
 
-def deliveries_for(viewer: "User", status: str = "", before: int | None = None) -> QuerySet[Delivery]:
+def deliveries_for(viewer: User, status: str = "", before: int | None = None) -> QuerySet[Delivery]:
     """Return what was sent to whom, newest first. Raises NotAllowed for who is no administrator."""
     if not has_role(viewer, ADMINISTRATOR):
         raise NotAllowed("Only administrators read the log of deliveries.")

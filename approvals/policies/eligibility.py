@@ -6,10 +6,11 @@ stages; members of the groups of two stages are counted where they help most, so
 
 from collections.abc import Collection, Iterable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from django.contrib.auth import get_user_model
-from django.db.models import Q
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
 
 from approvals.audit.accounts import held_long_enough
 from approvals.models import ApprovalRequest, Delegation, Review, Round
@@ -19,10 +20,6 @@ from approvals.policy_language.stages import Stage, missing_among
 from approvals.states import Verdict
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, groups_of, name_of, read_groups, roles_of
 from catalog.models import CallRequester
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-    from django.db.models import QuerySet
 
 
 class StageTerms(Protocol):
@@ -41,7 +38,7 @@ class StageTerms(Protocol):
         """How long someone must have been in a group to count there; 0 for any time."""
 
 
-def groups_counting(rule: StageTerms, user: "User") -> frozenset[str]:
+def groups_counting(rule: StageTerms, user: User) -> frozenset[str]:
     """Return in which of the rule's groups someone counts: those they have been in for long enough.
 
     Administrators do all that reviewers do, and so count as reviewers: as long as they have administered.
@@ -55,12 +52,12 @@ def groups_counting(rule: StageTerms, user: "User") -> frozenset[str]:
     return wanted if rule.escalated_to in held else held & asked
 
 
-def is_satisfied(rule: StageTerms, people: Iterable["User"]) -> bool:
+def is_satisfied(rule: StageTerms, people: Iterable[User]) -> bool:
     """Say whether these people's agreement is enough for the rule."""
     return bool(rule.stages) and not missing_of(rule, people)
 
 
-def missing_of(rule: StageTerms, people: Iterable["User"]) -> list[Stage]:
+def missing_of(rule: StageTerms, people: Iterable[User]) -> list[Stage]:
     """Return who is missing when these people have agreed: the stages that lack someone, with how many they lack."""
     distinct = {person.pk: person for person in people}.values()
     return missing_among(rule.stages, [groups_counting(rule, person) for person in distinct])
@@ -73,7 +70,7 @@ ONE_MORE = (
 )
 
 
-def may_decide(request: ApprovalRequest, user: "User", rule: Rule | None = None) -> str | None:
+def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -> str | None:
     """Return None when the user may decide the request, else a sentence that says why not and who may.
 
     `rule` is judged by in place of the one that holds the request. A delegation counts as long as who gave it might.
@@ -86,7 +83,7 @@ def may_decide(request: ApprovalRequest, user: "User", rule: Rule | None = None)
     return _bars(request, user, rule)
 
 
-def may_revoke(request: ApprovalRequest, user: "User") -> str | None:
+def may_revoke(request: ApprovalRequest, user: User) -> str | None:
     """Return None when the user may take an approval away; else why not. What only makes things safer bars nobody
     whose group, or whose delegation, lets them decide: neither who asked nor who changed what is asked.
     """
@@ -96,7 +93,7 @@ def may_revoke(request: ApprovalRequest, user: "User") -> str | None:
     return None if _has_right(user, rule) or _giver(request, user, rule) is not None else _not_a_member(rule, user)
 
 
-def may_prepare(rule: Rule, user: "User", askers: Collection[int]) -> str | None:
+def may_prepare(rule: Rule, user: User, askers: Collection[int]) -> str | None:
     """Return None when the user might decide what the rule holds, before anybody is asked; else why not, and who may.
 
     `askers` are the keys of the people who ask for the call.
@@ -108,19 +105,19 @@ def may_prepare(rule: Rule, user: "User", askers: Collection[int]) -> str | None
     return _asked_it(rule) if not rule.allow_self_review and user.pk in askers else None
 
 
-def _never_decides(user: "User", rule: Rule) -> str | None:
+def _never_decides(user: User, rule: Rule) -> str | None:
     if agent_token_of(user) is not None:
         return f"Agents' tokens never decide. {who_may(rule)}"
     return None if user.is_active else f"This account is switched off. {who_may(rule)}"
 
 
-def decided_for(request: ApprovalRequest, user: "User") -> "User | None":
+def decided_for(request: ApprovalRequest, user: User) -> "User | None":
     """Return in whose place the user decides the request; None when it is by their own right, or not at all."""
     rule = rule_for(request)
     return None if _has_right(user, rule) else _giver(request, user, rule)
 
 
-def editor_counts(request: ApprovalRequest, user: "User") -> bool:
+def editor_counts(request: ApprovalRequest, user: User) -> bool:
     """Say whether this person's approval counts in the round that stands: not everywhere an editor's does."""
     round_ = _standing(request)[0]
     return round_.editor_id != user.pk or _editor_may_approve(round_, rule_for(request))
@@ -136,7 +133,7 @@ def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule 
     return _has_other_eyes(request, {each.person_id for each in counting}, rule)
 
 
-def why_one_more(request: ApprovalRequest, viewer: "User") -> str:
+def why_one_more(request: ApprovalRequest, viewer: User) -> str:
     """Say why one more person must approve a request, loaded whole, than its rule asks for; empty where none must.
 
     Asked of the approvals there are, or else of the viewer's own.
@@ -146,7 +143,7 @@ def why_one_more(request: ApprovalRequest, viewer: "User") -> str:
     return "" if _has_other_eyes(request, people, rule_for(request)) else ONE_MORE
 
 
-def is_input_author(request: ApprovalRequest, user: "User") -> bool:
+def is_input_author(request: ApprovalRequest, user: User) -> bool:
     """Say whether the user changed or answered an earlier step that the call takes values from."""
     return user.pk in request.input_authors
 
@@ -178,7 +175,7 @@ def _approvals_of(request: ApprovalRequest) -> list[Review]:
     ]
 
 
-def voters(reviews: Iterable[Review]) -> "list[User]":
+def voters(reviews: Iterable[Review]) -> list[User]:
     """Return by whose right the reviews were given: who delegated a request and who answered it have one vote."""
     return [review.on_behalf_of or review.person for review in reviews]
 
@@ -191,13 +188,13 @@ def remarks_on(review: Review) -> dict[str, Any]:
     return told | {"self_review": True} if is_requester(review.request, review.person) else told
 
 
-def is_requester(request: ApprovalRequest, user: "User") -> bool:
+def is_requester(request: ApprovalRequest, user: User) -> bool:
     """Say whether the user is among those who asked for the call."""
     asked = {each.user_id for each in request.call.requesters.all()}
     return user.pk == request.call.requested_by_id or user.pk in asked
 
 
-def is_own(request: ApprovalRequest, user: "User") -> bool:
+def is_own(request: ApprovalRequest, user: User) -> bool:
     """Say whether the user asked for the call, or it was asked for on their behalf."""
     return is_requester(request, user) or user.pk == request.call.requested_by_id
 
@@ -209,7 +206,7 @@ def who_may(rule: Rule) -> str:
     return f"Only a member of {' or '.join(groups)}{asked} may decide."
 
 
-def may_answer(people: "QuerySet[User]", request: ApprovalRequest) -> "QuerySet[User]":
+def may_answer(people: QuerySet[User], request: ApprovalRequest) -> QuerySet[User]:
     """Return those of these people who may be expected to answer, perhaps twice: members of the groups that are asked,
     and whom somebody let answer in their place; not who asked. `may_decide` then judges each.
     """
@@ -221,7 +218,7 @@ def may_answer(people: "QuerySet[User]", request: ApprovalRequest) -> "QuerySet[
     return members.exclude(pk__in=CallRequester.objects.filter(call=request.call_id).values("user_id"))
 
 
-def others_who_may(request: ApprovalRequest, user: "User") -> "list[User]":
+def others_who_may(request: ApprovalRequest, user: User) -> list[User]:
     """Return who else may decide a request, by name; two queries, more where the rule asks how long a role is held."""
     rule = rule_for(request)
     groups = Q(groups__name__in=[*rule.groups, ADMINISTRATOR]) | Q(is_superuser=True)
@@ -231,11 +228,11 @@ def others_who_may(request: ApprovalRequest, user: "User") -> "list[User]":
     return [each for each in some if may_decide(request, each, rule) is None]
 
 
-def _has_right(user: "User", rule: Rule) -> bool:
+def _has_right(user: User, rule: Rule) -> bool:
     return bool(groups_counting(rule, user))
 
 
-def _giver(request: ApprovalRequest, user: "User", rule: Rule) -> "User | None":
+def _giver(request: ApprovalRequest, user: User, rule: Rule) -> "User | None":
     """Return who delegated the request to the user and might decide it themselves."""
     for delegation in request.delegations.all():
         by = delegation.by
@@ -245,13 +242,13 @@ def _giver(request: ApprovalRequest, user: "User", rule: Rule) -> "User | None":
     return None
 
 
-def _not_a_member(rule: Rule, user: "User") -> str:
+def _not_a_member(rule: Rule, user: User) -> str:
     if rule.min_role_age_seconds and groups_counting(rule.without_role_age(), user):
         return f"You have not been a member for long enough to decide this. {who_may(rule)}"
     return who_may(rule)
 
 
-def _bars(request: ApprovalRequest, user: "User", rule: Rule) -> str | None:
+def _bars(request: ApprovalRequest, user: User, rule: Rule) -> str | None:
     """Return why four eyes forbid it; None when they do not."""
     if not rule.allow_self_review and is_requester(request, user):
         return _asked_it(rule)
@@ -264,7 +261,7 @@ def _asked_it(rule: Rule) -> str:
     return f"You asked for this call, so someone else must decide it. {who_may(rule)}"
 
 
-def _edited(request: ApprovalRequest, user: "User", rule: Rule) -> bool:
+def _edited(request: ApprovalRequest, user: User, rule: Rule) -> bool:
     """Say whether an edit of this person is in what stands now, and bars them: an earlier one does.
 
     The last edit bars its author where several must agree, or the policy lets no editor approve. A round without an

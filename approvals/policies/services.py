@@ -6,8 +6,9 @@ names the changed terms, never the value of a condition. This process sees it at
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
@@ -22,10 +23,6 @@ from catalog.errors import Conflict
 from catalog.rest.idempotency import note_done
 from catalog.signals import record
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
-
 STEP = 10
 """How far apart the orders of policies are, so that one can be put between two."""
 BEFORE_ALL_OTHERS = -1
@@ -33,19 +30,19 @@ BEFORE_ALL_OTHERS = -1
 MAX_POLICIES = 1000
 
 
-def may_change(user: "User") -> bool:
+def may_change(user: User) -> bool:
     """Say whether someone may change policies: administrators, never through an agent's token."""
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 
 
-def policies_for(viewer: "User", *, ended: bool = False) -> QuerySet[Policy]:
+def policies_for(viewer: User, *, ended: bool = False) -> QuerySet[Policy]:
     """Return the policies, in their order, for who has a role; `ended`: those that were ended instead."""
     seen = Policy.objects.all() if sees_all(viewer) else Policy.objects.none()
     related = seen.select_related("revision__policy", "revision__created_by")
     return related.filter(ended_at__isnull=not ended).order_by("order", "pk")
 
 
-def policy_for(viewer: "User", public_id: str) -> Policy:
+def policy_for(viewer: User, public_id: str) -> Policy:
     """Return one policy, ended or not. Raises Policy.DoesNotExist for who has no role."""
     seen = Policy.objects.all() if sees_all(viewer) else Policy.objects.none()
     return seen.select_related("revision__policy", "revision__created_by").get(public_id=public_id)
@@ -57,7 +54,7 @@ def history_of(policy: Policy) -> list[PolicyRevision]:
 
 
 @retried
-def create(document: Mapping[str, Any], *, by: "User") -> Policy:
+def create(document: Mapping[str, Any], *, by: User) -> Policy:
     """Make a policy; without an order it goes first. Raises NotAllowed, ParameterError, Conflict for one too many."""
     name, columns = check_name(document["name"]), columns_of(document)
     with _changing(by):
@@ -75,7 +72,7 @@ def create(document: Mapping[str, Any], *, by: "User") -> Policy:
 
 
 @retried
-def change(policy: Policy, document: Mapping[str, Any], *, by: "User") -> Policy:
+def change(policy: Policy, document: Mapping[str, Any], *, by: User) -> Policy:
     """Change what is named; other terms make a new revision. `revision`, when given, is the one that was read.
 
     Raises NotAllowed, ParameterError, and Conflict when it was ended or changed meanwhile.
@@ -94,7 +91,7 @@ def change(policy: Policy, document: Mapping[str, Any], *, by: "User") -> Policy
 
 
 @retried
-def move(policy: Policy, *, up: bool, by: "User") -> bool:
+def move(policy: Policy, *, up: bool, by: User) -> bool:
     """Let a policy change places with the one before or after it; say whether there was one. Raises as `change`."""
     with _changing(by):
         _locked(policy)
@@ -112,7 +109,7 @@ def move(policy: Policy, *, up: bool, by: "User") -> bool:
 
 
 @retried
-def end(policy: Policy, *, by: "User") -> Policy:
+def end(policy: Policy, *, by: User) -> Policy:
     """End a policy: it holds no call any more, and is kept for those it held. Raises NotAllowed, Conflict."""
     with _changing(by):
         row = _locked(policy)
@@ -124,7 +121,7 @@ def end(policy: Policy, *, by: "User") -> Policy:
 
 
 @contextmanager
-def _changing(by: "User") -> Iterator[None]:
+def _changing(by: User) -> Iterator[None]:
     """Change policies in one transaction, for who may; afterwards this process reads the rules again."""
     if not may_change(by):
         raise NotAllowed("Only an administrator may change policies.")
@@ -141,7 +138,7 @@ def _locked(policy: Policy) -> Policy:
     return row
 
 
-def _first_order(by: "User") -> int:
+def _first_order(by: User) -> int:
     """Return an order below that of every policy; only when the lowest is 0, the policies are numbered anew."""
     rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
     lowest = rows[0].order if rows else 2 * STEP
@@ -161,7 +158,7 @@ def _save(policy: Policy) -> None:
         raise taken_name(policy.name) from None
 
 
-def _tell(kind: str, policy: Policy, by: "User", **more: Any) -> None:
+def _tell(kind: str, policy: Policy, by: User, **more: Any) -> None:
     number = policy.revision.number if policy.revision else 0
     record(kind, by=by, policy=policy.public_id, name=policy.name, revision=number, **more)
 
@@ -171,7 +168,7 @@ def _distinct(orders: list[int]) -> list[int]:
     return orders if len(set(orders)) == len(orders) else [STEP * (place + 1) for place in range(len(orders))]
 
 
-def _reorder(policy: Policy, order: int, by: "User") -> None:
+def _reorder(policy: Policy, order: int, by: User) -> None:
     change = f"order {policy.order} → {order}"
     policy.order = order
     policy.save(update_fields=["order"])
@@ -192,7 +189,7 @@ def _rename(policy: Policy, document: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _revise(policy: Policy, before: PolicyRevision, document: Mapping[str, Any], by: "User") -> list[str]:
+def _revise(policy: Policy, before: PolicyRevision, document: Mapping[str, Any], by: User) -> list[str]:
     columns = columns_of(document, before)
     changes = differences(before, columns)
     if changes:

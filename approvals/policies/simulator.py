@@ -51,7 +51,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What would become of the call: the verdict, the rule that says so (None: none fits), those asked before it."""
+    """The verdict on a call, the rule that gives it (None when none matches), and the rules tried before it."""
 
     verdict: Verdict
     decided: Asked | None

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.db.models import Count, Min, Q
 
 from approvals.models import ApprovalRequest, Review
@@ -17,9 +17,6 @@ from approvals.states import RequestStatus, Verdict
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, has_role, sees_all
 from catalog.calls.statistics import percentile
 from catalog.core import clock
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 LEAST_DAYS, USUAL_DAYS, MOST_DAYS = 1, 30, 90
 MOST_REVIEWS = 10_000
@@ -165,14 +162,14 @@ class _Tally:
         return Decisions(self.verdicts, Spans.of(self.seconds))
 
 
-def _named_for(viewer: "User", lines: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
+def _named_for(viewer: User, lines: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
     """Leave out who it is, for all but reviewers and administrators: who is too fast is for those who can help."""
     if has_role(viewer, REVIEWER, ADMINISTRATOR):
         return lines
     return [replace(line, username="", name="A reviewer") for line in lines]
 
 
-def insights_for(viewer: "User", days: int = USUAL_DAYS) -> Insights:
+def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:
     """Return how people decided in the last days, by a fixed number of queries.
 
     Raises NotAllowed for who sees only their own requests: whose work this is about is for those who share it.
@@ -233,7 +230,7 @@ def _ended(since: datetime) -> Counter[str]:
     return Counter(dict(ended.values_list("status").annotate(count=Count("pk"))))
 
 
-def _waiting(viewer: "User", now: datetime) -> list[_Waiting]:
+def _waiting(viewer: User, now: datetime) -> list[_Waiting]:
     """Return what waits, tool by tool, counted where it lies: it may be ten thousand requests."""
     younger = {f"under_{limit}": Count("pk", filter=Q(opened_at__gt=now - timedelta(seconds=limit))) for limit in AGES}
     by_tool = pending_for(viewer).order_by().values_list("tool_version__tool__name")

@@ -8,8 +8,8 @@ edited. Never writes.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 
 from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review, Round, Snooze
@@ -31,10 +31,6 @@ from catalog.core import clock
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.models import CallRequester, ToolVersion
 from catalog.rest.pagination import Page, PageAt, page_of
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS = (
     "waiting",
@@ -64,7 +60,7 @@ class Counts:
 class Queues:
     """The views of one viewer at one moment; what they need to know of the rules is read once."""
 
-    def __init__(self, viewer: "User") -> None:
+    def __init__(self, viewer: User) -> None:
         self._viewer = viewer
         self._now = clock.now()
 
@@ -159,7 +155,7 @@ class Queues:
         return [each.pk for each in found], [each.pk for each in found if may_decide(each, self._viewer) is None]
 
 
-def needed_count(user: "User") -> int:
+def needed_count(user: User) -> int:
     """Return how many requests the user can answer now: the length of the view *Needs me*, which every page counts."""
     return Queues(user).of(NEEDS_ME).count()
 
@@ -182,7 +178,7 @@ def by_risk(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     return requests.annotate(risk=Case(*cases, default=Value(0), output_field=IntegerField()) + level)
 
 
-def count_twins(viewer: "User", requests: Iterable[ApprovalRequest]) -> None:
+def count_twins(viewer: User, requests: Iterable[ApprovalRequest]) -> None:
     """Let each request have its `twins`: how many others wait for the very same call. Each is answered by itself."""
     listed = list(requests)
     alike = {each.likeness for each in listed if _is_as_asked(each)}
@@ -221,7 +217,7 @@ class RequestFilters:
         return order if order == "risk" else order.replace("opened", "opened_at" if waits else "id")
 
 
-def page_for(viewer: "User", filters: RequestFilters, at: PageAt) -> Page[ApprovalRequest]:
+def page_for(viewer: User, filters: RequestFilters, at: PageAt) -> Page[ApprovalRequest]:
     """Return one page of the requests that fit, of those the viewer may see, with all that a list shows of them."""
     found = listed_for(viewer, filters).only("pk", "opened_at")  # what is sorted is narrow
     page = page_of(by_risk(found) if filters.sorted_by == "risk" else found, order=filters.sorted_by, at=at)
@@ -232,7 +228,7 @@ def page_for(viewer: "User", filters: RequestFilters, at: PageAt) -> Page[Approv
     return page
 
 
-def listed_for(viewer: "User", filters: RequestFilters) -> QuerySet[ApprovalRequest]:
+def listed_for(viewer: User, filters: RequestFilters) -> QuerySet[ApprovalRequest]:
     """Return the requests that fit, of those the viewer may see, in no order yet."""
     wanted = {
         "plan_ref": filters.plan,
@@ -246,7 +242,7 @@ def listed_for(viewer: "User", filters: RequestFilters) -> QuerySet[ApprovalRequ
     return found.filter(tool_version__in=list(versions))
 
 
-def _in_status(viewer: "User", status: str) -> QuerySet[ApprovalRequest]:
+def _in_status(viewer: User, status: str) -> QuerySet[ApprovalRequest]:
     if status in (*SAVED_VIEWS, RequestStatus.PENDING):
         return Queues(viewer).of(WAITING if status == RequestStatus.PENDING else status)
     found = requests_for(viewer).exclude(NOT_ASKED_YET)
@@ -257,7 +253,7 @@ MOST_DUPLICATES = 20
 """How many a page names; the queue counts all of them."""
 
 
-def twins_of(viewer: "User", request: ApprovalRequest) -> list[ApprovalRequest]:
+def twins_of(viewer: User, request: ApprovalRequest) -> list[ApprovalRequest]:
     """Return the others that wait for the same call, oldest first, as far as the viewer may see them.
 
     What a reviewer changed is nobody's twin: its arguments are no longer those that were asked for.

@@ -6,9 +6,9 @@ facts, each once, also after a restart; sending them is the notifications' part.
 """
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
@@ -22,10 +22,6 @@ from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.core.transactions import do_each, retried, try_move
 from catalog.signals import announce, record
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 OnExpiry = PolicyRevision.OnExpiry
 EARLY_AT_MOST = timedelta(hours=8)
@@ -46,7 +42,7 @@ def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
     return end is not None and end <= now and _expire(request, now)
 
 
-def seen_by(viewer: "User", public_id: str) -> ApprovalRequest:
+def seen_by(viewer: User, public_id: str) -> ApprovalRequest:
     """Return a request with all that a page shows of it, expired if its time has passed.
 
     Raises ApprovalRequest.DoesNotExist when the viewer may not see it.

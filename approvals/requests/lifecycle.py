@@ -9,8 +9,9 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, Model, prefetch_related_objects
 from pydantic_core import to_jsonable_python
@@ -34,10 +35,6 @@ from catalog.results import Preview
 from catalog.secrets.placeholders import scrub_words
 from catalog.signals import announce, record
 from catalog.states import CallStatus
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 MAX_COMMENT = 4000
 
@@ -186,7 +183,7 @@ def _take_over(known: Model, current: Model, *names: str) -> None:
             setattr(current, name, row)
 
 
-def withdraw(request: ApprovalRequest, *, by: "User", reason: str) -> None:
+def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:
     """Take one's own open request back: its call is cancelled.
 
     Raises NotAllowed for who did not ask for the call, ParameterError for the reason, and Conflict when the request is

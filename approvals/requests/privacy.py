@@ -8,8 +8,9 @@ its requesters; each is an audit entry, and possible only until the call has end
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.models import ApprovalRequest
@@ -22,10 +23,6 @@ from catalog.core.transactions import retried
 from catalog.errors import Conflict, ParameterError
 from catalog.secrets.placeholders import placeholders
 from catalog.signals import announce, record
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 GONE = "The secrets of this call are not kept any more: they were deleted when it ended."
 
@@ -44,7 +41,7 @@ def secret_fields(arguments: Any) -> list[SecretField]:
     return [SecretField(number, path) for number, path in enumerate(dict(placeholders(arguments, keys=False)))]
 
 
-def may_reveal(request: ApprovalRequest, user: "User") -> bool:
+def may_reveal(request: ApprovalRequest, user: User) -> bool:
     """Say whether the user may see the secrets of a request: who may decide it, and administrators."""
     if agent_token_of(user) is not None:
         return False
@@ -52,7 +49,7 @@ def may_reveal(request: ApprovalRequest, user: "User") -> bool:
 
 
 @retried
-def reveal(request: ApprovalRequest, path: str, *, by: "User") -> Any:
+def reveal(request: ApprovalRequest, path: str, *, by: User) -> Any:
     """Return one secret by its dotted path in the arguments, and keep in the audit log who saw it, never what it is.
 
     Raises NotAllowed, ParameterError for a path where no secret is, and Conflict when it is not kept any more.
@@ -73,7 +70,7 @@ def reveal(request: ApprovalRequest, path: str, *, by: "User") -> Any:
     return value
 
 
-def reveal_field(request: ApprovalRequest, path: str, *, by: "User") -> SecretField:
+def reveal_field(request: ApprovalRequest, path: str, *, by: User) -> SecretField:
     """Reveal one secret for a page; raise what `reveal` raises."""
     value = reveal(request, path, by=by)
     fields = secret_fields(current_round(request).arguments_json)
@@ -87,7 +84,7 @@ def _no_secret(known: list[str]) -> ParameterError:
     return ParameterError(error["message"], {"field": "path", "errors": [error]})
 
 
-def hidden_from(viewer: "User", requests: Iterable[ApprovalRequest]) -> Mapping[int, Hidden]:
+def hidden_from(viewer: User, requests: Iterable[ApprovalRequest]) -> Mapping[int, Hidden]:
     """Return what the viewer must not see of these requests, by their calls' keys."""
     if sees_private(viewer):
         return {}
@@ -95,12 +92,12 @@ def hidden_from(viewer: "User", requests: Iterable[ApprovalRequest]) -> Mapping[
     return private_in(calls) if calls else {}
 
 
-def _is_own(viewer: "User", request: ApprovalRequest) -> bool:
+def _is_own(viewer: User, request: ApprovalRequest) -> bool:
     in_set = agent_token_of(viewer) is None and viewer.pk in {each.user_id for each in request.call.requesters.all()}
     return in_set or asked_for(viewer, request.call) or _may_answer(viewer, request)
 
 
-def _may_answer(viewer: "User", request: ApprovalRequest) -> bool:
+def _may_answer(viewer: User, request: ApprovalRequest) -> bool:
     """Say whether the viewer was asked to answer it in someone's place."""
     return agent_token_of(viewer) is None and viewer.pk in {each.to_id for each in request.delegations.all()}
 

@@ -1,7 +1,6 @@
 """Approval requests as a user may see them: access is part of every query. Never writes."""
 
-from typing import TYPE_CHECKING
-
+from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from approvals.models import (
@@ -21,20 +20,16 @@ from catalog.core import clock
 from catalog.models import CallRequester, ToolVersion
 from catalog.ui.labels import say_ago
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
-
 NOT_ASKED_YET = Q(is_early=True, ready_at=None, decided_at=None)
 """Of a request that was asked before its step is ready: it is in no list and no count until then."""
 
 
-def requests_for(viewer: "User") -> QuerySet[ApprovalRequest]:
+def requests_for(viewer: User) -> QuerySet[ApprovalRequest]:
     """Return the requests the viewer may see: all with any role, else those about their own calls or handed to them."""
     return ApprovalRequest.objects.all() if sees_all(viewer) else ApprovalRequest.objects.filter(_own(viewer))
 
 
-def _own(viewer: "User") -> Q:
+def _own(viewer: User) -> Q:
     token = agent_token_of(viewer)
     if token is not None:
         return Q(call__token=token)
@@ -43,19 +38,19 @@ def _own(viewer: "User") -> Q:
     return Q(call__requested_by=viewer.pk) | Q(Exists(asked)) | Q(Exists(handed))
 
 
-def queue_for(viewer: "User") -> QuerySet[ApprovalRequest]:
+def queue_for(viewer: User) -> QuerySet[ApprovalRequest]:
     """Return what waits for an answer, oldest first, with all that a page shows of it."""
     return whole(pending_for(viewer)).order_by("opened_at", "id")
 
 
-def pending_for(viewer: "User") -> QuerySet[ApprovalRequest]:
+def pending_for(viewer: User) -> QuerySet[ApprovalRequest]:
     """Return what can be answered still: neither what nobody has marked as expired yet, nor what is asked early."""
     waiting = requests_for(viewer).filter(status=RequestStatus.PENDING)
     # Nearly all that waits has time left: said so, SQLite reads the index of the queue and not that of the time left.
     return waiting.exclude(expires_at__lte=clock.now()).exclude(NOT_ASKED_YET)
 
 
-def request_for(viewer: "User", public_id: str) -> ApprovalRequest:
+def request_for(viewer: User, public_id: str) -> ApprovalRequest:
     """Return one request with all that a page shows of it. Raises ApprovalRequest.DoesNotExist when not visible.
 
     What the audit log tells up to its entry `told_up_to` is in what is shown.
@@ -65,7 +60,7 @@ def request_for(viewer: "User", public_id: str) -> ApprovalRequest:
     return requests.get(public_id=public_id)
 
 
-def request_to_act_on(viewer: "User", public_id: str) -> ApprovalRequest:
+def request_to_act_on(viewer: User, public_id: str) -> ApprovalRequest:
     """Return one request with what judging an answer to it reads. Raises ApprovalRequest.DoesNotExist when not visible.
 
     Its rounds, reviews and thread are read when an action asks for them.
@@ -74,13 +69,13 @@ def request_to_act_on(viewer: "User", public_id: str) -> ApprovalRequest:
     return requests_for(viewer).select_related(*related).prefetch_related("call__requesters").get(public_id=public_id)
 
 
-def with_snooze(requests: QuerySet[ApprovalRequest], viewer: "User") -> QuerySet[ApprovalRequest]:
+def with_snooze(requests: QuerySet[ApprovalRequest], viewer: User) -> QuerySet[ApprovalRequest]:
     """Let each request have `snoozed_until`: until when the viewer does not want to see it; None for who never said."""
     own = Snooze.objects.filter(request=OuterRef("pk"), person=viewer.pk)
     return requests.annotate(snoozed_until=Subquery(own.values("until")[:1]))
 
 
-def waiting_count(user: "User") -> int:
+def waiting_count(user: User) -> int:
     """Return how many requests wait that the user may see: the length of `queue_for`."""
     return pending_for(user).count()
 
@@ -184,7 +179,7 @@ MOST_TOLD_OF = 1000
 """Entries that are gone through for who was away: of one who was away for longer, the older ones are not missed."""
 
 
-def requests_told_of_since(viewer: "User", number: int) -> QuerySet[ApprovalRequest]:
+def requests_told_of_since(viewer: User, number: int) -> QuerySet[ApprovalRequest]:
     """Return the requests that the viewer may see and that the newest entries above `number` tell of."""
     newest = AuditEntry.objects.filter(seq__gt=number).order_by("-seq")
     told_of = set(newest.values_list("object_ref", flat=True)[:MOST_TOLD_OF])

@@ -9,7 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, Review
 from approvals.requests.digests import intent_of
@@ -24,10 +26,6 @@ from catalog.secrets.placeholders import Secret
 from catalog.signals import record
 from catalog.states import CallStatus
 from catalog.tools.registry import get_tool
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 REJECTED, REVOKED, EXPIRED = "rejected", "revoked", "expired"
 SENT_BACK = "changes_requested"

@@ -7,8 +7,9 @@ each, so that a selection which has moved decides nothing else.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
+from django.contrib.auth.models import User
 from django.db.models import Prefetch
 
 from approvals.audit.restore_guard import refuse_to_begin
@@ -22,9 +23,6 @@ from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, ParameterError, RestoredDatabase, ToolgateError, field_error
 from catalog.models import ToolVersion
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 ItemT = TypeVar("ItemT", bound="Item")
 MOST_ITEMS = 100
@@ -53,7 +51,7 @@ class ItemResult:
 
 
 def decide_many(
-    by: "User", verdict: str, comment: str, items: Sequence[Item], channel: Literal["rest", "page"] = "rest"
+    by: User, verdict: str, comment: str, items: Sequence[Item], channel: Literal["rest", "page"] = "rest"
 ) -> list[ItemResult]:
     """Give one answer to many requests; each is told by itself what became of it, in the order of the items.
 
@@ -76,21 +74,21 @@ def decide_many(
     return [_result(item, held, answer) for item in items]
 
 
-def standing(by: "User", items: Sequence[Item]) -> list[ItemResult]:
+def standing(by: User, items: Sequence[Item]) -> list[ItemResult]:
     """Return where the requests of a batch stand whose own answer was lost."""
     held = _held(by, items)
     found = {public_id: ItemResult(public_id, str(request.status)) for public_id, request in held.items()}
     return [found.get(item.id) or ItemResult(item.id, "not_found", NOT_THERE) for item in items]
 
 
-def snooze_many(by: "User", until: datetime, items: Sequence[Item]) -> list[ItemResult]:
+def snooze_many(by: User, until: datetime, items: Sequence[Item]) -> list[ItemResult]:
     """Put many requests off for oneself; raises what `decide_many` raises."""
     refuse_to_begin()
     held = _held(by, items)
     return [_result(item, held, lambda each: coordination.snooze(held[each.id], by=by, until=until)) for item in items]
 
 
-def obstacle(requests: Iterable[ApprovalRequest], by: "User", verdict: str) -> str | None:
+def obstacle(requests: Iterable[ApprovalRequest], by: User, verdict: str) -> str | None:
     """Return why these requests cannot be decided together, with what can be done; None when they can.
 
     Whether `by` may decide each of them is judged request by request. Rejecting has no obstacle: it does no harm.
@@ -116,7 +114,7 @@ def _objection(request: ApprovalRequest) -> str | None:
     return None
 
 
-def _held(by: "User", items: Sequence[Item]) -> dict[str, ApprovalRequest]:
+def _held(by: User, items: Sequence[Item]) -> dict[str, ApprovalRequest]:
     """Return the requests that the items name and the person may see. Raises ParameterError for what is no batch."""
     ids = [item.id for item in items]
     if not 1 <= len(ids) <= MOST_ITEMS:

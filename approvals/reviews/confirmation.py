@@ -6,8 +6,9 @@ fresh sign-in is asked of every session, over REST too; tokens have none.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from django.contrib.auth.models import User
 from django.core import signing
 
 from approvals.models import ApprovalRequest
@@ -15,9 +16,6 @@ from catalog.access.roles import acts_in_session, signed_in_at
 from catalog.core import clock
 from catalog.errors import ParameterError, field_error
 from catalog.ui.labels import say_span
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 SALT = "toolgate.friction"
 LONGEST_TARGET = 60
@@ -74,7 +72,7 @@ class Matter:
     target: str
 
 
-def friction_of(request: ApprovalRequest, viewer: "User", matter: Matter, given: Given | None = None) -> Friction:
+def friction_of(request: ApprovalRequest, viewer: User, matter: Matter, given: Given | None = None) -> Friction:
     """Return what is asked of a viewer who approves: by the rule of the request, or of what they make of it."""
     terms, since = matter.terms, given.since if given else ""
     shown_at = _shown_at(request, viewer, since)
@@ -89,7 +87,7 @@ def friction_of(request: ApprovalRequest, viewer: "User", matter: Matter, given:
     )
 
 
-def see_that_it_counts(request: ApprovalRequest, viewer: "User", matter: Matter, given: Given) -> None:
+def see_that_it_counts(request: ApprovalRequest, viewer: User, matter: Matter, given: Given) -> None:
     """Raise ParameterError when an approval lacks what the rule asks of the person."""
     asked = friction_of(request, viewer, matter, given)
     if asked.needs_sign_in:
@@ -102,7 +100,7 @@ def see_that_it_counts(request: ApprovalRequest, viewer: "User", matter: Matter,
         raise field_error("typed", "mismatch", f"Type {asked.target} to approve: that is what the call is about.")
 
 
-def see_that_the_session_is_fresh(terms: Terms, by: "User") -> None:
+def see_that_the_session_is_fresh(terms: Terms, by: User) -> None:
     """Raise ParameterError when someone approves through a session that was signed in too long ago."""
     if acts_in_session(by) and _is_stale(terms, by):
         raise _stale(terms)
@@ -114,7 +112,7 @@ def _stale(terms: Terms) -> ParameterError:
     return field_error("sign_in", "stale", words)
 
 
-def _is_stale(terms: Terms, viewer: "User") -> bool:
+def _is_stale(terms: Terms, viewer: User) -> bool:
     if not terms.fresh_sign_in_seconds:
         return False
     at = signed_in_at(viewer)
@@ -127,11 +125,11 @@ def _last_segment(target: str, tool_name: str) -> str:
     return last if last.isascii() and last.isprintable() and 0 < len(last) <= LONGEST_TARGET else tool_name
 
 
-def _signed(request: ApprovalRequest, viewer: "User") -> str:
+def _signed(request: ApprovalRequest, viewer: User) -> str:
     return signing.dumps([request.digest, viewer.pk, clock.now().timestamp()], salt=SALT)
 
 
-def _shown_at(request: ApprovalRequest, viewer: "User", since: str) -> datetime | None:
+def _shown_at(request: ApprovalRequest, viewer: User, since: str) -> datetime | None:
     """Return when what is asked now was first shown to this person; None when the form does not prove it."""
     try:
         digest, pk, at = signing.loads(since, salt=SALT)

@@ -5,10 +5,10 @@ database each change raises RestoredDatabase, since the requests may have been a
 """
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from approvals.audit.restore_guard import refuse_to_begin
 from approvals.models import ApprovalRequest, Comment, Delegation, Snooze
@@ -27,11 +27,6 @@ from catalog.secrets.placeholders import scrub_words
 from catalog.signals import announce, record
 from catalog.ui.labels import say_left
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-    from django.db.models import QuerySet
-
-
 CLAIM_SECONDS = 15 * 60
 EXTENSION = timedelta(minutes=30)
 LAST_STRETCH = timedelta(hours=1)
@@ -41,7 +36,7 @@ MOST_COMMENTS = 500
 """In one thread: an agent that writes on and on fills no database."""
 
 
-def claim(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
+def claim(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Look after a request for a quarter of an hour, again and again if need be; return it as it is then.
 
     Raises NotAllowed for who may not decide it, Conflict when it is answered or someone else's.
@@ -52,7 +47,7 @@ def claim(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
 
 
 @retried
-def _claim(request: ApprovalRequest, by: "User") -> ApprovalRequest:
+def _claim(request: ApprovalRequest, by: User) -> ApprovalRequest:
     with transaction.atomic():
         current = _waiting(request)
         _see_that_they_may(current, by)
@@ -66,7 +61,7 @@ def _claim(request: ApprovalRequest, by: "User") -> ApprovalRequest:
 
 
 @retried
-def release(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
+def release(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Give one's claim back. Raises Conflict when it is not one's own (any more)."""
     refuse_to_begin()
     with transaction.atomic():
@@ -79,7 +74,7 @@ def release(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
         return _as_it_is(current)
 
 
-def extend(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
+def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Give a request that will soon expire half an hour more, at most ten times; return it as it is then.
 
     Raises NotAllowed for who may not decide it, Conflict when it is answered, has time left, or had enough of it.
@@ -90,7 +85,7 @@ def extend(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
 
 
 @retried
-def _extend(request: ApprovalRequest, by: "User") -> ApprovalRequest:
+def _extend(request: ApprovalRequest, by: User) -> ApprovalRequest:
     with transaction.atomic():
         current, now = _waiting(request), clock.now()
         _see_that_they_may(current, by)
@@ -128,7 +123,7 @@ def taken_sentence(request: ApprovalRequest, now: datetime) -> str:
     return f"{name_of(holder)} has claimed this, {say_left(until, now)}. You may decide it all the same."
 
 
-def snooze(request: ApprovalRequest, *, by: "User", until: datetime) -> ApprovalRequest:
+def snooze(request: ApprovalRequest, *, by: User, until: datetime) -> ApprovalRequest:
     """Keep a request out of one's own lists until a time before it expires; nobody else's list changes.
 
     Raises ParameterError for another time, Conflict when it waits no longer, NotAllowed for agents' tokens.
@@ -146,7 +141,7 @@ def snooze(request: ApprovalRequest, *, by: "User", until: datetime) -> Approval
 
 
 @retried
-def _snooze(request: ApprovalRequest, by: "User", until: datetime) -> ApprovalRequest:
+def _snooze(request: ApprovalRequest, by: User, until: datetime) -> ApprovalRequest:
     with transaction.atomic():
         current = _waiting(request)
         Snooze.objects.update_or_create(request=current, person=by, defaults={"until": until})
@@ -154,14 +149,14 @@ def _snooze(request: ApprovalRequest, by: "User", until: datetime) -> ApprovalRe
         return current
 
 
-def wake(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
+def wake(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Take a request back into one's lists; it may have been there all along."""
     refuse_to_begin()
     Snooze.objects.filter(request=request, person=by).delete()
     return request
 
 
-def delegate(request: ApprovalRequest, *, by: "User", to: "User | None") -> ApprovalRequest:
+def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> ApprovalRequest:
     """Ask someone who may decide a request to answer it in one's place; None or oneself takes that back.
 
     Raises NotAllowed for who may not decide it by their own right, ParameterError for someone who may not decide it,
@@ -173,7 +168,7 @@ def delegate(request: ApprovalRequest, *, by: "User", to: "User | None") -> Appr
 
 
 @retried
-def _delegate(request: ApprovalRequest, by: "User", to: "User") -> ApprovalRequest:
+def _delegate(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
     with transaction.atomic():
         current = _waiting(request)
         _see_that_they_may(current, by)
@@ -187,7 +182,7 @@ def _delegate(request: ApprovalRequest, by: "User", to: "User") -> ApprovalReque
         return _as_it_is(current)
 
 
-def _see_that_it_helps(current: ApprovalRequest, to: "User") -> None:
+def _see_that_it_helps(current: ApprovalRequest, to: User) -> None:
     """Raise ParameterError when this person may not decide it: a delegation hands on work, never a right."""
     if may_decide(current, to) is not None:
         may = who_may(rule_for(current))
@@ -195,7 +190,7 @@ def _see_that_it_helps(current: ApprovalRequest, to: "User") -> None:
 
 
 @retried
-def _take_back(request: ApprovalRequest, by: "User") -> ApprovalRequest:
+def _take_back(request: ApprovalRequest, by: User) -> ApprovalRequest:
     with transaction.atomic():
         current = _waiting(request)
         given = Delegation.objects.filter(request=current, by=by)
@@ -205,7 +200,7 @@ def _take_back(request: ApprovalRequest, by: "User") -> ApprovalRequest:
         return _as_it_is(current)
 
 
-def comment(request: ApprovalRequest, *, by: "User", text: str) -> Comment:
+def comment(request: ApprovalRequest, *, by: User, text: str) -> Comment:
     """Say something in the thread of a request that one may see; that is the caller's to check. It decides nothing.
 
     Known shapes of secrets are cut out of it.
@@ -217,7 +212,7 @@ def comment(request: ApprovalRequest, *, by: "User", text: str) -> Comment:
 
 
 @retried
-def _comment(request: ApprovalRequest, by: "User", text: str) -> Comment:
+def _comment(request: ApprovalRequest, by: User, text: str) -> Comment:
     with transaction.atomic():
         announce(request.call)
         if Comment.objects.filter(request=request).count() >= MOST_COMMENTS:
@@ -247,7 +242,7 @@ def _waiting(request: ApprovalRequest) -> ApprovalRequest:
     return current
 
 
-def _see_that_they_may(current: ApprovalRequest, by: "User") -> None:
+def _see_that_they_may(current: ApprovalRequest, by: User) -> None:
     why_not = may_decide(current, by)
     if why_not is not None:
         raise NotAllowed(why_not)

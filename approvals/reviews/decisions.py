@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Prefetch, prefetch_related_objects
 
@@ -36,10 +37,6 @@ from catalog.schemas import Problem, compile_schema, plain_json, refuse
 from catalog.secrets.placeholders import scrub_words, shown_text
 from catalog.signals import announce, record
 from catalog.states import CallStatus
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 MAX_RESPONSE = 256 * 1024
 """Bytes of an answer given in the tool's place: as many as its arguments may have."""
@@ -156,7 +153,7 @@ LEADS_TO = {
 
 
 def decide(
-    request: ApprovalRequest, *, by: "User", decision: Decision, edit: Edit | Unset | None = UNSET
+    request: ApprovalRequest, *, by: User, decision: Decision, edit: Edit | Unset | None = UNSET
 ) -> ApprovalRequest:
     """Record one answer and decide when it is enough; return the request as it is then.
 
@@ -176,7 +173,7 @@ def decide(
 
 
 @retried
-def _record_answer(request: ApprovalRequest, by: "User", decision: Decision, made: Edit | None) -> ApprovalRequest:
+def _record_answer(request: ApprovalRequest, by: User, decision: Decision, made: Edit | None) -> ApprovalRequest:
     with transaction.atomic():
         current = locked(request)
         _judge(current, by, decision)
@@ -194,7 +191,7 @@ def _record_answer(request: ApprovalRequest, by: "User", decision: Decision, mad
         return current
 
 
-def _edit_of(request: ApprovalRequest, by: "User", decision: Decision) -> Edit | None:
+def _edit_of(request: ApprovalRequest, by: User, decision: Decision) -> Edit | None:
     """Work out, for who may decide and before anything is locked, what the answer changes of the call, if anything."""
     if decision.hunks is None and decision.arguments is None:
         return None
@@ -205,7 +202,7 @@ def _edit_of(request: ApprovalRequest, by: "User", decision: Decision) -> Edit |
     return made if made.text != current_round(request).arguments else None
 
 
-def _judge(request: ApprovalRequest, by: "User", decision: Decision) -> None:
+def _judge(request: ApprovalRequest, by: User, decision: Decision) -> None:
     if request.status != RequestStatus.PENDING:
         raise Conflict(f"{status_sentence(request)} {NOT_RECORDED}")
     why_not = may_decide(request, by)
@@ -216,7 +213,7 @@ def _judge(request: ApprovalRequest, by: "User", decision: Decision) -> None:
     judge_comment(request, decision)
 
 
-def _keep(request: ApprovalRequest, by: "User", decision: Decision) -> Review:
+def _keep(request: ApprovalRequest, by: User, decision: Decision) -> Review:
     """Store the review, of the round that stands: one per person and round."""
     try:
         with transaction.atomic():
@@ -239,7 +236,7 @@ def _keep(request: ApprovalRequest, by: "User", decision: Decision) -> Review:
     return review
 
 
-def _keep_words(request: ApprovalRequest, by: "User", text: str) -> None:
+def _keep_words(request: ApprovalRequest, by: User, text: str) -> None:
     """Keep in the thread what came with something that is no answer: an edit that others judge, a revocation."""
     if text.strip():
         Comment.objects.create(request=request, person=by, text=text, at=clock.now())
@@ -281,7 +278,7 @@ def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) ->
 
 
 @retried
-def undo(request: ApprovalRequest, *, by: "User") -> ApprovalRequest:
+def undo(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Take back one's own decision before it takes effect: the request is pending again, as it was asked before.
 
     Raises Conflict when there is nothing to undo (any more), NotAllowed when someone else decided.
@@ -314,7 +311,7 @@ def _reopen(request: ApprovalRequest) -> None:
 
 
 @retried
-def revoke(request: ApprovalRequest, *, by: "User", comment: str = "") -> ApprovalRequest:
+def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> ApprovalRequest:
     """Take an approval away that was not used yet, once its time to undo is over: the call fails and says so.
 
     Raises NotAllowed for who may not revoke it, Conflict when there is no approval to revoke (any more), and

@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from pydantic_core import to_jsonable_python
 
 from approvals.models import ApprovalRequest, Round
@@ -36,10 +37,6 @@ from catalog.signals import record
 from catalog.states import CallStatus
 from catalog.text.diff import Division
 from catalog.tools.registry import get_tool
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 APPROVED = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
 MOST_NAMED = 50
@@ -231,7 +228,7 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
             yield name
 
 
-def edit(request: ApprovalRequest, made: Edit, *, by: "User", comment: str = "") -> None:
+def edit(request: ApprovalRequest, made: Edit, *, by: User, comment: str = "") -> None:
     """Open the round that an edit makes of a request, locked by the caller.
 
     Raises Conflict when the request is another one by now, or its call no longer waits.
@@ -243,12 +240,12 @@ def edit(request: ApprovalRequest, made: Edit, *, by: "User", comment: str = "")
     _record(request, made, by=by, **told)
 
 
-def _record(request: ApprovalRequest, made: Edit, *, by: "User", **told: str) -> None:
+def _record(request: ApprovalRequest, made: Edit, *, by: User, **told: str) -> None:
     names = {"approval": request.public_id, "digest": request.digest, "edited_digest": made.base}
     record("approval.edited", call=request.call, by=by, **names, **made.told, **told)
 
 
-def take_back(request: ApprovalRequest, *, by: "User") -> None:
+def take_back(request: ApprovalRequest, *, by: User) -> None:
     """Undo the edit that came with an answer just undone: what was asked before stands again, in a round of its own."""
     round_ = current_round(request)
     if round_.editor_id != by.pk:

@@ -6,9 +6,10 @@ Filters come from the URL. Each kind of entry has a label, an icon and a hue.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib.auth.models import User
 from django.db.models import QuerySet, Subquery
 from django.http import HttpResponse, HttpResponseBadRequest, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
@@ -21,10 +22,6 @@ from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Instance
 from catalog.ui.labels import Word
 from catalog.ui.requests import PageRequest, name_address, signed_in, wants_part
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 PAGE_SIZE = 100
 MAX_TEXT = 200
@@ -101,7 +98,7 @@ class AuditPage:
     choices: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]
 
 
-def audit_page(viewer: "User", query: AuditQuery) -> AuditPage:
+def audit_page(viewer: User, query: AuditQuery) -> AuditPage:
     """Return the page that a URL asks for, in a fixed number of queries. Raises NotAllowed."""
     fitting = entries_for(viewer, query.filters)
     shown, has_older, has_newer = _page_of(fitting, query)
@@ -130,7 +127,7 @@ def _line(entry: AuditEntry) -> AuditLine:
     return AuditLine(entry, word, entry.actor_name, entry.actor_id is None and entry.actor_name == NOBODY)
 
 
-def _choices(viewer: "User", query: AuditQuery) -> list[tuple[str, str, list[tuple[str, str]]]]:
+def _choices(viewer: User, query: AuditQuery) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Return what the filters offer: who, which actions and which tools the newest entries name, and what is chosen."""
     head = Subquery(Instance.objects.filter(pk=1).values("audit_seq")[:1])
     newest = entries_for(viewer).filter(seq__gt=head - RECENT).order_by()

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from django.contrib.auth.models import User
 
 from approvals.errors import GrantRefused
 from approvals.grants.conditions import check_grant_rows, in_words
@@ -15,9 +17,6 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import ToolgateError
 from catalog.rest.problems import problem_of
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 WORDS = {
     "": "Choose…",
@@ -147,7 +146,7 @@ class GrantForm:
                 self.problems[FIELDS.get(path, "")] = str(each["message"])
 
 
-def proposed(request: ApprovalRequest, by: "User") -> GrantForm:
+def proposed(request: ApprovalRequest, by: User) -> GrantForm:
     """Return the form with what is proposed. Raises NotAllowed for who may not make a grant out of this request."""
     why_not = may_make_from(request, by)
     if why_not is not None:
@@ -163,7 +162,7 @@ def _field(number: int, part: Part, row: Row | None) -> RowField:
     return RowField(number, part, row["operator"], text_of(row.get("value", "")))
 
 
-def entered(request: ApprovalRequest, by: "User", sent: Mapping[str, str]) -> GrantForm:
+def entered(request: ApprovalRequest, by: User, sent: Mapping[str, str]) -> GrantForm:
     """Return the form as it was sent, held against history. Raises NotAllowed."""
     form = proposed(request, by)
     for each in form.rows:
@@ -178,7 +177,7 @@ def entered(request: ApprovalRequest, by: "User", sent: Mapping[str, str]) -> Gr
     return form
 
 
-def make_from(form: GrantForm, by: "User") -> Grant | None:
+def make_from(form: GrantForm, by: User) -> Grant | None:
     """Make the grant; None where something is wrong, which the form then says."""
     try:
         request, hours = form.request, _whole("hours", form.hours)

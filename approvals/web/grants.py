@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.db.models import Prefetch, QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
@@ -18,10 +19,6 @@ from approvals.web.grant_form import entered, make_from, proposed
 from catalog.access.roles import name_of
 from catalog.errors import Conflict
 from catalog.ui.requests import PageRequest, signed_in
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 MOST_ACTIVE = 200
 MOST_ENDED = 50
@@ -76,14 +73,14 @@ class GrantsPage:
         return f"the last {count}" if count == MOST_ENDED else str(count)
 
 
-def grants_page(viewer: "User", query: Mapping[str, str]) -> GrantsPage:
+def grants_page(viewer: User, query: Mapping[str, str]) -> GrantsPage:
     """Return the grants the viewer may see; `?grant=` marks one."""
     active = _lines(viewer, grants_for(viewer, active=True).order_by("-pk")[:MOST_ACTIVE])
     ended = _lines(viewer, grants_for(viewer, active=False).order_by("-pk")[:MOST_ENDED])
     return GrantsPage(active, ended, may_revoke(viewer), query.get("grant", ""))
 
 
-def _lines(viewer: "User", grants: QuerySet[Grant]) -> list[GrantLine]:
+def _lines(viewer: User, grants: QuerySet[Grant]) -> list[GrantLine]:
     calls = GrantUse.objects.select_related("call").only("grant", "at", "call__plan_ref", "call__step_ref")
     found = list(grants.prefetch_related(Prefetch("used", calls.order_by("-pk")[:MOST_USES], "last_used")))
     rows = conditions_for(viewer, found)

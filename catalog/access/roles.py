@@ -5,18 +5,14 @@ Knows nothing of requests or plans: selectors ask here and put the answer into t
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.db.models import prefetch_related_objects
 
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import AnonymousUser, User
-
 
 SIGNED_IN = "toolgate.signed_in"
 """Under what a session keeps when it was signed in: seconds since 1970."""
@@ -29,7 +25,7 @@ class NotAllowed(ToolgateError, PermissionDenied):
     """The person is known and may not do this; the message says who may. → 403"""
 
 
-def groups_of(user: "User | AnonymousUser") -> frozenset[str]:
+def groups_of(user: User | AnonymousUser) -> frozenset[str]:
     """Return the names of the user's groups, read once per instance."""
     known: frozenset[str] | None = getattr(user, "_toolgate_groups", None)
     if known is None:
@@ -38,7 +34,7 @@ def groups_of(user: "User | AnonymousUser") -> frozenset[str]:
     return known
 
 
-def read_groups(people: "Iterable[User]") -> None:
+def read_groups(people: Iterable[User]) -> None:
     """Read the groups of several people by one query, so that `groups_of` asks for none of them."""
     read = list(people)
     prefetch_related_objects(read, "groups")
@@ -47,51 +43,51 @@ def read_groups(people: "Iterable[User]") -> None:
         person._toolgate_groups = frozenset(groups)  # type: ignore[attr-defined] # see groups_of
 
 
-def roles_of(user: "User | AnonymousUser") -> frozenset[str]:
+def roles_of(user: User | AnonymousUser) -> frozenset[str]:
     """Return the user's roles; a superuser administers."""
     roles = groups_of(user).intersection(ROLES)
     return roles | {ADMINISTRATOR} if user.is_active and user.is_superuser else roles
 
 
-def has_role(user: "User | AnonymousUser", *names: str) -> bool:
+def has_role(user: User | AnonymousUser, *names: str) -> bool:
     """Say whether the user has one of the roles."""
     return not roles_of(user).isdisjoint(names)
 
 
-def sees_all(user: "User | AnonymousUser") -> bool:
+def sees_all(user: User | AnonymousUser) -> bool:
     """Say whether the user sees everyone's plans, calls and requests: any role does, agents' tokens never."""
     return agent_token_of(user) is None and bool(roles_of(user))
 
 
-def act_through(token: ApiToken) -> "User":
+def act_through(token: ApiToken) -> User:
     """Return the token's user, marked as acting through it, so that an agent's token sees only its own."""
     token.user._toolgate_token = token  # type: ignore[attr-defined] # a mark on the instance, not a field
     return token.user
 
 
-def agent_token_of(user: "User | AnonymousUser") -> ApiToken | None:
+def agent_token_of(user: User | AnonymousUser) -> ApiToken | None:
     """Return the agent token through which the user acts; None for people and personal tokens."""
     token: ApiToken | None = getattr(user, "_toolgate_token", None)
     return token if token is not None and token.kind == ApiToken.Kind.AGENT else None
 
 
-def act_in_session(user: "User", signed_in: float | None) -> None:
+def act_in_session(user: User, signed_in: float | None) -> None:
     """Mark the user with when the session was signed in through which they act, in seconds since 1970."""
     user._toolgate_signed_in = signed_in  # type: ignore[attr-defined] # a mark on the instance, not a field
 
 
-def acts_in_session(user: "User") -> bool:
+def acts_in_session(user: User) -> bool:
     """Say whether the user acts through a session: on a page, or over REST with its cookie."""
     return hasattr(user, "_toolgate_signed_in")
 
 
-def signed_in_at(user: "User") -> datetime | None:
+def signed_in_at(user: User) -> datetime | None:
     """Return when the session was signed in through which the user acts; None where there is none, or nobody knows."""
     seconds: float | None = getattr(user, "_toolgate_signed_in", None)
     return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
 
 
-def name_of(user: "User") -> str:
+def name_of(user: User) -> str:
     """Return how people are called in sentences: the full name, else the username."""
     return user.get_full_name() or user.get_username()
 

@@ -7,8 +7,8 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q
 
@@ -16,9 +16,6 @@ from catalog import signals
 from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 SCOPES = (
     "tools:read",
@@ -43,7 +40,7 @@ SECONDS_BETWEEN_USES = 60
 
 
 def create_token(
-    *, user: "User", kind: str, scopes: Iterable[str], name: str = "", days: int = DEFAULT_DAYS
+    *, user: User, kind: str, scopes: Iterable[str], name: str = "", days: int = DEFAULT_DAYS
 ) -> tuple[ApiToken, str]:
     """Make a token for `days` days; return it with its text, shown only here. Raises ParameterError."""
     wanted = list(dict.fromkeys(scopes))

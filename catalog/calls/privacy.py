@@ -7,14 +7,13 @@ kept. What came of private data further on in a plan only plans know: they answe
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser, User
 
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, has_role
 from catalog.errors import ParameterError
 from catalog.models import Call
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import AnonymousUser, User
 
 MARK = "$private"
 FRAME = frozenset({"query_type", "output_key", "success"})
@@ -60,12 +59,12 @@ def private_in(calls: Collection[Call]) -> Mapping[int, Hidden]:
     return {pk: hidden for judge in _judges for pk, hidden in judge(calls).items()}
 
 
-def sees_private(viewer: "User | AnonymousUser") -> bool:
+def sees_private(viewer: User | AnonymousUser) -> bool:
     """Say whether the viewer sees everyone's private data: reviewers and administrators, never through an agent."""
     return agent_token_of(viewer) is None and has_role(viewer, REVIEWER, ADMINISTRATOR)
 
 
-def asked_for(viewer: "User", call: Call) -> bool:
+def asked_for(viewer: User, call: Call) -> bool:
     """Say whether the call is the viewer's own; an agent's token has asked for what came with that token."""
     token = agent_token_of(viewer)
     return call.token_id == token.pk if token is not None else call.requested_by_id == viewer.pk

@@ -5,8 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import TruncDate
 
@@ -14,10 +15,6 @@ from catalog.access.roles import sees_all
 from catalog.core import clock
 from catalog.models import Call, Implementation, Tool
 from catalog.states import CallStatus
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 DAYS = 14
 MOST_TIMED = 1000
@@ -100,7 +97,7 @@ def p95_ms(tool: Tool) -> float | None:
     return seconds[min(len(seconds) - 1, int(len(seconds) * 0.95))] * 1000 if seconds else None
 
 
-def last_calls(tool: Tool, viewer: "User") -> list[Call]:
+def last_calls(tool: Tool, viewer: User) -> list[Call]:
     """Return the tool's newest calls that the viewer may see, without what is in them."""
     calls = Call.objects.filter(tool_name=tool.name)
     seen = calls if sees_all(viewer) else calls.filter(requested_by=viewer)

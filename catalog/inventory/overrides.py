@@ -6,7 +6,9 @@ Each change that a version covers makes a new version; each is one entry of the 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from django.contrib.auth.models import User
 
 from catalog import signals
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
@@ -17,9 +19,6 @@ from catalog.inventory import search, snapshot
 from catalog.inventory.versions import columns_under, drift_of, named, publish, tell_processes, writing_the_catalog
 from catalog.models import Category, Implementation, Tool
 from catalog.tools.registry import get_tool
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 MAX_DESCRIPTION = 1024
 """Characters; at least one provider refuses what is longer."""
@@ -48,7 +47,7 @@ class Change:
     about: str = ""
 
 
-def change_tool(name: str, values: Mapping[str, Any], *, by: "User", reason: str = "") -> list[Change]:
+def change_tool(name: str, values: Mapping[str, Any], *, by: User, reason: str = "") -> list[Change]:
     """Set what `values` names (a key of SETTERS each), all of it or nothing; return what is different now.
 
     Raises NotAllowed unless `by` administers, Tool.DoesNotExist, and ChangeRefused naming the field.
@@ -68,7 +67,7 @@ def change_tool(name: str, values: Mapping[str, Any], *, by: "User", reason: str
     return changes
 
 
-def may_change(user: "User") -> bool:
+def may_change(user: User) -> bool:
     """Say whether someone may change tools: administrators, never through an agent's token."""
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 

@@ -1,8 +1,9 @@
 """What every API view is: JSON in and out, a scope per method, strict bodies and queries."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
+from django.contrib.auth.models import User
 from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -16,9 +17,6 @@ from catalog.models import ApiToken
 from catalog.rest.authentication import HasScope
 from catalog.rest.pagination import Cursor, PageAt
 from catalog.rest.serializers import PageQuery, QuerySerializer, StrictSerializer
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 
 class AlwaysJSON(BaseContentNegotiation):
@@ -61,9 +59,9 @@ class Endpoint(APIView):
         super().perform_authentication(request)
 
     @property
-    def user(self) -> "User":
+    def user(self) -> User:
         """Who asks: permissions have let nobody unknown this far."""
-        return cast("User", self.request.user)
+        return cast(User, self.request.user)
 
     @property
     def token(self) -> ApiToken | None:

@@ -2,18 +2,15 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
+from typing import Concatenate, ParamSpec, cast
 
+from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
 
 from catalog.access.roles import SIGNED_IN, act_in_session
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 P = ParamSpec("P")
 UNTYPED = frozenset(
@@ -26,7 +23,7 @@ UNTYPED = frozenset(
 class PageRequest(HttpRequest):
     """A request of someone who has signed in."""
 
-    user: "User"
+    user: User
 
 
 PageView = Callable[Concatenate[PageRequest, P], HttpResponseBase]

@@ -5,8 +5,9 @@ Each form is about one thing, which its hidden `what` names; what is wrong is to
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import QueryDict
 
 from catalog.definitions.levels import MOST_HOURS, MOST_USES, SafetyLevel
@@ -14,9 +15,6 @@ from catalog.errors import ToolgateError
 from catalog.inventory.overrides import MAX_WEIGHT, Change, ChangeRefused, change_tool
 from catalog.models import Tool
 from catalog.rest.problems import problem_of
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 
 @dataclass(slots=True)
@@ -29,7 +27,7 @@ class Refusal:
     entered: Mapping[str, str] = field(default_factory=dict)
 
 
-def change(tool: Tool, sent: QueryDict, by: "User") -> list[Change] | Refusal:
+def change(tool: Tool, sent: QueryDict, by: User) -> list[Change] | Refusal:
     """Make the change that a form asks for; return what is different now, or why nothing is."""
     entered = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
     what, reason = entered.get("what", ""), entered.get("reason", "").strip()

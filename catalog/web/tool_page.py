@@ -1,8 +1,9 @@
 """One tool as its page shows it: contract, schemas, examples, code that serves it, use, and versions."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import Http404
 
 from catalog.calls.statistics import last_calls, outcomes_of, p95_ms, usage_by_tool
@@ -16,16 +17,12 @@ from catalog.schemas.description import parameter_tables
 from catalog.ui.charts import usage_bars
 from catalog.web.version_changes import VersionChange, changes_of
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
-
 VERSIONS_A_PAGE = 20
 MOST_EXAMPLES = 20
 PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "gram": "gram", "json": "JSON"}
 
 
-def shown_of(tool: Tool, viewer: "User", query: Mapping[str, str]) -> dict[str, Any]:
+def shown_of(tool: Tool, viewer: User, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page of a tool is made from."""
     usage = usage_by_tool([tool.name])[tool.name]
     version = tool.current_version

@@ -7,7 +7,9 @@ is asked: what refers to the outcome of a step that has not run stays gated unti
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from django.contrib.auth.models import User
 
 from approvals.audit.restore_guard import refuse_to_begin
 from approvals.models import ApprovalRequest
@@ -31,9 +33,6 @@ from plans.states import PLAN_TERMINAL, StepStatus
 from plans.store import statements
 from plans.store.transactions import recording
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 MOST = 20
 SECONDS = 25.0
 """How long the previews of one slice may take together: what is not reached is left for the next time."""
@@ -49,7 +48,7 @@ class Slice:
     left: Sequence[tuple[int, str]] = ()
 
 
-def prepare(plan: Plan, count: int, *, by: "User") -> Slice:
+def prepare(plan: Plan, count: int, *, by: User) -> Slice:
     """Ask people about the next `count` gated steps whose arguments are known; asked again, the same is returned.
 
     Only steps that `by` might decide: asking runs previews, and takes of the limits of whoever asked for the plan.
@@ -89,7 +88,7 @@ def see_that_it_goes_on(plan: Plan) -> None:
         raise Conflict("The plan has ended: none of its steps is to come.")
 
 
-def _ask(plan: PlanFacts, ahead: Ahead, until: float, by: "User") -> list[ApprovalRequest]:
+def _ask(plan: PlanFacts, ahead: Ahead, until: float, by: User) -> list[ApprovalRequest]:
     """Show what one step would do and ask people about it; nothing when someone else was faster, or it has changed.
 
     Raises ToolError when the tool knows that it cannot, or its limit is reached, and NotAllowed for who might not
@@ -121,7 +120,7 @@ def _asked_by_others(step: Step) -> list[ApprovalRequest]:
 
 
 @retried
-def _store(plan: PlanFacts, ahead: Ahead, shown: Preview | None, by: "User") -> ApprovalRequest:
+def _store(plan: PlanFacts, ahead: Ahead, shown: Preview | None, by: User) -> ApprovalRequest:
     """Store the call beside its step, which stays as it is. Raises Conflict when the step is not what it was."""
     step, order, rule = ahead.step, ahead.order, ahead.rule
     if order is None or rule is None:
@@ -153,7 +152,7 @@ class SliceItem(Item):
 class Approval:
     """Who approves a slice, with which words and where; `repeated`: it is sent again since its answer was lost."""
 
-    by: "User"
+    by: User
     comment: str = ""
     channel: Literal["rest", "page"] = "rest"
     repeated: bool = False
@@ -183,7 +182,7 @@ def approve(plan: Plan, items: Sequence[SliceItem], given: Approval) -> list[Ite
     return [told(item, answer) for item in items]
 
 
-def _held(plan: Plan, by: "User", public_id: str) -> ApprovalRequest | None:
+def _held(plan: Plan, by: User, public_id: str) -> ApprovalRequest | None:
     """Return a request of the plan; None for one that there is not, or that the person may not see."""
     try:
         request = request_for(by, public_id)
@@ -192,7 +191,7 @@ def _held(plan: Plan, by: "User", public_id: str) -> ApprovalRequest | None:
     return request if request.plan_ref == plan.public_id else None
 
 
-def _was_approved(request: ApprovalRequest, item: Item, by: "User") -> bool:
+def _was_approved(request: ApprovalRequest, item: Item, by: User) -> bool:
     review = last_review(request)
     given = (review.person_id, review.verdict, review.seen_digest) if review else None
     return given == (by.pk, Verdict.APPROVE, item.seen_digest)

@@ -7,9 +7,9 @@ what is different, never the instructions. A run keeps the agent as it was when 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 from django.db.models import Count, QuerySet
 from pydantic import BaseModel, ValidationError
@@ -38,10 +38,6 @@ from plans.documents.reading import did_you_mean, problem_of, similar_names
 from plans.engine.questions import TOOL as ASK_USER
 from plans.llm.tools import UNOFFERED
 from plans.models import Agent
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 NAME_SAID = "A name has 1 to 64 lower-case letters, digits, '-' and '_', and begins with a letter."
 MODEL_SAID = "Write provider:model, such as openai:gpt-5; leave it empty for what TOOLGATE_MODEL says."
@@ -150,12 +146,12 @@ CHANGED_MEANWHILE = "Someone has changed this agent meanwhile; look at it again.
 TOO_MANY = f"There are {MOST_AGENTS} agents; end some that were never used, or change one that is there."
 
 
-def may_change(user: "User") -> bool:
+def may_change(user: User) -> bool:
     """Say whether someone may change agents: administrators, never through an agent's token."""
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 
 
-def agents_for(viewer: "User") -> QuerySet[Agent]:
+def agents_for(viewer: User) -> QuerySet[Agent]:
     """Return agents with how often each began a step (`times`): all to people with a role, else those to be used."""
     seen = Agent.objects.annotate(times=Count("runs")).order_by("name")
     if sees_all(viewer):
@@ -163,13 +159,13 @@ def agents_for(viewer: "User") -> QuerySet[Agent]:
     return seen.filter(pk__in=[agent.pk for agent in usable_by(viewer).values()])
 
 
-def agent_for(viewer: "User", name: str) -> Agent:
+def agent_for(viewer: User, name: str) -> Agent:
     """Return one agent; raise Agent.DoesNotExist where there is none that the viewer sees."""
     return agents_for(viewer).get(name=name)
 
 
 @retried
-def create(body: object, *, by: "User") -> Agent:
+def create(body: object, *, by: User) -> Agent:
     """Make an agent. Raises NotAllowed, ParameterError, and Conflict for one too many."""
     _see_who(by)
     document = read_agent(body)
@@ -189,7 +185,7 @@ def create(body: object, *, by: "User") -> Agent:
 
 
 @retried
-def change(agent: Agent, body: object, *, by: "User", seen: datetime | None = None) -> Agent:
+def change(agent: Agent, body: object, *, by: User, seen: datetime | None = None) -> Agent:
     """Change what is named; `seen`, when given, is when the agent that was read had been changed.
 
     Raises NotAllowed, ParameterError, and Conflict when it was changed meanwhile, or is gone.
@@ -206,7 +202,7 @@ def change(agent: Agent, body: object, *, by: "User", seen: datetime | None = No
 
 
 @retried
-def end(agent: Agent, *, by: "User") -> Agent:
+def end(agent: Agent, *, by: User) -> Agent:
     """End an agent, and return it as it was left: switched off where it ever began a step, else deleted.
 
     Raises NotAllowed, and Conflict when it is gone.
@@ -226,7 +222,7 @@ def end(agent: Agent, *, by: "User") -> Agent:
     return row
 
 
-def _see_who(by: "User") -> None:
+def _see_who(by: User) -> None:
     if not may_change(by):
         raise NotAllowed(NOT_ALLOWED)
 
@@ -238,7 +234,7 @@ def _locked(agent: Agent) -> Agent:
     return row
 
 
-def _store(row: Agent, before: AgentDocument, after: AgentDocument, by: "User") -> None:
+def _store(row: Agent, before: AgentDocument, after: AgentDocument, by: User) -> None:
     changes = list(differences(before, after))
     if not changes:
         return

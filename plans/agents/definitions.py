@@ -3,9 +3,10 @@
 import json
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
@@ -16,10 +17,6 @@ from plans.documents.checking import AgentThere
 from plans.models import Agent
 from plans.spec import Text
 from plans.strategies import PlanningStrategy
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 NAME = r"^[a-z][a-z0-9_-]{0,63}$"
 MOST_ROUNDS = 100
@@ -126,7 +123,7 @@ def _as_text(names: Sequence[str]) -> str:
     return json.dumps(sorted(set(names)), ensure_ascii=False)
 
 
-def may_use(user: "User", agent: Agent) -> bool:
+def may_use(user: User, agent: Agent) -> bool:
     """Say whether a person may have steps carried out by the agent, switched on or not."""
     groups = groups_of(agent)
     return not groups or has_role(user, "administrator") or not groups_of_user(user).isdisjoint(groups)
@@ -142,6 +139,6 @@ def named_agents(user: "User | None" = None) -> dict[str, AgentThere]:
     }
 
 
-def usable_by(user: "User") -> dict[str, Agent]:
+def usable_by(user: User) -> dict[str, Agent]:
     """Return the agents that are switched on and that the person may use, by name."""
     return {agent.name: agent for agent in Agent.objects.filter(enabled=True) if may_use(user, agent)}

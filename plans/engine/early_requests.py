@@ -7,8 +7,8 @@ would run is still what was asked, and asks anew otherwise. Everything here happ
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
 from approvals.errors import Drift
@@ -30,9 +30,6 @@ from plans.states import StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
 from plans.store.transactions import Recording, carry_out
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 Objection = tuple[Drift, str]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.audit import restore_guard
@@ -52,9 +52,6 @@ from plans.store import statements
 from plans.store.requesters import input_authors_of
 from plans.store.statements import LeaseLost, Parking
 from plans.store.transactions import Recording, recording, tell
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 INLINE_SECONDS = 2.0
 INLINE_STEPS = 50

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMap
 from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.contrib.auth.models import User
 from django.http import parse_cookie
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
@@ -28,10 +29,6 @@ from catalog.core.transactions import log_unexpected
 from catalog.models import ApiToken
 from plans import metrics
 from plans.live.feed import feed_here
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 MALFORMED, SIGNED_OUT, NO_RIGHT, NOT_FOUND = 4400, 4401, 4403, 4404
 TRY_AGAIN = 1013
@@ -52,7 +49,7 @@ class TurnedAway(Exception):
 class Visitor:
     """Who looks, with which token, and whether at everyone's things."""
 
-    user: "User"
+    user: User
     token: ApiToken | None
     sees_all: bool
 

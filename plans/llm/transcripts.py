@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from rest_framework.exceptions import ValidationError
 
 from catalog.access.roles import NotAllowed, name_of
@@ -12,9 +13,6 @@ from catalog.rest.pagination import Cursor, PageAt, page_of
 from plans import states
 from plans.models import ModelUse, Plan
 from plans.store.selectors import may_control
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 PAGE_SIZE = 10
 LONG = 1500
@@ -96,7 +94,7 @@ class Askings:
     is_first: bool
 
 
-def may_read_prompts(viewer: "User", plan: Plan) -> bool:
+def may_read_prompts(viewer: User, plan: Plan) -> bool:
     """Say whether the viewer may read what models were asked for this plan: its owner and administrators."""
     return may_control(viewer, None, plan)
 
@@ -106,7 +104,7 @@ def has_prompts(plan: Plan) -> bool:
     return ModelUse.objects.filter(plan=plan).exists()
 
 
-def askings_of(viewer: "User", plan: Plan, cursor: str) -> Askings:
+def askings_of(viewer: User, plan: Plan, cursor: str) -> Askings:
     """Return what models were asked for the plan, and for the draft it was started from. Raises NotAllowed."""
     if not may_read_prompts(viewer, plan):
         raise NotAllowed(f"Only {name_of(plan.author)} and administrators may read the prompts of this plan.")

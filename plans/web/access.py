@@ -1,8 +1,8 @@
 """Access to the pages of plans: finding a plan its viewer may see, acting on it, and the status of what is refused."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.http import Http404
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, name_of
@@ -13,14 +13,10 @@ from plans.sessions.lists import see_that_it_is_no_list
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control, plan_for
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
-
 STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 
-def plan_or_404(viewer: "User", public_id: str) -> Plan:
+def plan_or_404(viewer: User, public_id: str) -> Plan:
     """Return a plan that the viewer may see. Raises Http404."""
     try:
         return plan_for(viewer, None, public_id)
@@ -28,7 +24,7 @@ def plan_or_404(viewer: "User", public_id: str) -> Plan:
         raise Http404 from None
 
 
-def control(viewer: "User", plan: Plan, act: Callable[[Requester], None], *, further: bool = False) -> None:
+def control(viewer: User, plan: Plan, act: Callable[[Requester], None], *, further: bool = False) -> None:
     """Do something to a plan for its owner or an administrator; what takes it `further` needs a role that may write.
 
     Raises NotAllowed, and what the act raises.

@@ -5,8 +5,8 @@ full, and what became of an answer. Looking at it changes nothing; its forms ask
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
@@ -29,10 +29,6 @@ from plans.models import Plan
 from plans.states import PLAN_TERMINAL
 from plans.store.privacy import hidden_from
 from plans.web.access import plan_or_404
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 USUAL = 3
 LOOKS = {
@@ -84,7 +80,7 @@ class Told:
 class SlicePage:
     """What the page shows; `results` once something was approved, else why nothing was."""
 
-    def __init__(self, viewer: "User", plan: Plan) -> None:
+    def __init__(self, viewer: User, plan: Plan) -> None:
         self.viewer = viewer
         self.plan = plan
         self.count = USUAL
@@ -161,12 +157,12 @@ class SlicePage:
         return sum(each.kind == LATER for each in self._ahead)
 
 
-def page_of(viewer: "User", plan: Plan) -> SlicePage:
+def page_of(viewer: User, plan: Plan) -> SlicePage:
     """Return the page as it is looked at."""
     return SlicePage(viewer, plan)
 
 
-def ask(viewer: "User", plan: Plan, form: QueryDict) -> SlicePage:
+def ask(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     """Ask about as many further steps as the form says, and return the page."""
     page, more = SlicePage(viewer, plan), _number(form.get("count", ""))
     try:
@@ -181,7 +177,7 @@ def _number(text: str) -> int:
     return max(1, min(MOST, int(text))) if text.isascii() and text.isdigit() and len(text) < 3 else USUAL
 
 
-def approve(viewer: "User", plan: Plan, form: QueryDict) -> SlicePage:
+def approve(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     """Approve what is checked, each by the digest that was on the screen, and return the page with the results."""
     page = SlicePage(viewer, plan)
     sent = dict(text.split(":", 1) for text in form.getlist("item")[:MOST] if ":" in text)

@@ -7,8 +7,9 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
@@ -32,10 +33,6 @@ from plans.store import selectors
 from plans.store.privacy import hidden_of_call
 from plans.store.requesters import Requester
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
-
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -47,7 +44,7 @@ class Trial(Writing):
     """
 
     tool: Tool
-    viewer: "User"
+    viewer: User
     key: str = ""
     fits: bool = False
     rehearsal: Rehearsal | None = None
@@ -77,7 +74,7 @@ class Trial(Writing):
         return "3s" if self.call is not None and self.call.waiting_for else ""
 
 
-def begin(tool: Tool, viewer: "User", arguments: Mapping[str, Any] | None = None) -> Trial:
+def begin(tool: Tool, viewer: User, arguments: Mapping[str, Any] | None = None) -> Trial:
     """Return a form nobody has sent yet: empty, or filled with these arguments."""
     trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool), key=_new_key())
     if arguments is not None:
@@ -91,14 +88,14 @@ def _schema_of(tool: Tool) -> Mapping[str, Any]:
     return version.input_schema if version else {}
 
 
-def look_at(tool: Tool, viewer: "User", call: Call) -> Trial:
+def look_at(tool: Tool, viewer: User, call: Call) -> Trial:
     """Return what became of a call, with a form filled with its arguments."""
     trial = begin(tool, viewer, call.arguments_json)
     trial.call = call
     return trial
 
 
-def answer(tool: Tool, viewer: "User", sent: QueryDict) -> Trial:
+def answer(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
     """Do what the pressed button says and return what the page shows then; `answered_with` is the HTTP status."""
     trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool))
     wanted, _, place = sent.get("do", "check").partition(":")
@@ -199,7 +196,7 @@ def _shown(request: PageRequest, trial: Trial) -> HttpResponse:
     )
 
 
-def _call_or_404(viewer: "User", tool: Tool, public_id: str) -> Call:
+def _call_or_404(viewer: User, tool: Tool, public_id: str) -> Call:
     if not CALL_ID.fullmatch(public_id):
         raise Http404
     try:

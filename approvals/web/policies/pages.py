@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.http import Http404
 from django.utils.dateparse import parse_datetime
 
@@ -24,9 +24,6 @@ from catalog.errors import MalformedJSON, ParameterError
 from catalog.inventory.selectors import LEVELS
 from catalog.models import Category, Source, Tool
 from catalog.schemas import Problem, refuse
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 DAYS = (1, 7, 30, MAX_DAYS)
 NEW = "New policy"
@@ -46,7 +43,7 @@ class Said:
     place: str = ""
 
 
-def list_page(viewer: "User") -> dict[str, Any]:
+def list_page(viewer: User) -> dict[str, Any]:
     """Return the list. Raises NotAllowed for who has no role."""
     _for_roles(viewer)
     rows = list(services.policies_for(viewer))
@@ -61,7 +58,7 @@ def _guards(policy: Policy) -> bool:
     return policy.enabled and is_about and terms is not None and terms.effect == PolicyRevision.Effect.HOLD
 
 
-def policy_page(viewer: "User", public_id: str, form: PolicyForm | None = None) -> dict[str, Any]:
+def policy_page(viewer: User, public_id: str, form: PolicyForm | None = None) -> dict[str, Any]:
     """Return one policy: its form, as stored or as sent, its sentence and its history. Raises Http404, NotAllowed."""
     _for_roles(viewer)
     policy = policy_or_404(viewer, public_id)
@@ -72,7 +69,7 @@ def policy_page(viewer: "User", public_id: str, form: PolicyForm | None = None) 
     return _frame(viewer) | _choices() | shown | {"days": DAYS}
 
 
-def new_page(viewer: "User", form: PolicyForm | None = None) -> dict[str, Any]:
+def new_page(viewer: User, form: PolicyForm | None = None) -> dict[str, Any]:
     """Return the form of a policy that is to be made. Raises NotAllowed for who may not make any."""
     if not services.may_change(viewer):
         raise NotAllowed("Only an administrator may make policies.")
@@ -84,7 +81,7 @@ def new_page(viewer: "User", form: PolicyForm | None = None) -> dict[str, Any]:
     return _frame(viewer) | _choices() | {"form": form, "said": said_of(form), "days": DAYS}
 
 
-def simulator_page(viewer: "User", asked: Mapping[str, str]) -> dict[str, Any]:
+def simulator_page(viewer: User, asked: Mapping[str, str]) -> dict[str, Any]:
     """Return the simulator, with what the rules say of the call that the form asks about.
 
     A form, not an address: its arguments belong into no history and no log.
@@ -101,7 +98,7 @@ def simulator_page(viewer: "User", asked: Mapping[str, str]) -> dict[str, Any]:
     return _frame(viewer) | shown
 
 
-def tested(viewer: "User", form: PolicyForm, policy: Policy | None) -> BackTest | None:
+def tested(viewer: User, form: PolicyForm, policy: Policy | None) -> BackTest | None:
     """Replay past calls with what the form says; None while it is not complete. Raises NotAllowed."""
     if not services.may_change(viewer):
         raise NotAllowed("Only an administrator may try policies on past calls.")
@@ -172,7 +169,7 @@ def _shown_order(form: PolicyForm, policy: Policy | None) -> int:
     return order
 
 
-def policy_or_404(viewer: "User", public_id: str) -> Policy:
+def policy_or_404(viewer: User, public_id: str) -> Policy:
     """Return a policy that the viewer may read; raise Http404."""
     try:
         return services.policy_for(viewer, public_id)
@@ -201,12 +198,12 @@ def _moment(text: str) -> datetime | None:
     return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
 
-def _for_roles(viewer: "User") -> None:
+def _for_roles(viewer: User) -> None:
     if not sees_all(viewer):
         raise NotAllowed("Policies are read by people with a role.")
 
 
-def _frame(viewer: "User") -> dict[str, Any]:
+def _frame(viewer: User) -> dict[str, Any]:
     return {"section": "policies", "may_change": services.may_change(viewer)}
 
 

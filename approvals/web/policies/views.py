@@ -1,8 +1,9 @@
 """Views of policies. Administrators change them; every user with a role reads them and uses the simulator."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -24,9 +25,6 @@ from approvals.web.policies.pages import (
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest, signed_in
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 
 @require_safe
@@ -121,7 +119,7 @@ def _tested(request: PageRequest, form: PolicyForm, public_id: str = "") -> dict
     return {"tested": tested(request.user, form, row), "tried_before": tried_before(form)}
 
 
-def create_from_form(form: PolicyForm, *, by: "User") -> Policy | PolicyForm:
+def create_from_form(form: PolicyForm, *, by: User) -> Policy | PolicyForm:
     """Make the policy that the form says; return it, or the form with what is wrong. Raises NotAllowed."""
     try:
         return services.create(_document_in(form), by=by)
@@ -132,7 +130,7 @@ def create_from_form(form: PolicyForm, *, by: "User") -> Policy | PolicyForm:
         return form
 
 
-def save_from_form(policy: Policy, form: PolicyForm, *, by: "User") -> Policy | PolicyForm:
+def save_from_form(policy: Policy, form: PolicyForm, *, by: User) -> Policy | PolicyForm:
     """Change the policy to what the form says, unless someone else did meanwhile. Returns and raises as `make`."""
     revision = form.fields.get("revision", "")
     known = {"revision": int(revision) if revision.isascii() and revision.isdecimal() and len(revision) < 9 else 0}
@@ -151,7 +149,7 @@ def _document_in(form: PolicyForm) -> dict[str, Any]:
     return document_in(form) | ({} if order is None else {"order": order})
 
 
-def carry_out(policy: Policy, do: str, *, by: "User") -> str:
+def carry_out(policy: Policy, do: str, *, by: User) -> str:
     """Do what a button of the list says; return it in words. Raises as `policies` does; Conflict for none such."""
     if do in ("up", "down"):
         moved = services.move(policy, up=do == "up", by=by)

@@ -6,8 +6,9 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from django.contrib.auth.models import User
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
@@ -24,10 +25,6 @@ from catalog.core import clock
 from catalog.core.canonical_json import time_text
 from catalog.errors import field_error
 from catalog.ui.labels import say_left
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 REASONS_KEPT = 3
 LOOKED_AT = 20
@@ -52,7 +49,7 @@ class Candidate(NamedTuple):
 class Bar:
     """The actions on a request, loaded whole, for one viewer; each is worked out when it is asked for."""
 
-    def __init__(self, request: ApprovalRequest, viewer: "User") -> None:
+    def __init__(self, request: ApprovalRequest, viewer: User) -> None:
         self.request = request
         self.viewer = viewer
 
@@ -201,12 +198,12 @@ class Bar:
         return "string" not in (kinds if isinstance(kinds, list) else [kinds])
 
 
-Action = Callable[[ApprovalRequest, "User", QueryDict], str]
+Action = Callable[[ApprovalRequest, User, QueryDict], str]
 LEAVES = frozenset({"snooze"})
 """After these, the page goes on to the next request."""
 
 
-def act(action: str, request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def act(action: str, request: ApprovalRequest, by: User, form: QueryDict) -> str:
     """Do it and return what the person is told.
 
     Raises KeyError for no action of ours; NotAllowed, Conflict and ParameterError as the action itself does.
@@ -214,22 +211,22 @@ def act(action: str, request: ApprovalRequest, by: "User", form: QueryDict) -> s
     return ACTIONS[action](request, by, form)
 
 
-def _claim(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _claim(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     coordination.claim(request, by=by)
     return "Claimed: others see that you look after it. They may decide it all the same."
 
 
-def _release(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _release(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     coordination.release(request, by=by)
     return "Released."
 
 
-def _extend(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _extend(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     until = coordination.extend(request, by=by).expires_at
     return f"Extended: it can be answered until {until:%-d %b %H:%M} UTC."
 
 
-def _snooze(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _snooze(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     until = _moment(form.get("until", ""))
     coordination.snooze(request, by=by, until=until)
     return f"Snoozed until {until:%-d %b %H:%M} UTC, for you alone."
@@ -245,12 +242,12 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-def _wake(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _wake(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     coordination.wake(request, by=by)
     return "It is back in your list."
 
 
-def _delegate(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _delegate(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     username = form.get("to", "")
     person = person_named(username) if username else None
     if username and person is None:
@@ -261,17 +258,17 @@ def _delegate(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
     return f"{name_of(person)} may answer in your place now." if person else "Nobody answers in your place any more."
 
 
-def _comment(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _comment(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     coordination.comment(request, by=by, text=form.get("comment", "").replace("\r\n", "\n"))
     return "Added to the thread. It decides nothing."
 
 
-def _withdraw(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _withdraw(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     lifecycle.withdraw(request, by=by, reason=form.get("comment", "").replace("\r\n", "\n"))
     return "Withdrawn. It does not run."
 
 
-def _revoke(request: ApprovalRequest, by: "User", form: QueryDict) -> str:
+def _revoke(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     decisions.revoke(request, by=by, comment=form.get("comment", "").replace("\r\n", "\n"))
     return "Revoked. It does not run."
 

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import QueryDict
 
 from approvals.models import ApprovalRequest
@@ -16,14 +17,11 @@ from approvals.web.review.detail import Briefing, brief_all
 from approvals.web.review.rendering import Argument, argument
 from catalog.errors import ToolgateError
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 class Several:
     """What the page shows of the selected requests; `results` once they were answered, else why they were not."""
 
-    def __init__(self, viewer: "User", requests: Sequence[ApprovalRequest]) -> None:
+    def __init__(self, viewer: User, requests: Sequence[ApprovalRequest]) -> None:
         self.viewer = viewer
         self.requests = requests
         self.results: list[Result] = []
@@ -106,14 +104,14 @@ class Result:
         return not self.item.detail
 
 
-def several_of(viewer: "User", ids: Sequence[str]) -> Several:
+def several_of(viewer: User, ids: Sequence[str]) -> Several:
     """Return the requests of these ids that the viewer may see, oldest first."""
     wanted = [public_id.replace("\x00", "")[:64] for public_id in ids[: MOST_ITEMS + 1]]
     found = whole(requests_for(viewer).filter(public_id__in=wanted)).order_by("opened_at", "id")
     return Several(viewer, list(found))
 
 
-def answer(viewer: "User", form: QueryDict) -> Several:
+def answer(viewer: User, form: QueryDict) -> Several:
     """Give one answer to the requests that are checked, each with the digest that was on the screen."""
     items = [Item(*text.split(":", 1)) for text in form.getlist("item") if text.count(":") == 1]
     several = several_of(viewer, [item.id for item in items])

@@ -6,9 +6,10 @@ After a failure everything is still filled in, and the message stands at its fie
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.http import QueryDict
 
 from approvals.models import ApprovalRequest
@@ -25,10 +26,6 @@ from catalog.access.roles import NotAllowed
 from catalog.core.canonical_json import parse_json
 from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError, field_error, nested_errors
 from catalog.text.diff import Change
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 SentFrom = Literal["bar", "respond", "thread"]
 STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
@@ -199,7 +196,7 @@ class Outcome:
     given: Given | None = None
 
 
-def attempt(held: ApprovalRequest, by: "User", form: QueryDict) -> Outcome:
+def attempt(held: ApprovalRequest, by: User, form: QueryDict) -> Outcome:
     """Record the decision that a form sent. The edit that it makes, if any, is worked out once, here."""
     answer, editing = Answer.read(form), None
     if _is_edit(answer, form):
@@ -248,7 +245,7 @@ def _edit_of(held: ApprovalRequest, answer: Answer, editing: Editing | None) -> 
     return narrowing_of(held, answer.hunks) if answer.seen_digest == held.digest else UNSET
 
 
-def _failed(held: ApprovalRequest, by: "User", error: ToolgateError, answer: Answer, form: QueryDict) -> Outcome:
+def _failed(held: ApprovalRequest, by: User, error: ToolgateError, answer: Answer, form: QueryDict) -> Outcome:
     now = request_for(by, held.public_id)
     setback = Setback.from_error(error, answer).of(now)
     if setback.kind == "changed":

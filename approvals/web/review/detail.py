@@ -5,9 +5,10 @@ Texts of agents are passed on complete and unchanged; the templates escape them 
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import is_input_author, may_answer, may_decide, why_one_more
@@ -40,9 +41,6 @@ from catalog.definitions.levels import Reversibility
 from catalog.secrets.placeholders import KEY, in_words
 from catalog.text.diff import MOST_DRAWN, Change, Division, Hunk, diff_texts
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 class Briefing:
     """All that the page shows of one request, to one viewer; each part is worked out when it is asked for."""
@@ -50,7 +48,7 @@ class Briefing:
     def __init__(
         self,
         request: ApprovalRequest,
-        viewer: "User",
+        viewer: User,
         hidden: Hidden | None,
         given: Given | None = None,
         edited: Matter | None = None,
@@ -332,12 +330,12 @@ def matter_of(request: ApprovalRequest, edit: Edit) -> Matter:
     return Matter(edit.rule, target_of(request, edit.arguments, summary))
 
 
-def brief(request: ApprovalRequest, viewer: "User") -> Briefing:
+def brief(request: ApprovalRequest, viewer: User) -> Briefing:
     """Return the briefing on a request that was loaded whole."""
     return brief_all([request], viewer)[0]
 
 
-def brief_all(requests: Sequence[ApprovalRequest], viewer: "User") -> list[Briefing]:
+def brief_all(requests: Sequence[ApprovalRequest], viewer: User) -> list[Briefing]:
     """Return the briefing on each of these requests; what is private in them is asked for once."""
     hidden = hidden_from(viewer, requests)
     return [Briefing(request, viewer, hidden.get(request.call_id)) for request in requests]

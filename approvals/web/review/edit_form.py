@@ -5,8 +5,9 @@ The check is that of `approvals.reviews.edits`; nothing is stored before the ans
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import QueryDict
 
 from approvals.models import ApprovalRequest
@@ -18,9 +19,6 @@ from catalog.models import ApiToken
 from catalog.text.diff import Change, diff_texts
 from catalog.ui.forms.editor import Writing
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 @dataclass(slots=True, kw_only=True)
 class Editing(Writing):
@@ -30,7 +28,7 @@ class Editing(Writing):
     """
 
     request: ApprovalRequest
-    viewer: "User"
+    viewer: User
     edit: Edit | None = None
     cannot_run: bool = False
     answered_with: int = 200
@@ -104,7 +102,7 @@ class Editing(Writing):
         self.answered_with = self.show_refusal(error)
 
 
-def begin(request: ApprovalRequest, viewer: "User") -> Editing:
+def begin(request: ApprovalRequest, viewer: User) -> Editing:
     """Return the form filled with what is asked for, the cursor in its first field."""
     editing = _new(request, viewer)
     editing.fill(editing.before)
@@ -114,7 +112,7 @@ def begin(request: ApprovalRequest, viewer: "User") -> Editing:
     return editing
 
 
-def resume(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> Editing:
+def resume(request: ApprovalRequest, viewer: User, sent: QueryDict) -> Editing:
     """Do what a button of the form says, else check what is written; `answered_with` is the HTTP status."""
     editing = _new(request, viewer)
     wanted, _, place = sent.get("do", "check").partition(":")
@@ -131,7 +129,7 @@ def resume(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> Editing
     return editing
 
 
-def written(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> tuple[Editing, ToolgateError | None]:
+def written(request: ApprovalRequest, viewer: User, sent: QueryDict) -> tuple[Editing, ToolgateError | None]:
     """Return the arguments that were sent to be approved, checked, or what is wrong with them."""
     editing = _new(request, viewer)
     try:
@@ -144,5 +142,5 @@ def written(request: ApprovalRequest, viewer: "User", sent: QueryDict) -> tuple[
     return editing, None
 
 
-def _new(request: ApprovalRequest, viewer: "User") -> Editing:
+def _new(request: ApprovalRequest, viewer: User) -> Editing:
     return Editing(request=request, viewer=viewer, schema=request.tool_version.input_schema)

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from django.contrib.auth.models import User
 from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery, prefetch_related_objects
 from django.db.models.functions import Left
 from django.http import QueryDict
@@ -25,9 +25,6 @@ from catalog.calls.privacy import sees_private
 from catalog.core import clock
 from catalog.rest.pagination import Cursor, Page, PageAt, page_of
 from catalog.secrets.placeholders import in_words
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 VIEWS = ("json", "edit", "respond")
 """Beside its usual look: the raw arguments, the form that changes them, the form that answers in the tool's place."""
@@ -78,7 +75,7 @@ class Inbox:
 
     status: str
     requests: Sequence[ApprovalRequest]
-    viewer: "User"
+    viewer: User
     queues: Queues
     shown: Briefing | None = None
     opened: bool = False
@@ -125,7 +122,7 @@ class Inbox:
         return self.before + ids.index(shown) + 1 if shown in ids else None
 
 
-def inbox_for(viewer: "User", asked: Asked) -> Inbox:
+def inbox_for(viewer: User, asked: Asked) -> Inbox:
     """Return the inbox that a URL asks for, in a fixed number of queries.
 
     The list is the page on which the named request stands, where it stands in the view.
@@ -145,12 +142,12 @@ def inbox_for(viewer: "User", asked: Asked) -> Inbox:
     )
 
 
-def queue_of(viewer: "User", view: str = WAITING) -> Inbox:
+def queue_of(viewer: User, view: str = WAITING) -> Inbox:
     """Return the list of one view alone: no request open beside it, nothing counted but what waits."""
     return _listed(viewer, view)
 
 
-def next_after(viewer: "User", view: str, request: ApprovalRequest) -> str:
+def next_after(viewer: User, view: str, request: ApprovalRequest) -> str:
     """Return the id of the request to open when this one is answered: the next in the list, else its first.
 
     Empty when there is no other.
@@ -169,7 +166,7 @@ def _ids_in_order(rows: Sequence[ApprovalRequest]) -> list[str]:
     return [row.public_id for row in _by_plan([found[row.pk] for row in rows if row.pk in found])]
 
 
-def last_undoable(viewer: "User") -> Undoable | None:
+def last_undoable(viewer: User) -> Undoable | None:
     """Return the last decision that the viewer may still take back; None when there is none."""
     now = clock.now()
     waiting = requests_for(viewer).filter(status__in=UNDOABLE, applied_at=None, effective_at__gt=now)
@@ -182,17 +179,17 @@ def last_undoable(viewer: "User") -> Undoable | None:
     return None
 
 
-def summary_of(viewer: "User", request: ApprovalRequest) -> str:
+def summary_of(viewer: User, request: ApprovalRequest) -> str:
     """Return what a call would do, as a list names it to this viewer."""
     return _summary(viewer, _lean(ApprovalRequest.objects.filter(pk=request.pk)).get())
 
 
-def _summary(viewer: "User", request: ApprovalRequest) -> str:
+def _summary(viewer: User, request: ApprovalRequest) -> str:
     (listed,) = _with_summaries(viewer, [request])
     return str(listed.summary)  # type: ignore[attr-defined] # see _with_summaries
 
 
-def _listed(viewer: "User", view: str, cursor: Cursor | None = None, named: ApprovalRequest | None = None) -> Inbox:
+def _listed(viewer: User, view: str, cursor: Cursor | None = None, named: ApprovalRequest | None = None) -> Inbox:
     queues = Queues(viewer)
     page = _page(queues, view, (_start_of_page(queues, view, named) if named else None) or cursor)
     rows = _with_summaries(viewer, page.rows)
@@ -294,7 +291,7 @@ def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
     return listed.annotate(preview_start=start)
 
 
-def _with_summaries(viewer: "User", requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
+def _with_summaries(viewer: User, requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
     """Name in a list what each call would do, as the page of its request does for this viewer."""
     listed = list(requests)
     if not sees_private(viewer):
@@ -317,16 +314,16 @@ def summary_at(start: str) -> str:
         return ""
 
 
-def _named(viewer: "User", public_id: str) -> ApprovalRequest | None:
+def _named(viewer: User, public_id: str) -> ApprovalRequest | None:
     try:
         return seen_by(viewer, public_id) if public_id else None
     except ApprovalRequest.DoesNotExist:
         return None
 
 
-def _first(viewer: "User", listed: Sequence[ApprovalRequest]) -> ApprovalRequest | None:
+def _first(viewer: User, listed: Sequence[ApprovalRequest]) -> ApprovalRequest | None:
     return _named(viewer, listed[0].public_id) if listed else None
 
 
-def _last_decided(viewer: "User") -> ApprovalRequest | None:
+def _last_decided(viewer: User) -> ApprovalRequest | None:
     return _lean(requests_for(viewer).filter(decided_at__isnull=False)).order_by("-decided_at").first()

@@ -3,9 +3,9 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.http import Http404
 
 from catalog.access.roles import NotAllowed, has_role
@@ -31,9 +31,6 @@ from plans.store import selectors
 from plans.store.requesters import Requester
 from plans.web.agents.form import AgentForm, filter_in, form_of
 from plans.web.compose.ask_form import KEY, STRATEGIES, may_ask
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 MOST_RUNS = 20
 MOST_TASK = 500
@@ -140,22 +137,20 @@ def budget_in_words(budget: AgentBudget) -> str:
     return f"Limits: {', '.join(parts)}."
 
 
-def list_page(viewer: "User") -> dict[str, Any]:
+def list_page(viewer: User) -> dict[str, Any]:
     """Return the list."""
     rows = [Row(agent) for agent in administration.agents_for(viewer)]
     return _frame(viewer) | {"rows": rows}
 
 
-def new_page(viewer: "User", form: AgentForm | None = None) -> dict[str, Any]:
+def new_page(viewer: User, form: AgentForm | None = None) -> dict[str, Any]:
     """Return the form of an agent that is to be made. Raises NotAllowed for who may make none."""
     if not administration.may_change(viewer):
         raise NotAllowed(administration.NOT_ALLOWED)
     return _frame(viewer) | _editor(viewer, form or form_of(None))
 
 
-def agent_page(
-    viewer: "User", name: str, form: AgentForm | None = None, task: TaskForm | None = None
-) -> dict[str, Any]:
+def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: TaskForm | None = None) -> dict[str, Any]:
     """Return one agent: what it is, its form for administrators, its runs, its task. Raises Http404."""
     agent = agent_or_404(viewer, name)
     document = document_of(agent)
@@ -174,7 +169,7 @@ def agent_page(
     return _frame(viewer) | shown
 
 
-def agent_or_404(viewer: "User", name: str) -> Agent:
+def agent_or_404(viewer: User, name: str) -> Agent:
     """Return an agent that the viewer sees; raise Http404."""
     try:
         return administration.agent_for(viewer, name)
@@ -217,19 +212,19 @@ def _check(form: TaskForm) -> None:
         raise Conflict("This form has lost its key; send it once more.")
 
 
-def _runs(viewer: "User", agent: Agent) -> Sequence[Ran]:
+def _runs(viewer: User, agent: Agent) -> Sequence[Ran]:
     """Return the last runs in plans that the viewer sees."""
     seen = selectors.plans_for(viewer, None).values("pk")
     found = AgentRun.objects.filter(agent=agent, step__plan__in=seen).select_related("step__plan")
     return [Ran(run) for run in found.order_by("-pk")[:MOST_RUNS]]
 
 
-def _offers(viewer: "User", wanted: ToolFilter) -> Mapping[str, CallableTool]:
+def _offers(viewer: User, wanted: ToolFilter) -> Mapping[str, CallableTool]:
     """Return the tools that the agent may call in the viewer's plans: of too many, the likest its task are offered."""
     return tool_calls.let_through(wanted, Plan(author=viewer))
 
 
-def _editor(viewer: "User", form: AgentForm) -> dict[str, Any]:
+def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:
     """Return the form with what there is to choose from; what is ticked and gone stays to be unticked."""
     there = {name: each for name, each in snapshot.all_current().items() if _may_be_named(each)}
     gone = [name[:64] for name in form.ticked["names"] if name not in there]
@@ -256,6 +251,6 @@ def _choices(rows: Any, ticked: Sequence[str]) -> list[str]:
     return [*(each[:150] for each in ticked if each not in names), *names]
 
 
-def _frame(viewer: "User") -> dict[str, Any]:
+def _frame(viewer: User) -> dict[str, Any]:
     may_change = administration.may_change(viewer)
     return {"section": "agents", "may_change": may_change, "has_role": has_role(viewer, "operator", "administrator")}

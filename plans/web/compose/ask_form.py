@@ -8,8 +8,8 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
 from rest_framework.exceptions import ValidationError
@@ -29,9 +29,6 @@ from plans.planner import drafts
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 from plans.web.plan_list import AWAITED
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PAGE_SIZE = 20
@@ -156,7 +153,7 @@ def _check(form: AskForm) -> None:
         raise Conflict("This form has lost its key; send it once more.")
 
 
-def may_ask(viewer: "User") -> bool:
+def may_ask(viewer: User) -> bool:
     """Say whether the person may have plans drafted and start them."""
     return has_role(viewer, OPERATOR, ADMINISTRATOR)
 
@@ -185,7 +182,7 @@ class History:
     is_first: bool
 
 
-def history_of(viewer: "User", cursor: str) -> History:
+def history_of(viewer: User, cursor: str) -> History:
     """Return what the person asked for on pages and with tokens of their own; two queries."""
     own = Q(token=None) | Q(token__kind=ApiToken.Kind.PERSONAL)
     calls = Call.objects.filter(own, tool_name=states.TOOL, requested_by=viewer)

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import Http404
 
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
@@ -24,9 +25,6 @@ from plans.store.requesters import Requester
 from plans.web.compose.ask_form import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, word_of
 from plans.web.compose.text import SEVERITIES, Writing, sketch_of
 from plans.web.graph import Drawing
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 ITS_ASKER = NotAllowed("Only who asked for this draft can start it. Nothing was stored.")
 ROLES = {
@@ -89,7 +87,7 @@ class DraftPage:
     """What the templates are given. `setback` says why the last thing that was asked for was not done."""
 
     call: Call
-    viewer: "User"
+    viewer: User
     drafted: Drafted | None
     plan: Plan | None
     spent: Spent
@@ -225,7 +223,7 @@ def _step_at(path: str, numbers: Mapping[int, int]) -> int | None:
     return numbers.get(int(index)) if part == "steps" and index.isdecimal() and len(index) < 6 else None
 
 
-def draft_page(viewer: "User", public_id: str, setback: str = "") -> DraftPage:
+def draft_page(viewer: User, public_id: str, setback: str = "") -> DraftPage:
     """Return the page of a draft that the viewer may see. Raises Http404."""
     call = draft_or_404(viewer, public_id)
     return DraftPage(
@@ -241,7 +239,7 @@ def draft_page(viewer: "User", public_id: str, setback: str = "") -> DraftPage:
     )
 
 
-def draft_or_404(viewer: "User", public_id: str) -> Call:
+def draft_or_404(viewer: User, public_id: str) -> Call:
     """Return the call of a draft that the viewer may see. Raises Http404."""
     try:
         call = selectors.call_for(viewer, None, public_id)
@@ -288,7 +286,7 @@ class Editing:
         return drafts.request_of(self.call)
 
 
-def editing_of(viewer: "User", public_id: str) -> Editing | None:
+def editing_of(viewer: User, public_id: str) -> Editing | None:
     """Return a draft of the viewer's own to be edited; None when none is named. Raises Http404."""
     if not public_id:
         return None

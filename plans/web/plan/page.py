@@ -6,8 +6,9 @@ administrators read them, as they read the plan's private values.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
+from django.contrib.auth.models import User
 from django.http import Http404, QueryDict
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role, name_of
@@ -31,10 +32,6 @@ from plans.web.graph import Drawing
 from plans.web.plan.agent_work import Work, work_at
 from plans.web.plan.overview import Picture, StepPicture, draw, drawing_of
 from plans.web.plan.step_detail import MaskedField, StepCard, card_of, default_step
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 WITH_CARE = "Tell it only what it needs, never a password."
 
@@ -205,7 +202,7 @@ class PlanPage:
         return self.may_write and not (self.picture.private.steps and not self.may_reveal)
 
 
-def plan_page(viewer: "User", plan: Plan, query: Mapping[str, str], **said: str) -> PlanPage:
+def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -> PlanPage:
     """Return the page of a plan with a step open: the one that the query names, else the one that needs attention."""
     picture, tab = draw(plan), query.get("tab", "")
     asked = card_of(picture, step_of(query) or 0)

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db.models.functions import Left, Length
 from django.http import Http404
 
@@ -28,10 +29,6 @@ from plans.models import MemoryItem, Plan, Step
 from plans.states import WaitingFor
 from plans.store.privacy import PrivateParts, reveal
 from plans.web.plan.overview import VALUE_SHOWN, Picture, StepPicture
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 
 PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence": "call__late_evidence"}
 
@@ -99,7 +96,7 @@ def masked_parts(call: Call, hidden: Hidden) -> MaskedParts:
     )
 
 
-def reveal_on_page(plan: Plan, step_id: int, path: str, *, by: "User") -> MaskedField:
+def reveal_on_page(plan: Plan, step_id: int, path: str, *, by: User) -> MaskedField:
     """Reveal one value of what a step's tool has answered. Raises Http404 without a call, and what `reveal` raises."""
     call = Call.objects.filter(step__plan=plan, step__step_id=step_id).first()
     if call is None:

@@ -4,6 +4,7 @@ import json
 import re
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from django.contrib.auth.models import User
@@ -74,12 +75,12 @@ def test_an_edit_is_what_runs(held, rosa):
 
 
 def test_an_approved_edit_is_previewed_once(held, rosa, monkeypatch):
-    preview, previewed = edits.preview_of, []
-    monkeypatch.setattr(edits, "preview_of", lambda *given: previewed.append(given) or preview(*given))
+    preview = Mock(wraps=edits.preview_of)
+    monkeypatch.setattr(edits, "preview_of", preview)
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     pages.send(page_of(held, "decision"), edited(held, **{"value:content": "other\n"}))
-    assert (len(previewed), held.rounds.count()) == (1, 2)
+    assert (preview.call_count, held.rounds.count()) == (1, 2)
 
 
 def test_an_edit_that_changes_nothing_is_an_approval(held, rosa):

@@ -83,6 +83,7 @@ def test_the_packages_of_the_extra_are_not_needed(monkeypatch):
         if name.startswith("opentelemetry.sdk"):
             monkeypatch.setitem(sys.modules, name, None)
     found = find_spec(tracing.__name__)
+    assert found is not None and found.loader is not None
     again = module_from_spec(found)
     found.loader.exec_module(again)
     with again.span("step", {"step": 1}):
