@@ -76,7 +76,7 @@ class BatchBody(StrictSerializer):
 
 
 class ItemResultSerializer(serializers.Serializer[Any]):
-    """What became of an item: the request's status, or `conflict`, `forbidden`, `invalid`, `not_found`, `restored`."""
+    """The result of one item: the request's status, or `conflict`, `forbidden`, `invalid`, `not_found`, `restored`."""
 
     id = serializers.CharField()
     status = serializers.CharField()
@@ -88,7 +88,7 @@ class ItemResultSerializer(serializers.Serializer[Any]):
 
 
 class BatchResultSerializer(serializers.Serializer[Any]):
-    """What became of each item, in their order."""
+    """The results of the items, in their order."""
 
     results = ItemResultSerializer(many=True)
 
@@ -104,7 +104,7 @@ class RemarkSerializer(serializers.Serializer[Any]):
 
 
 class DelegationSerializer(serializers.Serializer[Any]):
-    """Who may answer in whose place."""
+    """A delegation: one person may answer on behalf of another."""
 
     by = serializers.CharField(source="by.username")
     to = serializers.CharField(source="to.username")
@@ -112,7 +112,7 @@ class DelegationSerializer(serializers.Serializer[Any]):
 
 
 class OverlaySerializer(serializers.Serializer[Any]):
-    """What is laid over a request; the context names the `viewer`, whose own `snoozed_until` it is."""
+    """Claim, snooze and comments of a request; `snoozed_until` is that of the `viewer` in the context."""
 
     claimed_by = serializers.SerializerMethodField()
     claimed_until = serializers.SerializerMethodField()

@@ -44,7 +44,7 @@ from catalog.rest.views import Endpoint
 
 
 class ApprovalEndpoint(Endpoint):
-    """What the approval paths share."""
+    """Base of the endpoints of approval requests."""
 
     def approval(self, public_id: str) -> ApprovalRequest:
         """Return a request that the caller may see, to act on it; raise Http404."""
@@ -144,7 +144,7 @@ class ApprovalRevoke(ApprovalEndpoint):
 class ApprovalWithdraw(ApprovalEndpoint):
     """Takes a request back."""
 
-    # Who asked may take it back, whatever they may do since; a token needs what asking or answering takes.
+    # A requester may withdraw even after losing the role; a token needs the scope for asking or for answering.
     required_scopes: ClassVar = {"POST": ["calls:create", "approvals:decide"]}
 
     @extend_schema("approvals_withdraw", request=RemarkBody, responses=ApprovalDetailSerializer)
@@ -298,7 +298,7 @@ class SecretSerializer(serializers.Serializer[Any]):
 
 
 class ApprovalReveal(ApprovalEndpoint):
-    """What is redacted in one request."""
+    """The secrets redacted in one request."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 

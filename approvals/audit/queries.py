@@ -26,7 +26,7 @@ SEARCHED = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "deta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTexts:
-    """What to look for: words anywhere, who (username), action, tool, plan, object; empty texts leave out nothing."""
+    """Filters of the audit log: words, username, action, tool, plan and object. An empty text filters nothing."""
 
     q: str = ""
     who: str = ""

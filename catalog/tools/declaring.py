@@ -7,7 +7,6 @@ from typing import Any, Required, TypedDict, Unpack, overload
 
 from pydantic import TypeAdapter
 
-from catalog.context import ToolContext, provide_resource
 from catalog.definitions.binding import Binding, Handler, QueryBinding, build
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import (
@@ -21,42 +20,13 @@ from catalog.definitions.tool import (
     words_of,
 )
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError, about_tool
-from catalog.results import Preview, ToolResult, as_values
+from catalog.results import as_values
 from catalog.schemas import Problem, refuse
 from catalog.tools.class_tools import BaseTool
 from catalog.tools.registry import (
-    get_all_tools,
     get_tool,
-    get_tool_descriptions,
-    initialize_tools,
-    nearest_names,
-    register_implementation,
     register_tool,
 )
-
-__all__ = [
-    "BaseTool",
-    "Preview",
-    "Reversibility",
-    "SafetyLevel",
-    "Tool",
-    "ToolContext",
-    "ToolExample",
-    "ToolResult",
-    "ToolSpec",
-    "define_tool",
-    "get_all_tools",
-    "get_tool",
-    "get_tool_descriptions",
-    "initialize_tools",
-    "nearest_names",
-    "provide_resource",
-    "register_implementation",
-    "register_tool",
-    "tool",
-    "tool_to_schema",
-    "validate_call",
-]
 
 PARAMETER_TYPES = ("string", "boolean", "number", "integer", "object", "array")
 _PARAMETER_KEYS = frozenset({"name", "type", "description", "enum", "items"})

@@ -332,6 +332,13 @@ class Migration(migrations.Migration):
                 ("tool", models.CharField(blank=True, max_length=64)),
                 ("agent", models.CharField(blank=True, max_length=64)),
                 (
+                    "after_answer",
+                    models.BooleanField(
+                        default=False,
+                        help_text="The planner added it after a person's answer: what it says is private.",
+                    ),
+                ),
+                (
                     "parameters",
                     models.TextField(
                         default="{}", help_text="JSON as submitted; references are resolved when it runs."

@@ -33,8 +33,7 @@ def registry():
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write modules where Python finds them; they are forgotten afterwards."""
-    before = set(sys.modules)
+    """Write modules where Python finds them; they are forgotten afterwards, and no others."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(path, text):
@@ -43,8 +42,9 @@ def write(tmp_path, monkeypatch):
         file.write_text(text)
 
     yield write
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def package(write, name, module, value=None):
