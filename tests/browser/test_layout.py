@@ -275,8 +275,8 @@ def test_pages_that_follow_a_decision(ada, rosa, workspace: Path, page_as: PageA
 def check_grant(page: Page) -> None:
     """Choose the terms of a grant and compare them with history."""
     page.get_by_label("content must").select_option("exists")
-    page.get_by_role("button", name="Check against history").click()
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Check against history").click()
 
 
 def remember(page: Page) -> None:

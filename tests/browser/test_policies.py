@@ -36,8 +36,8 @@ def test_what_names_nothing_is_said_under_its_field_while_it_is_typed(admin, cat
     """And goes when it is mended; rows keep their own, also behind one that is empty."""
     page = page_as(admin)
     page.goto("/policies/new/")
-    page.get_by_role("button", name="Add a row").press("Enter")
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Add a row").press("Enter")
     tool, rows = page.get_by_label("Tool", exact=True), page.get_by_label(re.compile("^Argument [0-9]"))
     tool.fill("write_fil")
     expect(tool).to_have_accessible_description(re.compile("matches no tool today. Did you mean write_file"))
@@ -45,8 +45,8 @@ def test_what_names_nothing_is_said_under_its_field_while_it_is_typed(admin, cat
     expect(page.locator("#warn-tool")).to_be_hidden()
     rows.nth(0).fill("path")
     page.get_by_label("With what").nth(0).fill("a")
-    page.get_by_role("button", name="Add a row").press("Enter")
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Add a row").press("Enter")
     rows.nth(0).fill("")
     page.get_by_label("With what").nth(0).fill("")
     rows.nth(1).fill("contnt")
