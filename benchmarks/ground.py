@@ -64,7 +64,7 @@ class Watch:
     def __init__(self) -> None:
         self._wanted = ("", 0)
         self._reached = threading.Event()
-        transactions.listen(self._hear)
+        transactions.register_listener(self._hear)
 
     def _hear(self, plan_ref: str, last_seq: int) -> None:
         wanted_ref, wanted_seq = self._wanted

@@ -34,9 +34,9 @@ class PlansConfig(AppConfig):
         """Let every fact become an event of its plan, and lower layers ask what is private and what is a plan."""
         for module in CONNECTED:
             import_module(module)
-        from approvals.policies.lint import ask_of_plans  # noqa: PLC0415 (models are loaded only now)
+        from approvals.policies.lint import register_plan_lookup  # noqa: PLC0415 (models are loaded only now)
         from plans.agents import loop  # noqa: PLC0415 (as above)
-        from plans.engine.extensions import taken_further_by  # noqa: PLC0415 (as above)
+        from plans.engine.extensions import register_agent_loop  # noqa: PLC0415 (as above)
         from plans.engine.reports import on_fact as report_fact  # noqa: PLC0415 (as above)
         from plans.llm.provider import is_configured  # noqa: PLC0415 (as above)
         from plans.store.selectors import is_plan  # noqa: PLC0415 (as above)
@@ -44,10 +44,10 @@ class PlansConfig(AppConfig):
 
         fact.connect(on_fact, dispatch_uid="plans.store.transactions")
         fact.connect(report_fact, dispatch_uid="plans.engine.reports")
-        taken_further_by(loop)
-        ask_of_plans(is_plan)
-        registry.also_ships(PLANNING_TOOLS, lambda: True)
-        registry.also_ships(QUESTIONS, lambda: True)
-        registry.also_ships(TURNS, lambda: True)
+        register_agent_loop(loop)
+        register_plan_lookup(is_plan)
+        registry.register_module(PLANNING_TOOLS, lambda: True)
+        registry.register_module(QUESTIONS, lambda: True)
+        registry.register_module(TURNS, lambda: True)
         for module in PLANNER_TOOLS:
-            registry.also_ships(module, is_configured)
+            registry.register_module(module, is_configured)

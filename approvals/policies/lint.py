@@ -26,7 +26,7 @@ Named = Callable[[str], bool]
 _plans: list[Named] = []
 
 
-def ask_of_plans(is_there: Named) -> None:
+def register_plan_lookup(is_there: Named) -> None:
     """Let `is_there` say whether there is a plan of an id: only the layer above knows."""
     if is_there not in _plans:
         _plans.append(is_there)

@@ -336,7 +336,7 @@ Previewer = Callable[[Call, Mapping[str, Any]], Preview | None]
 _previewers: list[Previewer] = []
 
 
-def compute_with(previewer: Previewer) -> None:
+def register_previewer(previewer: Previewer) -> None:
     """Let previews of stored calls be computed by this function from now on."""
     _previewers[:] = [previewer]
 

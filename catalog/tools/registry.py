@@ -147,12 +147,12 @@ logger = logging.getLogger("toolgate.tools")
 _TOOLS: dict[str, Tool[Any, Any]] = {}
 _IMPLEMENTATIONS: dict[str, dict[str, LoadedImplementation]] = {}
 _BROKEN: dict[str, str] = {}
-_ABOVE: dict[str, Callable[[], bool]] = {}
+_modules_above: dict[str, Callable[[], bool]] = {}
 
 
-def also_ships(module: str, when: Callable[[], bool]) -> None:
+def register_module(module: str, when: Callable[[], bool]) -> None:
     """Let a module of the layers above register its tools at start-up, like the toolsets, while `when` says so."""
-    _ABOVE[module] = when
+    _modules_above[module] = when
 
 
 def register_tool(tool: ToolT) -> ToolT:
@@ -161,7 +161,7 @@ def register_tool(tool: ToolT) -> ToolT:
     Raises ToolDefinitionError for a reserved name, and for types that are not the handler's.
     """
     held = tool.as_tool() if isinstance(tool, BaseTool) else tool
-    is_theirs = held.name in RESERVED_NAMES and held.reference.partition(":")[0] in _ABOVE
+    is_theirs = held.name in RESERVED_NAMES and held.reference.partition(":")[0] in _modules_above
     if is_reserved(held.name) and not is_theirs:
         raise ToolDefinitionError(f"The tool name '{held.name}' is reserved; choose another.")
     _hold(held)
@@ -255,7 +255,7 @@ def initialize_tools() -> None:
     """
     for toolset in SHIPPED:
         _register_from(importlib.import_module(f"catalog.toolsets.{toolset}"))
-    for module, when in _ABOVE.items():
+    for module, when in _modules_above.items():
         if when():
             _register_from(importlib.import_module(module), take=_hold)
     _BROKEN.clear()

@@ -31,7 +31,7 @@ from plans.actions.create import new_plan
 from plans.engine import calls, execution, grants, hints, limits, starting
 from plans.engine.calls import new_call
 from plans.engine.denials import denial
-from plans.engine.hints import Desk
+from plans.engine.hints import LocalExecutor
 from plans.engine.limits import asking_of
 from plans.engine.lost_commits import found_again
 from plans.engine.previews import preview_in_time
@@ -252,7 +252,7 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
     desk = None
     may_start = not is_drifted and not (is_granted and unwritable())
     if may_start and limits.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1):
-        desk = hints.desk()
+        desk = hints.local_executor()
     return enqueue(direct) if desk is None else start_now(direct, desk)
 
 
@@ -268,7 +268,7 @@ def hold(direct: _DirectCall) -> Call:
     return _request_approval(direct, claimed)
 
 
-def start_now(direct: _DirectCall, desk: Desk) -> Call:
+def start_now(direct: _DirectCall, desk: LocalExecutor) -> Call:
     """Start the call in this transaction; the executor of this process, which holds its lease, runs it after commit.
 
     A call whose grant was used up meanwhile is held. Raises Conflict if a policy changed while it was on its way.

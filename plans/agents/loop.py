@@ -32,7 +32,7 @@ from plans.spec import MAX_STEPS, extract_value
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording, at_step_ends
+from plans.store.transactions import Recording, register_step_end_handler
 
 LOOPING = "Maximum iterations reached. The agent may be stuck in a loop."
 NO_PRICE = (
@@ -353,4 +353,4 @@ def wake_agents(batch: Recording) -> None:
     hints.hint(batch.plan_pk, woken)
 
 
-at_step_ends(wake_agents)
+register_step_end_handler(wake_agents)

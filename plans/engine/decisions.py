@@ -13,7 +13,7 @@ from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.requesters import Requester, ask_for_what_follows
-from plans.store.transactions import Recording, on_consequence
+from plans.store.transactions import Recording, register_fact_handler
 
 
 def release(batch: Recording, fact: Fact) -> None:
@@ -85,12 +85,12 @@ def ask_again(batch: Recording, fact: Fact) -> None:
         batch.add("step.retrying", int(call.step_ref), call=call.public_id, error="definition_changed")
 
 
-on_consequence("call.released", release)
-on_consequence("call.refused", refuse)
-on_consequence("call.responded", respond)
-on_consequence("call.sent_back", send_back)
-on_consequence("call.voided", ask_again)
-on_consequence("approval.withdrawn", withdraw)
+register_fact_handler("call.released", release)
+register_fact_handler("call.refused", refuse)
+register_fact_handler("call.responded", respond)
+register_fact_handler("call.sent_back", send_back)
+register_fact_handler("call.voided", ask_again)
+register_fact_handler("approval.withdrawn", withdraw)
 
 
 def wait_for_changes(batch: Recording, call: Call) -> bool:

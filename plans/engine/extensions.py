@@ -15,7 +15,7 @@ UNSAID = "Call {tool}"
 """What describes a call with which its model said nothing."""
 
 
-class Loop(Protocol):
+class AgentLoop(Protocol):
     """What takes the claimed step of an agent one transaction further."""
 
     def begin(self, batch: Recording, facts: PlanFacts, step: Claimed) -> None:
@@ -34,10 +34,10 @@ class Loop(Protocol):
         """End what a step has begun that failed unexpectedly."""
 
 
-_loops: list[Loop] = []
+_loops: list[AgentLoop] = []
 
 
-def taken_further_by(loop: Loop) -> None:
+def register_agent_loop(loop: AgentLoop) -> None:
     """Let `loop` take the steps of agents further."""
     _loops[:] = [loop]
 
@@ -75,26 +75,26 @@ def words_with(step: Claimed) -> str:
     return step.description if is_call and step.description != UNSAID.format(tool=step.tool) else ""
 
 
-Meaning = Callable[[Recording, Claimed, dict[str, Any]], str]
-_MEANINGS: dict[str, Meaning] = {}
+ResultHandler = Callable[[Recording, Claimed, dict[str, Any]], str]
+_result_handlers: dict[str, ResultHandler] = {}
 
 
-def on_completion(tool: str, meaning: Meaning) -> None:
+def register_result_handler(tool: str, meaning: ResultHandler) -> None:
     """Let `meaning` carry out what this tool's results mean, in the transaction that completes the step, before it.
 
     It returns why that cannot be, and has changed nothing then; or an empty text.
     """
-    _MEANINGS[tool] = meaning
+    _result_handlers[tool] = meaning
 
 
-def has_meaning(tool: str) -> bool:
+def has_result_handler(tool: str) -> bool:
     """Say whether results of this tool mean more than themselves."""
-    return tool in _MEANINGS
+    return tool in _result_handlers
 
 
-def carry_out_meaning(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
+def handle_result(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
     """Carry out what a step's result means; return why that cannot be, or an empty text."""
-    meaning = _MEANINGS.get(step.tool)
+    meaning = _result_handlers.get(step.tool)
     return meaning(batch, step, response) if meaning is not None else ""
 
 

@@ -89,7 +89,7 @@ def _end(batch: Recording, run: Run, outcome: pipeline.Outcome, *, optimistic: b
         error_kind=outcome.error_kind or "",
         now=batch.now,
     )
-    in_one_go = optimistic and _went_well(outcome) and not extensions.has_meaning(run.step.tool)
+    in_one_go = optimistic and _went_well(outcome) and not extensions.has_result_handler(run.step.tool)
     if in_one_go:
         batch.defer(statements.end_step(batch.cursor, run.step, run.call, ending))
     elif not statements.end_call(batch.cursor, run.call, ending):
@@ -216,12 +216,12 @@ def complete(batch: Recording, step: Claimed, response: dict[str, Any], *, call:
 
     Where what it gave means more for its plan, and that cannot be, the step fails with why.
     """
-    refusal = extensions.carry_out_meaning(batch, step, response)
+    refusal = extensions.handle_result(batch, step, response)
     if refusal:
         fail(batch, step, refusal, call=call)
         return 0
     if not statements.complete_step(batch.cursor, step, now=batch.now, skipped=False):
-        if extensions.has_meaning(step.tool):
+        if extensions.has_result_handler(step.tool):
             raise Conflict("The step was taken over before what came of it was kept.")
         return 0
     _tell_completed(batch, step, response, call)

@@ -58,7 +58,7 @@ _soon: set[int] = set()
 _lock = threading.Lock()
 
 
-class Desk(Protocol):
+class LocalExecutor(Protocol):
     """A worker of this process that takes what another thread has claimed and started in its name."""
 
     owner: str
@@ -76,33 +76,33 @@ class Desk(Protocol):
         """Tell the handlers that run for these plans to stop."""
 
 
-_desks: list[Desk] = []
+_executors: list[LocalExecutor] = []
 
 
-def open_desk(desk: Desk) -> None:
+def register_executor(desk: LocalExecutor) -> None:
     """Let this process start direct calls in the name of `desk`."""
-    _desks.append(desk)
+    _executors.append(desk)
 
 
-def close_desk(desk: Desk) -> None:
+def unregister_executor(desk: LocalExecutor) -> None:
     """Start nothing more in its name; once is enough."""
-    if desk in _desks:
-        _desks.remove(desk)
+    if desk in _executors:
+        _executors.remove(desk)
 
 
-def desk() -> Desk | None:
+def local_executor() -> LocalExecutor | None:
     """Return who takes started calls here; None in a process that executes nothing, or can execute no more."""
-    return _desks[-1] if can_execute() else None
+    return _executors[-1] if can_execute() else None
 
 
 def can_execute() -> bool:
     """Say whether this process has an executor with a thread left."""
-    return bool(_desks) and _desks[-1].takes()
+    return bool(_executors) and _executors[-1].takes()
 
 
 def late_tools() -> list[str]:
     """Return the tools that are past their time and still keep threads of this process."""
-    return _desks[-1].late_tools() if _desks else []
+    return _executors[-1].late_tools() if _executors else []
 
 
 def stop(plan_pk: int) -> None:
@@ -111,13 +111,13 @@ def stop(plan_pk: int) -> None:
 
 
 def _stop_now(plan_pk: int) -> None:
-    for each in list(_desks):
+    for each in list(_executors):
         each.stop_plans({plan_pk})
 
 
 def executes() -> bool:
     """Say whether this process is one that executes."""
-    return bool(_desks)
+    return bool(_executors)
 
 
 def carry_to(carrier: Carrier) -> None:

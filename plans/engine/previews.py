@@ -53,7 +53,7 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     return preview_in_time(plan, int(call.step_ref), replace(order, asker=calls.asker_of(call)))
 
 
-edits.compute_with(preview_again)
+edits.register_previewer(preview_again)
 
 
 def _compute(answer: "Future[Preview | None]", plan: PlanFacts, step_id: int, order: Order) -> None:

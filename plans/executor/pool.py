@@ -193,7 +193,7 @@ class Executor:
         for _ in range(self.threads):
             self._add_thread()
         hints.carry_to(self._hear)
-        hints.open_desk(self)
+        hints.register_executor(self)
 
     def retire(self) -> None:
         """Claim nothing more from now on; may be called in a signal handler, and more than once."""
@@ -201,7 +201,7 @@ class Executor:
             return
         self._retired_at = monotonic()
         self._stopping.set()
-        hints.close_desk(self)
+        hints.unregister_executor(self)
         hints.carry_no_more(self._hear)
         for _ in range(self.threads):
             self._hints.put(None)

@@ -345,7 +345,7 @@ def _poke_all(plan_ref: str, last_seq: int) -> None:
         feed.poke(plan_ref, last_seq)
 
 
-transactions.listen(_poke_all)
+transactions.register_listener(_poke_all)
 
 
 MOST = 4_000

@@ -17,7 +17,7 @@ from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.rest.problems import AWAY
 from catalog.states import PUBLIC_STATUS
-from plans.store.transactions import listen
+from plans.store.transactions import register_listener
 
 MOMENT_SECONDS = 0.05
 _hanging: dict[str, set[threading.Event]] = {}
@@ -60,7 +60,7 @@ def _ring(plan_ref: str, last_seq: int) -> None:
                 bell.set()
 
 
-listen(_ring)
+register_listener(_ring)
 
 
 WAIT_HEADER = "Toolgate-Wait"

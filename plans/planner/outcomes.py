@@ -97,5 +97,5 @@ def keep_reply(batch: Recording, step: Claimed, response: Response) -> str:
     return ""
 
 
-extensions.on_completion(PLAN_ON, add_steps)
-extensions.on_completion(COMPOSE_REPLY, keep_reply)
+extensions.register_result_handler(PLAN_ON, add_steps)
+extensions.register_result_handler(COMPOSE_REPLY, keep_reply)

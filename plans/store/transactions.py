@@ -55,7 +55,7 @@ LOCK_PLAN = (
 Listener = Callable[[str, int], None]
 _open = threading.local()
 _listeners: list[Listener] = []
-_at_ends: list[Callable[["Recording"], None]] = []
+_step_end_handlers: list[Callable[["Recording"], None]] = []
 
 
 class Locked(NamedTuple):
@@ -125,16 +125,16 @@ class Recording:
             self._after.pop(0)()
 
 
-def listen(listener: Listener) -> None:
+def register_listener(listener: Listener) -> None:
     """Call `listener(plan_ref, last_seq)` after each commit that wrote events, in the committing thread."""
     if listener not in _listeners:
         _listeners.append(listener)
 
 
-def at_step_ends(act: Callable[[Recording], None]) -> None:
+def register_step_end_handler(act: Callable[[Recording], None]) -> None:
     """Call `act(batch)` in each transaction in which steps of a plan with agents have ended, after its events."""
-    if act not in _at_ends:
-        _at_ends.append(act)
+    if act not in _step_end_handlers:
+        _step_end_handlers.append(act)
 
 
 @contextmanager
@@ -201,7 +201,7 @@ def _flush(batch: Recording) -> None:
     """Number and write what `batch` holds, and poke the listeners once it is committed."""
     last = batch.last_seq = write_rows(batch)
     if batch.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in batch.rows):
-        for act in _at_ends:
+        for act in _step_end_handlers:
             act(batch)
     note_done(batch.plan_ref)
     for listener in _listeners:
@@ -306,15 +306,15 @@ def _append(batch: Recording, fact: Fact) -> None:
 
 def carry_out(batch: Recording, fact: Fact) -> None:
     """Do what a fact means for the plan, beside its event."""
-    consequence = CONSEQUENCES.get(fact.kind)
+    consequence = FACT_HANDLERS.get(fact.kind)
     if consequence is not None:
         consequence(batch, fact)
 
 
-Consequence = Callable[[Recording, Fact], None]
-CONSEQUENCES: dict[str, Consequence] = {}
+FactHandler = Callable[[Recording, Fact], None]
+FACT_HANDLERS: dict[str, FactHandler] = {}
 
 
-def on_consequence(kind: str, consequence: Consequence) -> None:
+def register_fact_handler(kind: str, consequence: FactHandler) -> None:
     """Say what a fact of `kind` means for the plan, beside its event."""
-    CONSEQUENCES[kind] = consequence
+    FACT_HANDLERS[kind] = consequence

@@ -98,7 +98,7 @@ def scripted(configured: None, monkeypatch: pytest.MonkeyPatch) -> Scripted:
 @pytest.fixture
 def script(stage: Any) -> Iterator[Script]:
     """What agents' models answer, with the tools of `tests.tools_for_tests` to be called."""
-    from_above = registry._ABOVE.pop("plans.agents.turn", None)
+    from_above = registry._modules_above.pop("plans.agents.turn", None)
     shipped = registry._TOOLS.pop(TURN, None)
     registry.register_tool(agent_turn)
     fill_catalog()
@@ -107,6 +107,6 @@ def script(stage: Any) -> Iterator[Script]:
     SCRIPT.read.clear()
     registry._TOOLS.pop(TURN)
     if from_above is not None:
-        registry.also_ships("plans.agents.turn", from_above)
+        registry.register_module("plans.agents.turn", from_above)
     if shipped is not None:
         registry.register_tool(shipped)

@@ -60,7 +60,7 @@ def calls(*wanted: tuple[str, dict[str, Any]], text: str = "") -> dict[str, Any]
     return {"text": text, "calls": uses}
 
 
-registry.also_ships(__name__, lambda: False)  # its tool has the reserved name of the one that it stands in for
+registry.register_module(__name__, lambda: False)  # its tool has the reserved name of the one that it stands in for
 
 with clean_registry():
 

@@ -110,9 +110,9 @@ def test_a_direct_call_waits_its_turn(no_clock, stage, ada, settings):
     calls = [create_call(CallOrder("cautious", {"value": number}), by=by) for number in (1, 2, 3)]
     assert [call.status for call in calls] == ["created"] * 3
     eventually(lambda: len(stage.values("cautious")) == 3, what="the calls")
-    engine_hints.close_desk(no_clock)
+    engine_hints.unregister_executor(no_clock)
     settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 1
-    engine_hints.open_desk(no_clock)
+    engine_hints.register_executor(no_clock)
     plan = make_plan(ada, act(1, tool="dangerous"), act(2, tool="dangerous"))
     eventually(lambda: plan.steps.filter(waiting_for="approval").count() == 2, what="the requests")
     joined = create_call(CallOrder("safe", {"value": "x"}, plan_ref=plan.public_id), by=by)

@@ -95,7 +95,7 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
 def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, stage, ada):
     """At once, not when its lease expires; it has not begun, so it counts as no attempt."""
     stopped, other = Executor(threads=1), Executor(threads=1)
-    hints.open_desk(stopped)
+    hints.register_executor(stopped)
     stopped._add_thread()
     with given_late(stopped) as taken:
         call = create_call(CallOrder("cautious", {"value": "x"}), by=Requester(ada))
