@@ -1,7 +1,5 @@
 """The plans application."""
 
-from importlib import import_module
-
 from django.apps import AppConfig
 
 from catalog.signals import fact
@@ -15,14 +13,6 @@ TURNS = "plans.agents.turn"
 """The module whose tool asks agents' models: an agent may name its own."""
 QUESTIONS = "plans.planner.ask_user"
 """The module whose tool asks people: it needs no model."""
-CONNECTED = (
-    "plans.engine.decisions",
-    "plans.agents.loop",
-    "plans.planner.outcomes",
-    "plans.engine.previews",
-    "plans.store.privacy",
-)
-"""The modules that connect themselves to lower ones when they are imported."""
 
 
 class PlansConfig(AppConfig):
@@ -31,23 +21,63 @@ class PlansConfig(AppConfig):
     name = "plans"
 
     def ready(self) -> None:
-        """Let every fact become an event of its plan, and lower layers ask what is private and what is a plan."""
-        for module in CONNECTED:
-            import_module(module)
-        from approvals.policies.lint import register_plan_lookup  # noqa: PLC0415 (models are loaded only now)
-        from plans.agents import loop  # noqa: PLC0415 (as above)
-        from plans.engine.extensions import register_agent_loop  # noqa: PLC0415 (as above)
-        from plans.engine.reports import on_fact as report_fact  # noqa: PLC0415 (as above)
-        from plans.llm.provider import is_configured  # noqa: PLC0415 (as above)
-        from plans.store.selectors import is_plan  # noqa: PLC0415 (as above)
-        from plans.store.transactions import on_fact  # noqa: PLC0415 (as above)
+        """Fill every extension point: of this layer's transactions and engine, and of the layers below."""
+        _register_with_transactions()
+        _register_with_engine()
+        _register_with_lower_layers()
 
-        fact.connect(on_fact, dispatch_uid="plans.store.transactions")
-        fact.connect(report_fact, dispatch_uid="plans.engine.reports")
-        register_agent_loop(loop)
-        register_plan_lookup(is_plan)
-        registry.register_module(PLANNING_TOOLS, lambda: True)
-        registry.register_module(QUESTIONS, lambda: True)
-        registry.register_module(TURNS, lambda: True)
-        for module in PLANNER_TOOLS:
-            registry.register_module(module, is_configured)
+
+# Models are loaded only when the application is ready, so what imports them is imported here.
+# ruff: noqa: PLC0415
+
+
+def _register_with_transactions() -> None:
+    """Turn facts into events with their consequences, and wake whoever waits for news."""
+    from plans.agents.loop import wake_agents
+    from plans.engine.decisions import HANDLERS
+    from plans.engine.reports import on_fact as report_fact
+    from plans.live.feed import poke_feeds
+    from plans.live.long_polling import wake_waiters
+    from plans.store import transactions
+
+    fact.connect(transactions.on_fact, dispatch_uid="plans.store.transactions")
+    fact.connect(report_fact, dispatch_uid="plans.engine.reports")
+    for kind, handler in HANDLERS.items():
+        transactions.register_fact_handler(kind, handler)
+    transactions.register_step_end_handler(wake_agents)
+    transactions.register_listener(wake_waiters)
+    transactions.register_listener(poke_feeds)
+
+
+def _register_with_engine() -> None:
+    """Let agents and the planner act on the results of their steps."""
+    from plans.agents import loop
+    from plans.engine import extensions
+    from plans.planner import outcomes
+    from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
+
+    extensions.register_agent_loop(loop)
+    extensions.register_result_handler(PLAN_ON, outcomes.add_steps)
+    extensions.register_result_handler(COMPOSE_REPLY, outcomes.keep_reply)
+
+
+def _register_with_lower_layers() -> None:
+    """Answer what the layers below ask about plans, and register the tools of this layer."""
+    from approvals.grants.proposals import register_direct_plan_lookup
+    from approvals.policies.lint import register_plan_lookup
+    from approvals.reviews.edits import register_previewer
+    from catalog.calls.privacy import register_privacy_judge
+    from plans.engine.grants import is_direct_plan
+    from plans.engine.previews import preview_again
+    from plans.llm.provider import is_configured
+    from plans.store.privacy import judge_calls
+    from plans.store.selectors import is_plan
+
+    register_privacy_judge(judge_calls)
+    register_plan_lookup(is_plan)
+    register_direct_plan_lookup(is_direct_plan)
+    register_previewer(preview_again)
+    for module in (PLANNING_TOOLS, QUESTIONS, TURNS):
+        registry.register_module(module, lambda: True)
+    for module in PLANNER_TOOLS:
+        registry.register_module(module, is_configured)

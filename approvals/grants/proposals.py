@@ -37,7 +37,7 @@ _BOUNDARY = re.compile(r"^(.*[^0-9A-Za-z])")
 _is_direct: list[Callable[[str], bool]] = []
 
 
-def tell_direct_by(judge: Callable[[str], bool]) -> None:
+def register_direct_plan_lookup(judge: Callable[[str], bool]) -> None:
     """Let whoever knows plans say, of a plan's id, whether it is only the plan of one direct call."""
     _is_direct[:] = [judge]
 

@@ -1,7 +1,8 @@
 """Private data: how it is masked, what of a call is private, and one masked field at a time for who may see it.
 
 A mask stands where a value would: `{"$private": "string"}` names its JSON type; keys and the lengths of lists are
-kept. What came of private data further on in a plan only plans know: they answer `private_in` through `ask_of_calls`.
+kept. Only plans know what later steps made of private data: they answer `private_in` through
+`register_privacy_judge`.
 """
 
 import difflib
@@ -48,7 +49,7 @@ Judge = Callable[[Collection[Call]], Mapping[int, Hidden]]
 _judges: list[Judge] = []
 
 
-def ask_of_calls(judge: Judge) -> None:
+def register_privacy_judge(judge: Judge) -> None:
     """Let `judge` say which of some calls are private, and what of them: by the calls' keys, others left out."""
     if judge not in _judges:
         _judges.append(judge)

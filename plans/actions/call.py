@@ -249,11 +249,11 @@ def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: i
     # A tool that is other code here is held, or started, by a process with the right code.
     if is_rejected or (is_held and not is_granted and not is_drifted):
         return hold(direct)
-    desk = None
+    executor = None
     may_start = not is_drifted and not (is_granted and unwritable())
     if may_start and limits.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1):
-        desk = hints.local_executor()
-    return enqueue(direct) if desk is None else start_now(direct, desk)
+        executor = hints.local_executor()
+    return enqueue(direct) if executor is None else start_now(direct, executor)
 
 
 def hold(direct: _DirectCall) -> Call:
@@ -268,12 +268,12 @@ def hold(direct: _DirectCall) -> Call:
     return _request_approval(direct, claimed)
 
 
-def start_now(direct: _DirectCall, desk: LocalExecutor) -> Call:
+def start_now(direct: _DirectCall, executor: LocalExecutor) -> Call:
     """Start the call in this transaction; the executor of this process, which holds its lease, runs it after commit.
 
     A call whose grant was used up meanwhile is held. Raises Conflict if a policy changed while it was on its way.
     """
-    batch, claimed = direct.batch, _claim_new_step(direct, desk.owner)
+    batch, claimed = direct.batch, _claim_new_step(direct, executor.owner)
     batch.add("step.started", claimed.step_id, attempt=claimed.attempt)
     if direct.is_granted:
         run = grants.start_granted(batch, _held(direct, claimed), direct.admission.shown)
@@ -284,7 +284,7 @@ def start_now(direct: _DirectCall, desk: LocalExecutor) -> Call:
         if not isinstance(work, Run):
             raise Conflict("A policy changed while this call was on its way; call again.")
         run = work
-    batch.once_committed(lambda: desk.take(run))
+    batch.once_committed(lambda: executor.take(run))
     return run.call
 
 

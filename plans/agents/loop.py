@@ -32,7 +32,7 @@ from plans.spec import MAX_STEPS, extract_value
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording, register_step_end_handler
+from plans.store.transactions import Recording
 
 LOOPING = "Maximum iterations reached. The agent may be stuck in a loop."
 NO_PRICE = (
@@ -351,6 +351,3 @@ def wake_agents(batch: Recording) -> None:
     busy = Step.objects.filter(parent=OuterRef("pk"), status__in=UNSETTLED)
     woken = waiting.filter(~Exists(busy)).update(ready_at=batch.now, waiting_for="")
     hints.hint(batch.plan_pk, woken)
-
-
-register_step_end_handler(wake_agents)

@@ -1,5 +1,6 @@
 """What decisions about a call mean for its plan, carried out in the decision's own transaction."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from approvals.audit.log import NOBODY
@@ -13,7 +14,7 @@ from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.requesters import Requester, ask_for_what_follows
-from plans.store.transactions import Recording, register_fact_handler
+from plans.store.transactions import FactHandler, Recording
 
 
 def release(batch: Recording, fact: Fact) -> None:
@@ -85,14 +86,6 @@ def ask_again(batch: Recording, fact: Fact) -> None:
         batch.add("step.retrying", int(call.step_ref), call=call.public_id, error="definition_changed")
 
 
-register_fact_handler("call.released", release)
-register_fact_handler("call.refused", refuse)
-register_fact_handler("call.responded", respond)
-register_fact_handler("call.sent_back", send_back)
-register_fact_handler("call.voided", ask_again)
-register_fact_handler("approval.withdrawn", withdraw)
-
-
 def wait_for_changes(batch: Recording, call: Call) -> bool:
     """Let the step of a call that was sent back wait for its person; False where an agent asked, or for one call alone.
 
@@ -108,3 +101,14 @@ def wait_for_changes(batch: Recording, call: Call) -> bool:
     batch.add("step.waiting", int(call.step_ref), waiting_for="input", call=call.public_id)
     batch.add("input.requested", int(call.step_ref), call=call.public_id)
     return True
+
+
+HANDLERS: Mapping[str, FactHandler] = {
+    "call.released": release,
+    "call.refused": refuse,
+    "call.responded": respond,
+    "call.sent_back": send_back,
+    "call.voided": ask_again,
+    "approval.withdrawn": withdraw,
+}
+"""The consequences of each fact of approvals for the step that waits for it."""

@@ -29,7 +29,7 @@ from plans.models import Step, StepDependency
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording, carry_out
+from plans.store.transactions import Recording, handle_fact
 
 Objection = tuple[Drift, str]
 
@@ -86,7 +86,7 @@ def _wait(batch: Recording, step: Claimed, call: Call) -> None:
 def carry_out_answer(batch: Recording, step: Claimed, call: Call) -> None:
     """Let a claimed step end, or wait for its person, as people answered before it was ready."""
     _wait(batch, step, call)
-    carry_out(batch, _fact_of(call))
+    handle_fact(batch, _fact_of(call))
 
 
 def _fact_of(call: Call) -> Fact:

@@ -1,6 +1,10 @@
-"""Hooks of the engine: how agents take their steps further, and what a tool's result means for its plan besides itself.
+"""Extension points of the engine, filled by `plans/apps.py` when the application starts.
 
-The agent loop and the modules that own such tools register here when the application starts.
+- `register_agent_loop`: continues the steps of agents (`plans/agents/loop.py`);
+- `register_result_handler`: what the result of a tool changes in its plan (`plans/planner/outcomes.py`).
+
+Executors register themselves with `plans.engine.hints` for as long as they run; `plans.store.transactions` has the
+extension points of a transaction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +42,7 @@ _loops: list[AgentLoop] = []
 
 
 def register_agent_loop(loop: AgentLoop) -> None:
-    """Let `loop` take the steps of agents further."""
+    """Let `loop` continue the steps of agents, in place of any registered before."""
     _loops[:] = [loop]
 
 
@@ -79,23 +83,23 @@ ResultHandler = Callable[[Recording, Claimed, dict[str, Any]], str]
 _result_handlers: dict[str, ResultHandler] = {}
 
 
-def register_result_handler(tool: str, meaning: ResultHandler) -> None:
-    """Let `meaning` carry out what this tool's results mean, in the transaction that completes the step, before it.
+def register_result_handler(tool: str, handler: ResultHandler) -> None:
+    """Let `handler` apply the results of this tool to the plan, in the transaction that completes the step.
 
-    It returns why that cannot be, and has changed nothing then; or an empty text.
+    It returns an empty text; or the reason why the result cannot be applied, and has changed nothing then.
     """
-    _result_handlers[tool] = meaning
+    _result_handlers[tool] = handler
 
 
 def has_result_handler(tool: str) -> bool:
-    """Say whether results of this tool mean more than themselves."""
+    """Return whether results of this tool change their plan."""
     return tool in _result_handlers
 
 
 def handle_result(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
-    """Carry out what a step's result means; return why that cannot be, or an empty text."""
-    meaning = _result_handlers.get(step.tool)
-    return meaning(batch, step, response) if meaning is not None else ""
+    """Apply a step's result to its plan; return the reason why that cannot be, or an empty text."""
+    handler = _result_handlers.get(step.tool)
+    return handler(batch, step, response) if handler is not None else ""
 
 
 def end_run(step_pks: Sequence[int], batch: Recording) -> None:

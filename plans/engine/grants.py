@@ -7,7 +7,7 @@ asking for it again takes a person.
 
 from datetime import datetime
 
-from approvals.grants import proposals, usage
+from approvals.grants import usage
 from approvals.grants.usage import Wanted
 from approvals.policies.rulebook import Rule
 from approvals.requests import limits
@@ -28,11 +28,8 @@ from plans.store.requesters import askers_of, input_authors_of
 from plans.store.transactions import Recording, tell
 
 
-def _is_direct(plan_ref: str) -> bool:
+def is_direct_plan(plan_ref: str) -> bool:
     return Plan.objects.filter(public_id=plan_ref, kind=Plan.Kind.CALL).exists()
-
-
-proposals.tell_direct_by(_is_direct)
 
 
 def may_start(plan: PlanFacts, order: Order, rule: Rule, step_pk: int | None = None) -> bool:

@@ -5,8 +5,7 @@ makes steps ready: it names a plan and carries nothing else, so that a job that 
 PostgreSQL alone has these tables.
 """
 
-import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from django.conf import settings
@@ -49,28 +48,23 @@ def delete_lost_jobs() -> int:
 HINTS_AT_MOST = 8
 """Hints one transaction sends: each worker that follows one claims on by itself."""
 
-SOON_SECONDS = 0.05
-"""How long a hint waits that would be too early at once."""
-
-Carrier = Callable[[int], None]
-_carriers: list[Carrier] = []
-_soon: set[int] = set()
-_lock = threading.Lock()
-
 
 class LocalExecutor(Protocol):
-    """A worker of this process that takes what another thread has claimed and started in its name."""
+    """The executor of this process: it hears hints, and runs calls that another thread has claimed in its name."""
 
     owner: str
+
+    def hear(self, plan_pk: int) -> None:
+        """Take a hint: the plan may have ready steps."""
 
     def take(self, run: Run) -> None:
         """Run a started call."""
 
     def takes(self) -> bool:
-        """Say whether there is a thread to run it."""
+        """Return whether a thread is left that could run something."""
 
     def late_tools(self) -> list[str]:
-        """Return the tools that are past their time and still keep a thread."""
+        """Return the tools that are past their deadline and still keep a thread."""
 
     def stop_plans(self, plan_pks: Collection[int]) -> None:
         """Tell the handlers that run for these plans to stop."""
@@ -79,29 +73,29 @@ class LocalExecutor(Protocol):
 _executors: list[LocalExecutor] = []
 
 
-def register_executor(desk: LocalExecutor) -> None:
-    """Let this process start direct calls in the name of `desk`."""
-    _executors.append(desk)
+def register_executor(executor: LocalExecutor) -> None:
+    """Send this process's hints to `executor`, and start direct calls in its name."""
+    _executors.append(executor)
 
 
-def unregister_executor(desk: LocalExecutor) -> None:
-    """Start nothing more in its name; once is enough."""
-    if desk in _executors:
-        _executors.remove(desk)
+def unregister_executor(executor: LocalExecutor) -> None:
+    """Send `executor` no more hints and calls; may be called more than once."""
+    if executor in _executors:
+        _executors.remove(executor)
 
 
 def local_executor() -> LocalExecutor | None:
-    """Return who takes started calls here; None in a process that executes nothing, or can execute no more."""
+    """Return the executor that takes started calls here; None in a process that executes nothing, or no longer can."""
     return _executors[-1] if can_execute() else None
 
 
 def can_execute() -> bool:
-    """Say whether this process has an executor with a thread left."""
+    """Return whether this process has an executor with a thread left."""
     return bool(_executors) and _executors[-1].takes()
 
 
 def late_tools() -> list[str]:
-    """Return the tools that are past their time and still keep threads of this process."""
+    """Return the tools that are past their deadline and still keep threads of this process."""
     return _executors[-1].late_tools() if _executors else []
 
 
@@ -111,24 +105,13 @@ def stop(plan_pk: int) -> None:
 
 
 def _stop_now(plan_pk: int) -> None:
-    for each in list(_executors):
-        each.stop_plans({plan_pk})
+    for executor in list(_executors):
+        executor.stop_plans({plan_pk})
 
 
 def executes() -> bool:
-    """Say whether this process is one that executes."""
+    """Return whether this process is one that executes."""
     return bool(_executors)
-
-
-def carry_to(carrier: Carrier) -> None:
-    """Send this process's hints to `carrier(plan_pk)`, called after commit."""
-    _carriers.append(carrier)
-
-
-def carry_no_more(carrier: Carrier) -> None:
-    """Stop sending hints to `carrier`; once is enough."""
-    if carrier in _carriers:
-        _carriers.remove(carrier)
 
 
 def hint(plan_pk: int, count: int = 1) -> None:
@@ -145,32 +128,6 @@ def hint(plan_pk: int, count: int = 1) -> None:
         transaction.on_commit(lambda: send(plan_pk, wanted), robust=True)
 
 
-def hint_soon(plan_pk: int) -> None:
-    """Once the open transaction is committed, tell a thread of this process in a moment.
-
-    For a plan that others keep a lock of: who looked again at once would meet it again, as fast as the database can.
-    """
-    transaction.on_commit(lambda: _send_soon(plan_pk), robust=True)
-
-
-def _send_soon(plan_pk: int) -> None:
-    with _lock:
-        is_first = not _soon
-        _soon.add(plan_pk)
-    if is_first:
-        timer = threading.Timer(SOON_SECONDS, _send_all)
-        timer.daemon = True
-        timer.start()
-
-
-def _send_all() -> None:
-    with _lock:
-        plan_pks = sorted(_soon)
-        _soon.clear()
-    for plan_pk in plan_pks:
-        send(plan_pk)
-
-
 def clear_lost() -> None:
     """Clear away what is left of hints that workers had taken and died with."""
     if settings.TOOLGATE_EXECUTOR == "procrastinate":
@@ -179,6 +136,6 @@ def clear_lost() -> None:
 
 def send(plan_pk: int, count: int = 1) -> None:
     """Tell `count` threads of this process now."""
-    for carrier in _carriers:
+    for executor in list(_executors):
         for _ in range(count):
-            carrier(plan_pk)
+            executor.hear(plan_pk)

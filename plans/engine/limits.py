@@ -127,18 +127,14 @@ def claim_within_limits(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Cl
     """Claim the plan's next ready step that no limit keeps back; None when there is none."""
     if not _tool_limits():
         return statements.claim_next(cursor, plan_pk, lease)
-    passed_over, missed = _full_tools(cursor), False
+    passed_over = _full_tools(cursor)
     while candidate := _candidate(cursor, plan_pk, lease.now, passed_over):
         step_pk, tool = candidate
-        if tool_limit(tool):
-            has_lock = _try_lock(cursor, tool)
-            missed = missed or not has_lock
-            if not has_lock or tool in _full_tools(cursor):
-                passed_over |= {tool}
-                continue
+        # Whoever has the lock claims now; if nothing else is ready, the ticker looks at this plan within a second.
+        if tool_limit(tool) and (not _try_lock(cursor, tool) or tool in _full_tools(cursor)):
+            passed_over |= {tool}
+            continue
         return None if plan_is_full(cursor, plan_pk) else statements.claim_step(cursor, step_pk, lease)
-    if missed:
-        hints.hint_soon(plan_pk)
     return None
 
 

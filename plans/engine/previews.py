@@ -12,7 +12,6 @@ from typing import Any
 
 from django.db import connection
 
-from approvals.reviews import edits
 from catalog.dispatch import pipeline
 from catalog.models import Call
 from catalog.results import Preview
@@ -51,9 +50,6 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     plan = plan_facts(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
     order = calls.order_for(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
     return preview_in_time(plan, int(call.step_ref), replace(order, asker=calls.asker_of(call)))
-
-
-edits.register_previewer(preview_again)
 
 
 def _compute(answer: "Future[Preview | None]", plan: PlanFacts, step_id: int, order: Order) -> None:

@@ -120,8 +120,3 @@ def _asked(exchange: Exchange, parameters: Any, plan_pk: int, left_out: Set[str]
         return str(model_texts.resolved(parameters, plan_pk)["question"])
     except ParameterError:  # what it referred to is not there any more
         return model_texts.LEFT_OUT
-
-
-def open_question(step: Step) -> Question | None:
-    """Return the question that the step at hand waits with."""
-    return step.questions.filter(answered_at=None).first() if waits_for_answer(step) else None

@@ -192,7 +192,6 @@ class Executor:
         """Start the threads and listen for hints."""
         for _ in range(self.threads):
             self._add_thread()
-        hints.carry_to(self._hear)
         hints.register_executor(self)
 
     def retire(self) -> None:
@@ -202,7 +201,6 @@ class Executor:
         self._retired_at = monotonic()
         self._stopping.set()
         hints.unregister_executor(self)
-        hints.carry_no_more(self._hear)
         for _ in range(self.threads):
             self._hints.put(None)
 
@@ -226,6 +224,11 @@ class Executor:
         """Return the keys of the steps whose leases this process must renew."""
         works = [seat.work for seat in self._all() if not seat.turn.abandoned]
         return [*list(self._taken), *(work.step.pk for work in works if work is not None)]
+
+    def hear(self, plan_pk: int) -> None:
+        """Take a hint, unless nobody is there to follow it."""
+        if self._seats:
+            self._hints.put(plan_pk)
 
     def take(self, run: Run) -> None:
         """Run a call that was started in this executor's name, as soon as a thread is free."""
@@ -283,11 +286,6 @@ class Executor:
         """Return the seats of threads that were written off: of sync handlers, and of those waited for aside."""
         with self._lock:
             return [*self._written_off, *(seat for seat in self._aside if seat.turn.abandoned)]
-
-    def _hear(self, plan_pk: int) -> None:
-        """Take a hint, unless nobody is there to follow it."""
-        if self._seats:
-            self._hints.put(plan_pk)
 
     def _hand_back_all(self) -> None:
         """Let other workers have what was taken in this one's name and has not begun."""

@@ -28,7 +28,6 @@ from plans.live.broadcast import Poked, Pokes
 from plans.live.streaming import Voices
 from plans.models import Event, Plan
 from plans.states import StepStatus
-from plans.store import transactions
 
 LINES_AT_ONCE = 500
 LINES_KEPT = 1000
@@ -340,12 +339,9 @@ def feeds() -> list[Feed]:
     return list(_feeds.values())
 
 
-def _poke_all(plan_ref: str, last_seq: int) -> None:
+def poke_feeds(plan_ref: str, last_seq: int) -> None:
     for feed in feeds():
         feed.poke(plan_ref, last_seq)
-
-
-transactions.register_listener(_poke_all)
 
 
 MOST = 4_000

@@ -17,7 +17,6 @@ from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.rest.problems import AWAY
 from catalog.states import PUBLIC_STATUS
-from plans.store.transactions import register_listener
 
 MOMENT_SECONDS = 0.05
 _hanging: dict[str, set[threading.Event]] = {}
@@ -52,15 +51,12 @@ def _bell(plan_ref: str) -> Iterator[threading.Event]:
                 del _hanging[plan_ref]
 
 
-def _ring(plan_ref: str, last_seq: int) -> None:
+def wake_waiters(plan_ref: str, last_seq: int) -> None:
     """Wake whoever waits for this plan; called after each commit, most often for nobody."""
     if plan_ref in _hanging:
         with _lock:
             for bell in _hanging.get(plan_ref, ()):
                 bell.set()
-
-
-register_listener(_ring)
 
 
 WAIT_HEADER = "Toolgate-Wait"

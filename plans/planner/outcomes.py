@@ -8,9 +8,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from plans.engine import extensions, finishing
+from plans.engine import finishing
 from plans.models import MemoryItem, Plan, Step, StepAsker, StepDependency
-from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.spec import MAX_STEPS, StepDocument, extract_value
 from plans.states import StepStatus
 from plans.store.plan_documents import fields_of, keep_secrets, removed_from
@@ -95,7 +94,3 @@ def keep_reply(batch: Recording, step: Claimed, response: Response) -> str:
     if isinstance(reply, str):
         Plan.objects.filter(pk=batch.plan_pk).update(reply=reply)
     return ""
-
-
-extensions.register_result_handler(PLAN_ON, add_steps)
-extensions.register_result_handler(COMPOSE_REPLY, keep_reply)

@@ -20,7 +20,6 @@ from catalog.access.roles import NotAllowed, agent_token_of
 from catalog.calls.privacy import (
     WORDS,
     Hidden,
-    ask_of_calls,
     asked_for,
     field_at,
     mask,
@@ -178,7 +177,7 @@ def _taken(wanted: Mapping[str, set[str]], private: set[str]) -> Hidden | None:
     return Hidden(names) if names else None
 
 
-def _judge(calls: Collection[Call]) -> Mapping[int, Hidden]:
+def judge_calls(calls: Collection[Call]) -> Mapping[int, Hidden]:
     """Say which calls are private: one query when none is in a plan with a tool that returns private data, else three,
     however many plans there are.
     """
@@ -195,9 +194,6 @@ def _parts_by_ref(refs: Collection[str]) -> Mapping[str, PrivateParts]:
         sources[plan, ref].append(number)
     flows = _flows([plan for plan, _ in sources]) if sources else {}
     return {ref: _follow(numbers, flows[plan]) for (plan, ref), numbers in sources.items()}
-
-
-ask_of_calls(_judge)
 
 
 def hidden_of_call(viewer: User, call: Call) -> Hidden | None:

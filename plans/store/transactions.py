@@ -3,6 +3,12 @@
 `recording(plan)` locks the plan, gathers the events of one transaction and writes them with one statement each for
 the counter and the rows; the poke to whoever watches goes out after commit. Facts of lower layers arrive in
 `on_fact` and join the open recording of their plan.
+
+Upper packages register here (in `plans/apps.py`):
+
+- `register_listener`: called after each commit that wrote events (live pages, long polls);
+- `register_step_end_handler`: called when steps of a plan with agents have ended (agents);
+- `register_fact_handler`: the consequences of a fact of a lower layer (`plans/engine/decisions.py`).
 """
 
 import threading
@@ -56,6 +62,8 @@ Listener = Callable[[str, int], None]
 _open = threading.local()
 _listeners: list[Listener] = []
 _step_end_handlers: list[Callable[["Recording"], None]] = []
+FactHandler = Callable[["Recording", Fact], None]
+_fact_handlers: dict[str, FactHandler] = {}
 
 
 class Locked(NamedTuple):
@@ -131,10 +139,15 @@ def register_listener(listener: Listener) -> None:
         _listeners.append(listener)
 
 
-def register_step_end_handler(act: Callable[[Recording], None]) -> None:
-    """Call `act(batch)` in each transaction in which steps of a plan with agents have ended, after its events."""
-    if act not in _step_end_handlers:
-        _step_end_handlers.append(act)
+def register_step_end_handler(handler: Callable[[Recording], None]) -> None:
+    """Call `handler(batch)` in each transaction in which steps of a plan with agents have ended, after its events."""
+    if handler not in _step_end_handlers:
+        _step_end_handlers.append(handler)
+
+
+def register_fact_handler(kind: str, handler: FactHandler) -> None:
+    """Let `handler(batch, fact)` carry out the consequences of a fact, in its transaction and after its event."""
+    _fact_handlers[kind] = handler
 
 
 @contextmanager
@@ -301,20 +314,11 @@ def _append(batch: Recording, fact: Fact) -> None:
         return
     if fact.kind in EVENT_TYPES:
         batch.add(fact.kind, int(call.step_ref), call=call.public_id, **fact.data)
-    carry_out(batch, fact)
+    handle_fact(batch, fact)
 
 
-def carry_out(batch: Recording, fact: Fact) -> None:
-    """Do what a fact means for the plan, beside its event."""
-    consequence = FACT_HANDLERS.get(fact.kind)
-    if consequence is not None:
-        consequence(batch, fact)
-
-
-FactHandler = Callable[[Recording, Fact], None]
-FACT_HANDLERS: dict[str, FactHandler] = {}
-
-
-def register_fact_handler(kind: str, consequence: FactHandler) -> None:
-    """Say what a fact of `kind` means for the plan, beside its event."""
-    FACT_HANDLERS[kind] = consequence
+def handle_fact(batch: Recording, fact: Fact) -> None:
+    """Carry out the consequences of a fact for its plan, beside its event."""
+    handler = _fact_handlers.get(fact.kind)
+    if handler is not None:
+        handler(batch, fact)

@@ -1,8 +1,6 @@
 """How many steps run at once, of one plan and of one tool: counted across processes, and nobody is left behind."""
 
-import threading
-from collections.abc import Callable, Iterator
-from typing import ClassVar
+from collections.abc import Iterator
 
 import pytest
 from django.db import connection
@@ -124,7 +122,7 @@ def test_a_direct_call_waits_its_turn(no_clock, stage, ada, settings):
 def test_plans_take_turns(stage, ada, monkeypatch):
     """Small plans wait for one turn of a wide plan that began first, not for all of its ready steps."""
     hints = Hints(threads=2)
-    monkeypatch.setattr(engine_hints, "_carriers", [hints.put])
+    monkeypatch.setattr(engine_hints, "send", lambda plan_pk, count=1: [hints.put(plan_pk) for _ in range(count)])
     wide = make_plan(ada, *(act(number, number, "keeping") for number in range(1, INLINE_STEPS + 20)))
     small = [make_plan(ada, act(1), act(2, dependencies=[1])) for _ in range(5)]
     while not have_ended(small):
@@ -164,37 +162,12 @@ def test_other_plans_are_told_after_the_commit(stage, ada, settings, monkeypatch
     assert {plan_pk for plan_pk, is_inside in told if is_inside} <= {first.pk}
 
 
-class FakeTimer:
-    """A `threading.Timer` that runs its function only when a test does."""
-
-    started: ClassVar[list["FakeTimer"]] = []
-    daemon = False
-
-    def __init__(self, interval: float, function: Callable[[], None]) -> None:
-        """Keep both for the test."""
-        self.interval, self.function = interval, function
-
-    def start(self) -> None:
-        """Record that the timer was started."""
-        self.started.append(self)
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_tool_that_others_claim_just_now_keeps_no_other_tool_back(stage, ada, settings, monkeypatch):
-    """Whoever misses its lock claims a step of another tool; with none left one timer sends the hint."""
+    """Whoever misses its lock claims a step of another tool."""
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "cautious": 1}
-    told: list[int] = []
     monkeypatch.setattr(engine_limits, "_try_lock", lambda cursor, tool: tool != "patient")
-    monkeypatch.setattr(threading, "Timer", FakeTimer)
-    monkeypatch.setattr(FakeTimer, "started", [])
-    monkeypatch.setattr(engine_hints, "_soon", set())
-    monkeypatch.setattr(engine_hints, "_carriers", [told.append])
     plan = make_plan(ada, act(1, tool="patient"), act(2, tool="cautious"))
     run = claim(plan)
     assert run and run.step.step_id == 2
-    del told[:]
-    assert (claim(plan), claim(plan), told) == (None, None, [])
-    (timer,) = FakeTimer.started
-    assert timer.interval == engine_hints.SOON_SECONDS
-    timer.function()
-    assert told == [plan.pk]
+    assert claim(plan) is None
