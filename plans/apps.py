@@ -64,17 +64,14 @@ def _register_with_engine() -> None:
 def _register_with_lower_layers() -> None:
     """Answer what the layers below ask about plans, and register the tools of this layer."""
     from approvals.grants.proposals import register_direct_plan_lookup
-    from approvals.policies.lint import register_plan_lookup
     from approvals.reviews.edits import register_previewer
     from catalog.calls.privacy import register_privacy_judge
     from plans.engine.grants import is_direct_plan
     from plans.engine.previews import preview_again
     from plans.llm.provider import is_configured
     from plans.store.privacy import judge_calls
-    from plans.store.selectors import is_plan
 
     register_privacy_judge(judge_calls)
-    register_plan_lookup(is_plan)
     register_direct_plan_lookup(is_direct_plan)
     register_previewer(preview_again)
     for module in (PLANNING_TOOLS, QUESTIONS, TURNS):

@@ -22,15 +22,6 @@ WILD = str.maketrans("", "", "*?")
 MOST_SCHEMAS = 100
 """Of a policy that is about more tools than these nothing is said of its arguments."""
 
-Named = Callable[[str], bool]
-_plans: list[Named] = []
-
-
-def register_plan_lookup(is_there: Named) -> None:
-    """Let `is_there` say whether there is a plan of an id: only the layer above knows."""
-    if is_there not in _plans:
-        _plans.append(is_there)
-
 
 @dataclass(frozen=True, slots=True)
 class _Row:
@@ -129,14 +120,12 @@ def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_Row]) 
 
 
 def _warnings_of_people(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    requester, plan = columns["requester"], columns["plan"]
+    requester = columns["requester"]
     if requester.startswith(GROUP):
         if not User.objects.filter(groups__name=requester.removeprefix(GROUP), is_active=True).exists():
             yield "requester", "Nobody is in this group today."
     elif requester and not User.objects.filter(username=requester, is_active=True).exists():
         yield "requester", "This account is switched off."
-    if plan and not any(is_there(plan) for is_there in _plans):
-        yield "plan", "There is no plan of this id today."
 
 
 def _warnings_of_stages(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

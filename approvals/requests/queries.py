@@ -38,11 +38,6 @@ def _own(viewer: User) -> Q:
     return Q(call__requested_by=viewer.pk) | Q(Exists(asked)) | Q(Exists(handed))
 
 
-def queue_for(viewer: User) -> QuerySet[ApprovalRequest]:
-    """Return what waits for an answer, oldest first, with all that a page shows of it."""
-    return whole(pending_for(viewer)).order_by("opened_at", "id")
-
-
 def pending_for(viewer: User) -> QuerySet[ApprovalRequest]:
     """Return what can be answered still: neither what nobody has marked as expired yet, nor what is asked early."""
     waiting = requests_for(viewer).filter(status=RequestStatus.PENDING)
@@ -76,7 +71,7 @@ def with_snooze(requests: QuerySet[ApprovalRequest], viewer: User) -> QuerySet[A
 
 
 def waiting_count(user: User) -> int:
-    """Return how many requests wait that the user may see: the length of `queue_for`."""
+    """Return how many requests wait that the user may see: the length of `pending_for`."""
     return pending_for(user).count()
 
 

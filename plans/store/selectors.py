@@ -46,11 +46,6 @@ def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
     return plans if sees_all(viewer) else plans.filter(Q(author=viewer) | Q(token__user=viewer))
 
 
-def is_plan(public_id: str) -> bool:
-    """Say whether there is a plan of this id, whoever may see it."""
-    return Plan.objects.filter(public_id=public_id).exists()
-
-
 def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
     """Return one plan. Raises Plan.DoesNotExist when there is none the viewer may see."""
     return plans_for(viewer, token).get(public_id=public_id)

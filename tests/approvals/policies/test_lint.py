@@ -37,7 +37,6 @@ def of(path: str) -> list[dict[str, Any]]:
         ({"tool": "Write_*"}, {"tool": ""}),
         ({"category": "filesytem"}, {"category": "filesystem"}),
         ({"tool": "write_file", "safety_level": "safe"}, {"tool": ""}),
-        ({"plan": "plan_none"}, {"plan": ""}),
         ({"tool": "write_*", "arguments": of("contnt.0")}, {"row-0": "content"}),
         ({"requester": "group:finance"}, {"requester": ""}),
         ({"requester": "gone"}, {"requester": ""}),

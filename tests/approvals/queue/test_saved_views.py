@@ -21,7 +21,7 @@ from approvals.queue.saved_views import (
     page_for,
 )
 from approvals.requests.lifecycle import withdraw
-from approvals.requests.queries import pending_for, queue_for, waiting_count, whole
+from approvals.requests.queries import pending_for, waiting_count, whole
 from approvals.reviews.coordination import claim, delegate, release, snooze, wake
 from approvals.reviews.decisions import decide, undo
 from approvals.web.review.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
@@ -98,7 +98,7 @@ def test_what_is_asked_early_is_in_no_list_and_no_count(ada, rosa):
     """Until its step is ready, or someone has answered it."""
     early, plain = ask(ada), ask(ada)
     ApprovalRequest.objects.filter(pk=early.pk).update(is_early=True)
-    assert (list(queue_for(rosa)), waiting_count(rosa)) == ([plain], 1)
+    assert (list(pending_for(rosa)), waiting_count(rosa)) == ([plain], 1)
     assert list(listed_for(rosa, RequestFilters())) == [plain]
     assert all(early not in rows for rows in views_of(rosa).values())
     ApprovalRequest.objects.filter(pk=early.pk).update(ready_at=clock.now())
@@ -245,12 +245,12 @@ def _agree(viewer: User) -> None:
     assert lengths == {view: getattr(told, view) for view in OPEN_VIEWS}
     api = len(page_for(viewer, RequestFilters(status="pending"), PageAt(100_000)).rows)
     assert shell_for(viewer).waiting == needed_count(viewer) == lengths["needs_me"]
-    assert waiting_count(viewer) == len(queue_for(viewer)) == api == lengths["waiting"] == inbox.waiting
+    assert waiting_count(viewer) == len(pending_for(viewer)) == api == lengths["waiting"] == inbox.waiting
     now = clock.now()
     put_off = set(Snooze.objects.filter(person=viewer, until__gt=now).values_list("request", flat=True))
     needs = {
         each.pk
-        for each in queue_for(viewer)
+        for each in whole(pending_for(viewer))
         if may_decide(each, viewer) is None
         and not any(
             review.person_id == viewer.pk and review.undone_at is None and review.round.number == each.round_number
